@@ -1,0 +1,20 @@
+"""agentkernel: a PyTorch module goes in, a faster Triton drop-in that can be trusted comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "optimize"]
+
+if TYPE_CHECKING:
+    from agentkernel.api import optimize
+
+
+def __getattr__(name: str) -> object:
+    """Import the API on first use, so that `import agentkernel` costs nothing."""
+    if name == "optimize":
+        from agentkernel.api import optimize
+
+        return optimize
+    raise AttributeError(f"module 'agentkernel' has no attribute {name!r}")

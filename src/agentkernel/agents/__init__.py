@@ -1,0 +1,1 @@
+"""Who decides? Planner, retriever, coder and debugger."""

@@ -1,0 +1,1 @@
+"""Who drafts? Coders behind one protocol."""

@@ -1,0 +1,109 @@
+"""What must a planner, a retriever, a coder and a debugger be able to do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate, Draft, TrialResult
+from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Policy, Precision, Verdict
+from agentkernel.tools.problems import LoadedProblem
+
+
+class Goals(Frozen):
+    """What the user asked for."""
+
+    speedup: float = 1.2
+    baseline: Literal["best", "eager", "compile"] = "best"
+    objective: Literal["latency", "memory", "energy"] = "latency"
+    max_memory_bytes: int | None = None
+    precision: Precision = "strict"
+    policy: Policy = "mixed"
+
+
+class Attempt(Frozen):
+    """One candidate with what became of it."""
+
+    candidate: Candidate
+    verdict: Verdict | None = None
+    profile: Profile | None = None
+
+
+class Diagnosis(Frozen):
+    """The debugger's answer: what is wrong, where, and what to do next."""
+
+    failure_class: str
+    evidence: str
+    action: Literal["repair", "next_hypothesis", "give_up"]
+    advice: str
+
+
+class DraftRequest(Frozen):
+    """All that a coder may use."""
+
+    target: Target
+    goals: Goals
+    plan: Plan
+    hypothesis: Hypothesis
+    retrieved: tuple[Retrieved, ...]
+    history: tuple[Attempt, ...]
+    diagnosis: Diagnosis | None
+    round: int
+
+
+class Planner(Protocol):
+    """Turns roofline facts and history into at most three hypotheses."""
+
+    def plan(
+        self,
+        problem: LoadedProblem,
+        analysis: Analysis,
+        target: Target,
+        goals: Goals,
+        history: Sequence[Attempt],
+        retrieved: Sequence[Retrieved],
+    ) -> Plan: ...
+
+
+class Retriever(Protocol):
+    """Finds hardware notes and kernel examples that bear on a problem."""
+
+    def retrieve(
+        self, problem: LoadedProblem, analysis: Analysis, target: Target
+    ) -> tuple[Retrieved, ...]: ...
+
+
+class Searcher(Protocol):
+    """Ranks a family of sources of one problem: prunes by cross-compiling, measures where a GPU is.
+
+    Every source runs in the sandbox. The result has one entry a source, in the order given.
+    """
+
+    def rank(
+        self,
+        problem: LoadedProblem,
+        sources: Sequence[str],
+        labels: Sequence[str],
+        schedules: Sequence[dict[str, dict[str, int]]],
+        target: Target,
+    ) -> tuple[TrialResult, ...]: ...
+
+
+class Coder(Protocol):
+    """Drafts one candidate a call."""
+
+    name: str
+
+    def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft: ...
+
+
+class Debugger(Protocol):
+    """Reads a verdict and says what to do next."""
+
+    def diagnose(
+        self, candidate: Candidate, verdict: Verdict, history: Sequence[Attempt]
+    ) -> Diagnosis: ...

@@ -1,0 +1,1 @@
+"""What does a person type? One typer command a file."""

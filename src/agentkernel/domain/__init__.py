@@ -1,0 +1,1 @@
+"""What are the nouns of this field? Frozen values that every room shares."""

@@ -1,0 +1,61 @@
+"""What was drafted, by whom, and from what?"""
+
+from __future__ import annotations
+
+from agentkernel.domain.base import Frozen, sha256_text
+
+
+class Candidate(Frozen):
+    """One source text that defines `ModelNew`."""
+
+    source: str
+    coder: str
+    round: int
+    parent: str | None = None
+    strategy: str = ""
+    note: str = ""
+    schedule: dict[str, dict[str, int]] = {}
+    """Kernel name -> constants chosen for it (tile sizes, num_warps, num_stages)."""
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """Content hash: two candidates with the same text are the same candidate."""
+        return sha256_text(self.source)
+
+    @property
+    def id(self) -> str:
+        """Short name: the first 10 hex digits of the hash."""
+        return self.sha256[:10]
+
+
+class NoTemplate(Frozen):
+    """The coder has nothing to offer for this problem, and why."""
+
+    reason: str
+    uncovered: tuple[str, ...] = ()
+
+
+class Draft(Frozen):
+    """A coder's answer: a candidate, or the reason why there is none.
+
+    `tried` holds the losers of a schedule search, best first, as (strategy, time or None).
+    """
+
+    candidate: Candidate | None
+    none: NoTemplate | None = None
+    tried: tuple[TrialResult, ...] = ()
+
+
+class TrialResult(Frozen):
+    """One schedule that a search looked at. `time_us` is measured, `estimated_us` is not."""
+
+    label: str
+    sha256: str
+    schedule: dict[str, dict[str, int]]
+    pruned: str | None = None
+    time_us: float | None = None
+    estimated_us: float | None = None
+
+
+Draft.model_rebuild()

@@ -1,0 +1,73 @@
+"""What does the planner expect to gain, how, and on whose word?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentkernel.domain.base import Frozen
+
+RooflineClass = Literal["memory", "compute", "latency", "mixed"]
+
+
+class Analysis(Frozen):
+    """Roofline facts of a problem on a target: an *estimate*, from the graph and datasheet constants.
+
+    `bytes_min` counts every input, parameter and output once; `flops` counts multiply and add apart.
+    """
+
+    bytes_min: int
+    flops: int
+    op_counts: dict[str, int]
+    roofline: RooflineClass
+    memory_time_us: float
+    compute_time_us: float
+    bound_us: float
+    patterns: tuple[str, ...]
+    """Names of the templates that cover the graph, in execution order."""
+    uncovered: tuple[str, ...] = ()
+    """ATen ops left to the library, or for which there is no template."""
+
+
+class Decision(Frozen):
+    """A choice that the plan fixes, with the document (or rule) that it rests on."""
+
+    key: str
+    value: str
+    default: str
+    because: str
+    """A document id of the knowledge base, or "default"."""
+
+
+class Hypothesis(Frozen):
+    """One thing to try: a strategy of the coder with the predicted gain over the baseline."""
+
+    strategy: str
+    reason: str
+    predicted_us: float | None = None
+
+
+class Plan(Frozen):
+    """The planner's answer: at most three hypotheses, tried in order."""
+
+    analysis: Analysis
+    hypotheses: tuple[Hypothesis, ...]
+    decisions: tuple[Decision, ...] = ()
+    retrieved: tuple[str, ...] = ()
+
+    def decision(self, key: str) -> str | None:
+        """The value chosen for `key`, None where the plan says nothing."""
+        return next((item.value for item in self.decisions if item.key == key), None)
+
+
+class Retrieved(Frozen):
+    """One document that the retriever found, with its origin and what it advises."""
+
+    id: str
+    title: str
+    kind: Literal["hardware", "kernel"]
+    source: str
+    licence: str
+    score: float
+    text: str
+    hints: dict[str, str] = {}
+    """Machine-readable advice: decision key -> value."""

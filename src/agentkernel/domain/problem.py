@@ -1,0 +1,79 @@
+"""What is to be made faster: a module's source, how it is built, and on which inputs it runs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentkernel.domain.base import Frozen, sha256_text
+
+DType = Literal[
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"
+]
+Origin = Literal["file", "class", "live"]
+
+
+class TensorSpec(Frozen):
+    """One tensor input: its parameter name in `forward`, dtype and shape (elements per dimension)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """For people: `x float32[4096, 8192]`."""
+        return f"{self.name} {self.dtype}{list(self.shape)}"
+
+
+class ScalarSpec(Frozen):
+    """One Python scalar (or None) passed to `forward`, kept as its literal."""
+
+    name: str
+    literal: str
+
+    @property
+    def label(self) -> str:
+        """For people: `eps=1e-05`."""
+        return f"{self.name}={self.literal}"
+
+
+InputSpec = TensorSpec | ScalarSpec
+
+
+class ShapeSet(Frozen):
+    """The inputs of one call of `forward`, in order."""
+
+    inputs: tuple[InputSpec, ...]
+
+    @property
+    def label(self) -> str:
+        """For people: all inputs on one line."""
+        return ", ".join(item.label for item in self.inputs)
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """The tensor inputs alone."""
+        return tuple(item for item in self.inputs if isinstance(item, TensorSpec))
+
+
+class Problem(Frozen):
+    """A PyTorch module to optimise.
+
+    `source` is the whole text of the defining file ("" for a live module, whose pickle lies in the
+    run folder). `origin` says how it is built: "file" has `Model`, `get_inputs`, `get_init_inputs`;
+    "class" takes `init_source`, a literal argument list such as `4096, bias=False`.
+    The first of `shape_sets` is the primary one.
+    """
+
+    name: str
+    origin: Origin
+    path: str
+    source: str
+    class_name: str
+    init_source: str = ""
+    shape_sets: tuple[ShapeSet, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the problem: everything but where the file lay."""
+        return sha256_text(self.model_copy(update={"path": ""}).model_dump_json())

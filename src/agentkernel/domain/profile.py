@@ -1,0 +1,134 @@
+"""How fast is it? What was measured, and what was only estimated, never mixed."""
+
+from __future__ import annotations
+
+from agentkernel.domain.base import Frozen
+
+
+class KernelResources(Frozen):
+    """What the cross-compiler says of one launch. `occupancy` is the share of an SM's warps, 0 to 1."""
+
+    name: str
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    registers: int | None
+    spill_bytes: int | None
+    """Local memory a thread, in bytes: register spills and stack. None where the tool gives none (AMD)."""
+    shared_bytes: int
+    occupancy: float | None
+    tensor_core: str | None
+    """"wgmma", "mma", "mfma" or None."""
+    constants: dict[str, int | float | bool | str]
+    compile_s: float
+    error: str | None = None
+    fits: bool = True
+    """False where shared memory or registers go past the target's limit, or compilation failed."""
+
+
+class CompileReport(Frozen):
+    """All launches of one call at the real shapes, compiled for `target` (an architecture name)."""
+
+    target: str
+    kernels: tuple[KernelResources, ...]
+    library_ops: tuple[str, ...] = ()
+    """Torch compute ops that `forward` calls beside the kernels, e.g. `aten.mm`."""
+
+    @property
+    def fits(self) -> bool:
+        """True where every kernel compiled and keeps the target's limits."""
+        return all(kernel.fits for kernel in self.kernels)
+
+    @property
+    def spills(self) -> bool:
+        """True where any kernel uses local memory."""
+        return any(kernel.spill_bytes for kernel in self.kernels)
+
+
+class Estimate(Frozen):
+    """A time that nobody measured: from the roofline of `target` and the launches."""
+
+    target: str
+    time_us: float
+    bytes_moved: int
+    flops: int
+    bound: str
+    assumptions: tuple[str, ...] = ()
+
+
+class Timing(Frozen):
+    """Device time of one call in microseconds over `samples` calls, cold L2."""
+
+    median_us: float
+    p10_us: float
+    p90_us: float
+    samples: int
+    do_bench_us: float | None = None
+
+
+class Ratio(Frozen):
+    """A speedup (baseline time / candidate time) with its 95% bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class GpuState(Frozen):
+    """NVML's view at the time of measuring."""
+
+    name: str
+    driver: str
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: tuple[str, ...] = ()
+    ecc: bool | None = None
+    other_processes: int | None = None
+
+
+class Measurement(Frozen):
+    """What one GPU did with the candidate and both baselines on one shape set."""
+
+    shapes: str
+    candidate: Timing
+    eager: Timing
+    compiled: Timing | None
+    """None where torch.compile failed; `compile_error` says why."""
+    compile_error: str | None = None
+    vs_eager: Ratio
+    vs_compile: Ratio | None
+    achieved_gb_per_s: float
+    achieved_tflops: float
+    copy_gb_per_s: float
+    """Copy ceiling measured in the same session."""
+    roofline_us: float
+    roofline_fraction: float
+    """roofline_us / candidate median: 1 is the ceiling."""
+    launches: int
+    own_kernel_share: float | None = None
+    peak_memory_bytes: int
+    eager_peak_memory_bytes: int
+    energy_mj: float | None = None
+    """Millijoules a call, from NVML's power over a sustained run."""
+    eager_energy_mj: float | None = None
+    gpu: GpuState
+
+
+class Profile(Frozen):
+    """Everything known about a candidate's speed. `measurements` is empty without a GPU."""
+
+    candidate: str
+    target: str
+    report: CompileReport | None
+    estimate: Estimate
+    baseline_estimate: Estimate | None = None
+    """Eager PyTorch, one library kernel an op, on the same roofline."""
+    measurements: tuple[Measurement, ...] = ()
+    measured_on: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """True where a GPU ran it."""
+        return bool(self.measurements)

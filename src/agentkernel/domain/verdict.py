@@ -1,0 +1,151 @@
+"""What did the judge find? A value, never an exception."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from agentkernel.domain.base import Frozen
+
+Gate = Literal["policy", "load", "compile", "run", "meta", "correctness", "inputs", "accepted"]
+GATES: tuple[Gate, ...] = (
+    "policy",
+    "load",
+    "compile",
+    "run",
+    "meta",
+    "correctness",
+    "inputs",
+    "accepted",
+)
+"""The gates in the order in which they are passed."""
+Precision = Literal["strict", "tf32", "bf16"]
+Policy = Literal["triton", "mixed", "any"]
+
+
+class PolicyViolation(Frozen):
+    """The static policy refused the source: which rule, where."""
+
+    kind: Literal["policy"] = "policy"
+    rule: str
+    line: int
+    text: str
+
+
+class LoadFailed(Frozen):
+    """Importing the file, building `ModelNew` or loading the state dict raised."""
+
+    kind: Literal["load"] = "load"
+    log: str
+
+
+class CompileFailed(Frozen):
+    """Triton or ptxas refused a kernel. `line` is the candidate's line where known."""
+
+    kind: Literal["compile"] = "compile"
+    log: str
+    line: int | None = None
+
+
+class RunFailed(Frozen):
+    """`forward` raised, the process died, ran out of time or memory, or wrote out of bounds."""
+
+    kind: Literal["run"] = "run"
+    reason: Literal["raised", "died", "timeout", "memory", "out_of_bounds"]
+    log: str
+    case: str
+
+
+class WrongMeta(Frozen):
+    """An output has the wrong dtype, shape, stride or count."""
+
+    kind: Literal["meta"] = "meta"
+    case: str
+    output: int
+    expected: str
+    found: str
+
+
+class Mismatch(Frozen):
+    """An output is too far from the fp64 oracle, or differs between program orders."""
+
+    kind: Literal["mismatch"] = "mismatch"
+    case: str
+    output: int
+    norm_error: float
+    norm_allowed: float
+    element_error: float
+    element_allowed: float
+    first_index: tuple[int, ...]
+    expected: float
+    found: float
+    wrong_share: float
+    pattern: str
+    """Where the wrong elements lie: "all", "tail", "one row", "every k-th", "nan", "order", "scattered"."""
+
+
+class InputsChanged(Frozen):
+    """The candidate wrote to an input, a parameter or a buffer that the reference leaves alone."""
+
+    kind: Literal["inputs"] = "inputs"
+    case: str
+    name: str
+
+
+Failure = Annotated[
+    PolicyViolation | LoadFailed | CompileFailed | RunFailed | WrongMeta | Mismatch | InputsChanged,
+    Field(discriminator="kind"),
+]
+
+
+class CaseResult(Frozen):
+    """One judged call: errors against the fp64 oracle, of the candidate and of eager PyTorch.
+
+    `norm_error` = ||out - oracle|| / ||oracle||, the largest over the outputs; `element_error` = the
+    99.9% quantile of |out - oracle| over the output's own RMS.
+    """
+
+    label: str
+    seed: int
+    distribution: str
+    shapes: str
+    norm_error: float
+    eager_norm_error: float
+    element_error: float
+    eager_element_error: float
+    passed: bool
+
+
+class Verdict(Frozen):
+    """The judge's finding on one candidate. `interpreted` means: no GPU ran it."""
+
+    candidate: str
+    """SHA-256 of the candidate's source."""
+    problem: str
+    """SHA-256 of the problem."""
+    accepted: bool
+    interpreted: bool
+    device: str
+    gate: Gate
+    """"accepted", or the gate that the candidate did not pass."""
+    failure: Failure | None = None
+    cases: tuple[CaseResult, ...] = ()
+    launches: tuple[str, ...] = ()
+    """Kernels launched in one call of the primary case, in order."""
+    precision: Precision = "strict"
+    policy: Policy = "mixed"
+    sandbox: str = ""
+    seconds: float = 0.0
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worst_error(self) -> float | None:
+        """The largest norm-wise error of any case, None where nothing ran."""
+        return max((case.norm_error for case in self.cases), default=None)
+
+    @property
+    def worst_eager_error(self) -> float | None:
+        """The largest norm-wise error of eager PyTorch in the same cases."""
+        return max((case.eager_norm_error for case in self.cases), default=None)

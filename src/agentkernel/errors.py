@@ -1,0 +1,66 @@
+"""What can go wrong that is not a bug? One class per failure.
+
+AgentKernelError
+├── UserError (exit 2)
+│   ├── ProblemError          the module, its inputs or its file
+│   ├── UnknownTarget         no such GPU
+│   ├── SettingError          a configuration key or flag
+│   ├── RunNotFound           no such run, or its folder is beyond repair
+│   └── OutputError           a folder that cannot be written
+└── EnvironmentFailure (exit 4)
+    ├── MissingDependency     a package, a driver, a GPU
+    ├── SandboxUnavailable    nothing here can isolate a candidate
+    └── ModelUnavailable      a chat model that does not answer
+"""
+
+from __future__ import annotations
+
+
+class AgentKernelError(Exception):
+    """A failure with one clear line for the user."""
+
+    exit_code = 1
+
+
+class UserError(AgentKernelError):
+    """The user can mend it: the line names the value, what was expected and the next step."""
+
+    exit_code = 2
+
+
+class ProblemError(UserError):
+    """The problem's file, module, constructor, forward or inputs."""
+
+
+class UnknownTarget(UserError):
+    """A target that no packaged file describes."""
+
+
+class SettingError(UserError):
+    """A configuration key, a flag or its value."""
+
+
+class RunNotFound(UserError):
+    """A run that is not there, or whose folder cannot be read."""
+
+
+class OutputError(UserError):
+    """A file or folder that cannot be written."""
+
+
+class EnvironmentFailure(AgentKernelError):
+    """The machine lacks something; the line names the command that mends it."""
+
+    exit_code = 4
+
+
+class MissingDependency(EnvironmentFailure):
+    """A package, a driver or a GPU that this step needs."""
+
+
+class SandboxUnavailable(EnvironmentFailure):
+    """No way to isolate a candidate on this machine."""
+
+
+class ModelUnavailable(EnvironmentFailure):
+    """A chat or local model that cannot be reached or loaded."""

@@ -1,0 +1,505 @@
+"""How does a file, a class or a live module become a problem that can be built and fed?"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import linecache
+import random
+import re
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from agentkernel.domain.problem import (
+    DType,
+    InputSpec,
+    Problem,
+    ScalarSpec,
+    ShapeSet,
+    TensorSpec,
+)
+from agentkernel.errors import ProblemError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+SHORT_DTYPES: dict[str, DType] = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "b1": "bool",
+}
+INPUT_PATTERN = re.compile(r"^(?P<name>[A-Za-z_]\w*)=(?P<value>.+)$", re.S)
+TENSOR_PATTERN = re.compile(r"^(?P<dtype>[a-z]+\d*)\[(?P<shape>[\d,\s]*)\]$")
+
+
+@dataclass(frozen=True)
+class LoadedProblem:
+    """A problem whose module class is at hand. The user's own code: trusted, runs in this process.
+
+    `init_args` and `init_kwargs` are what the constructor gets; `live` is the module itself for a
+    problem of origin "live".
+    """
+
+    problem: Problem
+    module_class: type[nn.Module]
+    init_args: tuple[object, ...] = ()
+    init_kwargs: dict[str, object] = field(default_factory=dict)
+    namespace: types.ModuleType | None = None
+    live: nn.Module | None = None
+    live_inputs: tuple[object, ...] = ()
+
+    def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
+        """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
+
+        On "cpu" and "meta" construction happens there; on a GPU it happens on the CPU first, so that
+        the same seed draws the same numbers as on a box without one.
+        """
+        import torch
+
+        if self.live is not None:
+            import copy
+
+            return copy.deepcopy(self.live).to(device).eval()
+        torch.manual_seed(seed)
+        try:
+            if device == "meta":
+                with torch.device("meta"):
+                    return self.module_class(*self.init_args, **self.init_kwargs).eval()
+            return self.module_class(*self.init_args, **self.init_kwargs).eval().to(device)
+        except Exception as error:
+            raise ProblemError(
+                f"The constructor of {self.problem.class_name} raised "
+                f"{type(error).__name__}: {_one_line(error)}. Expected: it accepts "
+                f"{self._init_label()}. Next: run it by itself in Python."
+            ) from error
+
+    def make_inputs(
+        self, shape_set: int = 0, *, seed: int, device: str = "cpu"
+    ) -> tuple[object, ...]:
+        """The inputs of one call, made on `device`: by `get_inputs` where the problem has it (first
+        set only), else normal values (int64 tensors: 0 and 1; bool: a fair coin)."""
+        import torch
+
+        if self.live_inputs and shape_set == 0:
+            return tuple(_to_device(item, device) for item in self.live_inputs)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if self.problem.origin == "file":
+            return tuple(
+                _to_device(item, device) for item in self._own_inputs(shape_set, device)
+            )
+        specs = self.problem.shape_sets[shape_set].inputs
+        return tuple(default_value(spec, device) for spec in specs)
+
+    def _own_inputs(self, shape_set: int, device: str) -> Sequence[object]:
+        import torch
+
+        with torch.device(device):
+            return _call_input_function(self.namespace, shape_set)
+
+    def _init_label(self) -> str:
+        words = [_short(value) for value in self.init_args]
+        words += [f"{key}={_short(value)}" for key, value in self.init_kwargs.items()]
+        return f"({', '.join(words)})"
+
+
+def default_value(spec: InputSpec, device: str) -> object:
+    """A plain value for `spec`: normal for floats, {0, 1} for integers and booleans."""
+    import torch
+
+    if isinstance(spec, ScalarSpec):
+        return ast.literal_eval(spec.literal)
+    dtype = getattr(torch, spec.dtype)
+    if dtype.is_floating_point:
+        return torch.randn(spec.shape, dtype=dtype, device=device)
+    return torch.randint(0, 2, spec.shape, device=device).to(dtype)
+
+
+def load_problem(reference: str, inputs: Sequence[str] = (), init: str = "") -> LoadedProblem:
+    """Read `file.py` (KernelBench convention) or `file.py:Class` with `inputs` like `x=f32[4,8]`.
+
+    Several shape sets: one `;` between them, `x=f32[4096,8192];f32[128,512]`. Raises ProblemError
+    with one clear line for whatever is wrong.
+    """
+    path_text, _, class_name = reference.partition(":")
+    path = Path(path_text)
+    if not path.is_file():
+        raise ProblemError(
+            f"No such file: {path_text!r}. Expected a Python file with a torch module. "
+            "Next: check the path."
+        )
+    source = _read(path)
+    _check_syntax(source, path)
+    namespace = _execute(source, path)
+    if class_name:
+        return _load_class(path, source, namespace, class_name, inputs, init)
+    if inputs or init:
+        raise ProblemError(
+            f"--input and --init go with {path.name}:Class, and {reference!r} names no class. "
+            "Next: add ':ClassName' to the path."
+        )
+    return _load_convention(path, source, namespace)
+
+
+def restore_problem(problem: Problem, live: object | None = None) -> LoadedProblem:
+    """Rebuild a LoadedProblem from its stored value alone (the file may have changed or gone)."""
+    if problem.origin == "live":
+        module, inputs = live  # type: ignore[misc]
+        return LoadedProblem(problem, type(module), live=module, live_inputs=inputs)
+    namespace = _execute(problem.source, Path(problem.path))
+    return from_namespace(problem, namespace)
+
+
+def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProblem:
+    """Bind a stored problem to the module object that its source made."""
+    module_class = getattr(namespace, problem.class_name)
+    if problem.origin == "file":
+        args, kwargs = _convention_init(namespace, problem.path)
+    else:
+        args, kwargs = parse_init(problem.init_source)
+    return LoadedProblem(problem, module_class, args, kwargs, namespace)
+
+
+def problem_from_module(module: nn.Module, example_inputs: Sequence[object]) -> LoadedProblem:
+    """A problem from a live module. Its class's file is kept as source where Python knows it."""
+    name = type(module).__name__
+    try:
+        source = inspect.getsource(sys.modules[type(module).__module__])
+    except (OSError, TypeError, KeyError):
+        source = ""
+    digest = hashlib.sha256(repr(module).encode())
+    for key, tensor in module.state_dict().items():
+        digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
+    specs = describe_inputs(example_inputs, _forward_names(type(module)))
+    problem = Problem(
+        name=name.lower(),
+        origin="live",
+        path="",
+        source=source,
+        class_name=name,
+        init_source=digest.hexdigest(),
+        shape_sets=(ShapeSet(inputs=specs),),
+    )
+    return LoadedProblem(
+        problem, type(module), live=module.eval(), live_inputs=tuple(example_inputs)
+    )
+
+
+def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[InputSpec, ...]:
+    """Specs of actual inputs; raises ProblemError for what is neither tensor nor plain scalar."""
+    import torch
+
+    specs: list[InputSpec] = []
+    for index, value in enumerate(values):
+        name = names[index] if index < len(names) else f"input_{index}"
+        if isinstance(value, torch.Tensor):
+            dtype = str(value.dtype).removeprefix("torch.")
+            if dtype not in get_args(DType):
+                raise ProblemError(
+                    f"Input {name!r} has dtype {dtype}. Expected one of "
+                    f"{', '.join(get_args(DType))}. Next: convert it in get_inputs()."
+                )
+            specs.append(TensorSpec(name=name, dtype=dtype, shape=tuple(value.shape)))
+        elif value is None or isinstance(value, bool | int | float | str):
+            specs.append(ScalarSpec(name=name, literal=repr(value)))
+        else:
+            raise ProblemError(
+                f"Input {name!r} is a {type(value).__name__}. Expected a tensor, a number, a string "
+                "or None. Next: pass its tensors one by one."
+            )
+    return tuple(specs)
+
+
+def parse_input(text: str) -> tuple[str, tuple[InputSpec, ...]]:
+    """`x=f32[4096,8192];f32[128,512]` -> its name and one spec a shape set."""
+    match = INPUT_PATTERN.match(text)
+    if match is None:
+        raise ProblemError(
+            f"--input {text!r} does not read as name=dtype[shape]. Expected e.g. 'x=f32[4096,8192]'. "
+            f"Known dtypes: {', '.join(SHORT_DTYPES)}."
+        )
+    name = match["name"]
+    return name, tuple(_parse_value(name, item.strip(), text) for item in match["value"].split(";"))
+
+
+def _parse_value(name: str, item: str, text: str) -> InputSpec:
+    tensor = TENSOR_PATTERN.match(item)
+    if tensor is None:
+        try:
+            ast.literal_eval(item)
+        except (ValueError, SyntaxError) as error:
+            raise ProblemError(
+                f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or a "
+                f"Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
+            ) from error
+        return ScalarSpec(name=name, literal=item)
+    word = tensor["dtype"]
+    dtype = SHORT_DTYPES.get(word, word)
+    if dtype not in get_args(DType):
+        raise ProblemError(
+            f"--input {text!r} has dtype {word!r}. Known: {', '.join(SHORT_DTYPES)}. "
+            "Next: write e.g. 'x=f32[4096,8192]'."
+        )
+    shape = tuple(int(part) for part in tensor["shape"].split(",") if part.strip())
+    return TensorSpec.model_validate({"name": name, "dtype": dtype, "shape": shape})
+
+
+def parse_init(text: str) -> tuple[tuple[object, ...], dict[str, object]]:
+    """`4096, bias=False` -> positional and keyword arguments; literals only."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        if not isinstance(call, ast.Call):
+            raise ValueError(text)
+        args = tuple(ast.literal_eval(item) for item in call.args)
+        kwargs = {str(item.arg): ast.literal_eval(item.value) for item in call.keywords}
+    except (ValueError, SyntaxError) as error:
+        raise ProblemError(
+            f"--init {text!r} is not a list of literals. Expected e.g. '4096, bias=False'."
+        ) from error
+    return args, kwargs
+
+
+def _load_class(
+    path: Path,
+    source: str,
+    namespace: types.ModuleType,
+    class_name: str,
+    inputs: Sequence[str],
+    init: str,
+) -> LoadedProblem:
+    module_class = _module_class(namespace, class_name, path)
+    if not inputs:
+        raise ProblemError(
+            f"{path.name}:{class_name} needs its inputs. Expected one --input \"name=dtype[shape]\" "
+            f"each for {', '.join(_forward_names(module_class)) or 'forward'}."
+        )
+    parsed = dict(parse_input(item) for item in inputs)
+    names = _forward_names(module_class)
+    unknown = [name for name in parsed if name not in names]
+    if unknown and names:
+        raise ProblemError(
+            f"--input names {unknown[0]!r}, which {class_name}.forward does not take. "
+            f"Expected: {', '.join(names)}."
+        )
+    ordered = [parsed[name] for name in names if name in parsed] or list(parsed.values())
+    count = max(len(item) for item in ordered)
+    sets = tuple(
+        ShapeSet(inputs=tuple(item[min(index, len(item) - 1)] for item in ordered))
+        for index in range(count)
+    )
+    args, kwargs = parse_init(init)
+    problem = Problem(
+        name=class_name.lower(),
+        origin="class",
+        path=str(path),
+        source=source,
+        class_name=class_name,
+        init_source=init,
+        shape_sets=sets,
+    )
+    return LoadedProblem(problem, module_class, args, kwargs, namespace)
+
+
+def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> LoadedProblem:
+    import torch
+
+    module_class = _module_class(namespace, "Model", path)
+    if not callable(getattr(namespace, "get_inputs", None)):
+        raise ProblemError(
+            f"{path.name} has no get_inputs(). Expected the KernelBench convention (Model, "
+            f"get_inputs, get_init_inputs). Next: add it, or use {path.name}:Model --input."
+        )
+    args, kwargs = _convention_init(namespace, str(path))
+    names = _forward_names(module_class)
+    sets: list[ShapeSet] = []
+    for index in range(_input_set_count(namespace)):
+        try:
+            with torch.device("meta"):
+                values = _call_input_function(namespace, index)
+        except Exception:  # noqa: BLE001 - the user's function may need real data; then pay for it once
+            values = _user_call(lambda i=index: _call_input_function(namespace, i), path)
+        sets.append(ShapeSet(inputs=describe_inputs(values, names)))
+    problem = Problem(
+        name=path.stem,
+        origin="file",
+        path=str(path),
+        source=source,
+        class_name="Model",
+        shape_sets=tuple(sets),
+    )
+    return LoadedProblem(problem, module_class, args, kwargs, namespace)
+
+
+def _user_call(call: object, path: Path) -> Sequence[object]:
+    try:
+        return call()  # type: ignore[operator, no-any-return]
+    except Exception as error:
+        raise ProblemError(
+            f"get_inputs() of {path.name} raised {type(error).__name__}: {_one_line(error)}. "
+            "Expected a list of inputs."
+        ) from error
+
+
+def _input_set_count(namespace: types.ModuleType) -> int:
+    maker = getattr(namespace, "get_input_sets", None)
+    if maker is None:
+        return 1
+    import torch
+
+    with torch.device("meta"):
+        return max(1, len(maker()))
+
+
+def _call_input_function(namespace: types.ModuleType | None, shape_set: int) -> Sequence[object]:
+    """`get_inputs()`, or the given entry of `get_input_sets()` where a problem has several sets."""
+    maker = getattr(namespace, "get_input_sets", None)
+    if maker is not None:
+        return list(maker()[shape_set])
+    return list(namespace.get_inputs())  # type: ignore[union-attr]
+
+
+def _convention_init(
+    namespace: types.ModuleType, path: str
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    maker = getattr(namespace, "get_init_inputs", None)
+    try:
+        values = [] if maker is None else maker()
+    except Exception as error:
+        raise ProblemError(
+            f"get_init_inputs() of {Path(path).name} raised {type(error).__name__}: "
+            f"{_one_line(error)}. Expected the constructor's arguments as a list."
+        ) from error
+    if (
+        isinstance(values, list | tuple)
+        and len(values) == 2
+        and isinstance(values[0], list | tuple)
+        and isinstance(values[1], dict)
+    ):
+        return tuple(values[0]), dict(values[1])
+    if isinstance(values, dict):
+        return (), dict(values)
+    return tuple(values), {}
+
+
+def _module_class(namespace: types.ModuleType, name: str, path: Path) -> type[nn.Module]:
+    from torch import nn
+
+    found = getattr(namespace, name, None)
+    if isinstance(found, type) and issubclass(found, nn.Module):
+        return found
+    classes = [
+        key
+        for key, value in vars(namespace).items()
+        if isinstance(value, type)
+        and issubclass(value, nn.Module)
+        and value.__module__ == namespace.__name__
+    ]
+    hint = f"It has: {', '.join(classes)}." if classes else "It defines no torch module."
+    raise ProblemError(
+        f"{path.name} has no torch module named {name!r}. {hint} Next: name one as {path.name}:Class."
+    )
+
+
+def _forward_names(module_class: type[nn.Module]) -> tuple[str, ...]:
+    parameters = list(inspect.signature(module_class.forward).parameters.values())[1:]
+    return tuple(
+        item.name
+        for item in parameters
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(
+            f"Cannot read {str(path)!r}: {_one_line(error)}. Expected Python source in UTF-8."
+        ) from error
+
+
+def _check_syntax(source: str, path: Path) -> None:
+    try:
+        ast.parse(source, filename=str(path))
+    except SyntaxError as error:
+        raise ProblemError(
+            f"{path.name} line {error.lineno}: {error.msg}. Expected valid Python. "
+            "Next: mend the syntax."
+        ) from error
+
+
+def _execute(source: str, path: Path) -> types.ModuleType:
+    """Run the user's file as a module of its own name, findable by `inspect` and by pickle."""
+    name = f"agentkernel_problem_{path.stem}_{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+    module = types.ModuleType(name)
+    filename = f"<{name}>"
+    module.__file__ = str(path)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    sys.modules[name] = module
+    with _search_path(path.parent):
+        try:
+            exec(compile(source, filename, "exec"), module.__dict__)  # noqa: S102 - the user's own file
+        except Exception as error:
+            sys.modules.pop(name, None)
+            raise ProblemError(
+                f"{path.name} raised {type(error).__name__} when imported: {_one_line(error)}. "
+                "Expected a file that imports by itself. Next: run it with python."
+            ) from error
+    return module
+
+
+@contextmanager
+def _search_path(folder: Path) -> Iterator[None]:
+    """Let the user's file import its neighbours while it is executed."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _to_device(value: object, device: str) -> object:
+    import torch
+
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+__all__ = [
+    "SHORT_DTYPES",
+    "LoadedProblem",
+    "default_value",
+    "describe_inputs",
+    "from_namespace",
+    "load_problem",
+    "parse_init",
+    "parse_input",
+    "problem_from_module",
+    "restore_problem",
+]
+
+if TYPE_CHECKING:
+    _ = torch

@@ -1,0 +1,1 @@
+"""In which order does it happen? LangGraph wiring."""
