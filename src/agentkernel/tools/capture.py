@@ -1,0 +1,244 @@
+"""What does a module compute? Its forward as a functional ATen graph, without touching memory."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.problem import ScalarSpec
+from agentkernel.errors import ProblemError
+from agentkernel.tools.problems import LoadedProblem, default_value
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule
+    from torch.utils._pytree import TreeSpec
+
+DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
+
+
+@dataclass(frozen=True)
+class FreeDim:
+    """A size that may change from call to call. Dimensions with one `symbol` change together."""
+
+    symbol: str
+    input_index: int
+    dim: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One forward as functional ATen calls; composite ops (softmax, layer_norm) stay whole.
+
+    `graph` carries a fake or meta tensor in `node.meta["val"]`; `parameters` maps placeholders to
+    state_dict names (parameters and buffers), `constants` placeholders to attribute paths of plain
+    tensors. `outputs` names the nodes that forward returns, in order, None for a non-tensor.
+    """
+
+    graph: GraphModule
+    user_inputs: tuple[str, ...]
+    parameters: dict[str, str]
+    constants: dict[str, str]
+    outputs: tuple[str | None, ...]
+    output_tree: TreeSpec
+    mutated_buffers: tuple[str, ...]
+    mutated_inputs: tuple[str, ...]
+    free_dims: tuple[FreeDim, ...]
+    static_reason: str | None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's warnings, logs and dumps of half-made graphs off the terminal."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    sink = io.StringIO()
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sink), redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)
+
+
+@dataclass(frozen=True)
+class _Example:
+    """A module with the arguments of one call, both without storage."""
+
+    module: nn.Module
+    inputs: tuple[object, ...]
+
+
+def capture(loaded: LoadedProblem, shape_set: int = 0) -> Captured:
+    """Trace `loaded`'s forward on the given shape set with symbolic sizes wherever they stay free.
+
+    Eval mode, no gradients, no memory for the inputs. Raises ProblemError where the constructor or
+    forward raises, the inputs do not fit, or control flow depends on data.
+    """
+    import torch
+
+    with torch.no_grad(), _quiet():
+        example = _example(loaded, shape_set)
+        try:
+            program, reason = _export(example, dynamic=True), None
+        except Exception as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
+            reason = _one_line(error)
+            program = _export_static(loaded, example, shape_set)
+        return _captured(program, reason)
+
+
+def _example(loaded: LoadedProblem, shape_set: int) -> _Example:
+    """The module on meta; where its constructor needs real numbers, on the CPU with fake inputs."""
+    try:
+        module = loaded.build(seed=0, device="meta")
+        if not _stray_tensors(module):
+            return _Example(module, _inputs(loaded, shape_set, "meta"))
+    except (ProblemError, NotImplementedError):
+        pass
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    module = loaded.build(seed=0, device="cpu")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return _Example(module, _inputs(loaded, shape_set, "cpu"))
+
+
+def _stray_tensors(module: nn.Module) -> bool:
+    """True where a plain attribute holds a real tensor, which cannot meet meta inputs."""
+    import torch
+
+    return any(
+        isinstance(value, torch.Tensor) and value.device.type != "meta"
+        for item in module.modules()
+        for value in vars(item).values()
+    )
+
+
+def _inputs(loaded: LoadedProblem, shape_set: int, device: str) -> tuple[object, ...]:
+    import torch
+
+    if loaded.live_inputs and shape_set == 0:
+        return tuple(_like(item, device) for item in loaded.live_inputs)
+    values: list[object] = []
+    for spec in loaded.problem.shape_sets[shape_set].inputs:
+        if isinstance(spec, ScalarSpec):
+            values.append(default_value(spec, device))
+        else:
+            values.append(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device))
+    return tuple(values)
+
+
+def _like(value: object, device: str) -> object:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+
+
+def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
+    import torch
+
+    shapes = tuple(
+        dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO)
+        if isinstance(value, torch.Tensor)
+        else None
+        for value in example.inputs
+    )
+    program: ExportedProgram = torch.export.export(
+        example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
+    )
+    functional: ExportedProgram = program.run_decompositions({})
+    return functional
+
+
+def _export_static(loaded: LoadedProblem, example: _Example, shape_set: int) -> ExportedProgram:
+    try:
+        return _export(example, dynamic=False)
+    except Exception as error:
+        name = loaded.problem.class_name
+        text = f"{type(error).__name__}: {_one_line(error)}"
+        if any(word in text for word in DATA_DEPENDENT):
+            raise ProblemError(
+                f"The forward of {name} branches on tensor values, so it has no fixed graph. "
+                "Expected control flow that depends on shapes and Python values alone. "
+                "Next: use torch.where, or optimise the part without the branch."
+            ) from error
+        shapes = loaded.problem.shape_sets[shape_set].label
+        raise ProblemError(
+            f"The forward of {name} raised {_reason(error)} on inputs {shapes}. "
+            "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
+        ) from error
+
+
+def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
+    from torch.export.graph_signature import InputKind, OutputKind
+
+    signature = program.graph_signature
+    named: Callable[[InputKind], dict[str, str]] = lambda kind: {  # noqa: E731
+        spec.arg.name: str(spec.target) for spec in signature.input_specs if spec.kind == kind
+    }
+    users = tuple(
+        spec.arg.name for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT
+    )
+    outputs = tuple(
+        getattr(spec.arg, "name", None) if not hasattr(spec.arg, "value") else None
+        for spec in signature.output_specs
+        if spec.kind == OutputKind.USER_OUTPUT
+    )
+    tree = program.call_spec.out_spec
+    if tree is None:
+        raise ProblemError("The module returns nothing. Expected a tensor or several.")
+    return Captured(
+        graph=program.graph_module,
+        user_inputs=users,
+        parameters={**named(InputKind.PARAMETER), **named(InputKind.BUFFER)},
+        constants=named(InputKind.CONSTANT_TENSOR),
+        outputs=outputs,
+        output_tree=tree,
+        mutated_buffers=tuple(signature.buffers_to_mutate.values()),
+        mutated_inputs=tuple(signature.user_inputs_to_mutate.values()),
+        free_dims=_free_dims(program.graph_module, users),
+        static_reason=static_reason,
+    )
+
+
+def _free_dims(graph: GraphModule, users: tuple[str, ...]) -> tuple[FreeDim, ...]:
+    import torch
+
+    nodes = {node.name: node for node in graph.graph.nodes if node.op == "placeholder"}
+    found: list[FreeDim] = []
+    for index, name in enumerate(users):
+        value = nodes[name].meta.get("val") if name in nodes else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        sizes: list[int | torch.SymInt] = list(value.shape)
+        found += [
+            FreeDim(str(size.node.expr), index, dim, int(size.node.hint))
+            for dim, size in enumerate(sizes)
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol
+        ]
+    return tuple(found)
+
+
+def _reason(error: Exception) -> str:
+    """The innermost message: exporters wrap the user's exception."""
+    inner: BaseException = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    return f"{type(inner).__name__}: {_one_line(inner)}"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+if TYPE_CHECKING:
+    _ = torch
