@@ -1,0 +1,70 @@
+"""Which knobs does a user have, and what are their types? One frozen tree."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.verdict import Policy, Precision
+
+Baseline = Literal["best", "eager", "compile"]
+Objective = Literal["latency", "memory", "energy"]
+
+
+class GoalSettings(Frozen):
+    """What a run aims at. `policy` None: "mixed" for the compiler coder, "triton" for models."""
+
+    speedup: float = Field(gt=0)
+    baseline: Baseline
+    objective: Objective
+    max_memory_bytes: int | None = Field(default=None, gt=0)
+    precision: Precision
+    policy: Policy | None = None
+
+
+class BudgetSettings(Frozen):
+    """When a run stops: drafts per run, repairs per hypothesis, wall seconds (None: no limit)."""
+
+    rounds: int = Field(ge=1)
+    repairs: int = Field(ge=0)
+    time_s: float | None = Field(default=None, gt=0)
+    headroom: float = Field(ge=0, lt=1)
+    """Stop where the measured roofline fraction is past 1 - headroom."""
+
+
+class JudgeOptions(Frozen):
+    """How hard the judge looks: seeds per distribution, seconds a candidate."""
+
+    seeds: int = Field(ge=1)
+    time_limit_s: float = Field(gt=0)
+    allow_unsandboxed: bool
+
+
+class KnowledgeOptions(Frozen):
+    """Which index is asked: `embedder` is "packaged" or a model's name, `index` a folder."""
+
+    embedder: str
+    index: str | None = None
+    limit: int = Field(ge=0)
+
+
+class Settings(Frozen):
+    """All of it. `target` None: the local GPU, else h100. `runs` is the folder of run folders."""
+
+    target: str | None = None
+    coder: str
+    seed: int
+    runs: str
+    goals: GoalSettings
+    budget: BudgetSettings
+    judge: JudgeOptions
+    knowledge: KnowledgeOptions
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force: as asked, else by who drafts."""
+        if self.goals.policy is not None:
+            return self.goals.policy
+        return "mixed" if self.coder == "compiler" else "triton"

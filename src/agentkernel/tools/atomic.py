@@ -1,0 +1,61 @@
+"""How is a file written so that a kill or a full disk never leaves half of it?"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentkernel.errors import OutputError
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write to a neighbour, flush it to disk, then rename it over `path`. Raises OutputError."""
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with saving(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Create `path` with its parents and prove that it can be written to. Raises OutputError."""
+    with saving(path):
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".probe.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn a failed write to `path` (file, folder or database) into one clear OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(_explain(path, error.strerror or str(error), error.errno)) from error
+    except sqlite3.OperationalError as error:
+        full = "full" in str(error)
+        raise OutputError(_explain(path, str(error), errno.ENOSPC if full else None)) from error
+
+
+def _explain(path: Path, problem: str, number: int | None) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"No room left on the disk of {str(path)!r}. What was finished before is saved there. "
+            "Next: make room, then 'agentkernel resume' goes on from it."
+        )
+    return (
+        f"Cannot write {str(path)!r}: {problem}. Expected a folder that can be written to. "
+        "Next: choose another with --runs or --out."
+    )

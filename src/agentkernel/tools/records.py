@@ -1,0 +1,187 @@
+"""What did a run find out, and has it been found out before? One SQLite file, keyed by content."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.atomic import saving
+
+Task = Literal["draft", "judge", "profile"]
+F = TypeVar("F", bound=Frozen)
+
+SCHEMA = """
+create table if not exists candidates (
+    sha256 text primary key, round integer not null, value text not null);
+create table if not exists drafts (key text primary key, value text not null);
+create table if not exists judgements (
+    key text primary key, candidate text not null, value text not null);
+create table if not exists profiles (
+    key text primary key, candidate text not null, value text not null);
+create table if not exists executions (
+    id integer primary key, task text not null, key text not null, pid integer not null,
+    finished integer not null default 0);
+create table if not exists events (
+    seq integer primary key, kind text not null, value text not null);
+create table if not exists sessions (
+    id integer primary key, pid integer not null, seconds real not null default 0);
+"""
+
+
+class Execution(NamedTuple):
+    """One time that a task was really run (not looked up), and whether it came to its end."""
+
+    task: str
+    key: str
+    finished: bool
+
+
+class Records:
+    """The tables of `run.sqlite`. Every method is one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create `path`. Raises sqlite3.DatabaseError where it is no database."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._session: int | None = None
+        with saving(path):
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._db.execute("pragma journal_mode=wal")
+            self._db.executescript(SCHEMA)
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._db.close()
+
+    def check(self) -> None:
+        """Read the file through. Raises sqlite3.DatabaseError where it is damaged."""
+        answer = self._db.execute("pragma quick_check").fetchone()
+        if answer is None or answer[0] != "ok":
+            raise sqlite3.DatabaseError(f"{self.path.name}: {answer}")
+
+    def draft(self, key: str) -> Draft | None:
+        """The draft stored under `key`."""
+        return self._load(Draft, "select value from drafts where key=?", key)
+
+    def save_draft(self, key: str, draft: Draft) -> None:
+        """Keep a draft, and its candidate."""
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("begin")
+            self._db.execute("insert or replace into drafts values (?,?)", _pair(key, draft))
+            self._finish("draft", key)
+            if draft.candidate is not None:
+                self._put_candidate(draft.candidate)
+
+    def verdict(self, key: str) -> Verdict | None:
+        """The finished judgement stored under `key`."""
+        return self._load(Verdict, "select value from judgements where key=?", key)
+
+    def save_verdict(self, key: str, verdict: Verdict) -> None:
+        """Keep a judgement and mark its execution finished, in one transaction."""
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("begin")
+            self._db.execute(
+                "insert or replace into judgements values (?,?,?)",
+                (key, verdict.candidate, verdict.model_dump_json()),
+            )
+            self._finish("judge", key)
+
+    def profile(self, key: str) -> Profile | None:
+        """The profile stored under `key`."""
+        return self._load(Profile, "select value from profiles where key=?", key)
+
+    def save_profile(self, key: str, profile: Profile) -> None:
+        """Keep a profile and mark its execution finished, in one transaction."""
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("begin")
+            self._db.execute(
+                "insert or replace into profiles values (?,?,?)",
+                (key, profile.candidate, profile.model_dump_json()),
+            )
+            self._finish("profile", key)
+
+    def started(self, task: Task, key: str) -> None:
+        """Note that `task` is now really run for `key`."""
+        with saving(self.path), self._lock:
+            self._db.execute(
+                "insert into executions (task, key, pid) values (?,?,?)", (task, key, os.getpid())
+            )
+
+    def executions(self, task: Task | None = None) -> tuple[Execution, ...]:
+        """Every real run of a task, in order."""
+        rows = self._db.execute("select task, key, finished from executions order by id")
+        found = (Execution(str(row[0]), str(row[1]), bool(row[2])) for row in rows.fetchall())
+        return tuple(item for item in found if task is None or item.task == task)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All candidates in the order in which they were drafted."""
+        rows = self._db.execute("select value from candidates order by round, rowid").fetchall()
+        return tuple(Candidate.model_validate_json(row[0]) for row in rows)
+
+    def drafts(self) -> tuple[Draft, ...]:
+        """All drafts in order, with the losers of their searches."""
+        rows = self._db.execute("select value from drafts order by rowid").fetchall()
+        return tuple(Draft.model_validate_json(row[0]) for row in rows)
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """All finished judgements in order."""
+        rows = self._db.execute("select value from judgements order by rowid").fetchall()
+        return tuple(Verdict.model_validate_json(row[0]) for row in rows)
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """All profiles in order."""
+        rows = self._db.execute("select value from profiles order by rowid").fetchall()
+        return tuple(Profile.model_validate_json(row[0]) for row in rows)
+
+    def add_event(self, kind: str, value: str) -> None:
+        """Append an event as JSON text."""
+        with saving(self.path), self._lock:
+            self._db.execute("insert into events (kind, value) values (?,?)", (kind, value))
+
+    def events(self) -> tuple[str, ...]:
+        """The events of all sessions in order, as JSON texts."""
+        rows = self._db.execute("select value from events order by seq").fetchall()
+        return tuple(str(row[0]) for row in rows)
+
+    def spend(self, seconds: float) -> None:
+        """Note that this session has lasted `seconds` so far."""
+        with saving(self.path), self._lock:
+            if self._session is None:
+                cursor = self._db.execute("insert into sessions (pid) values (?)", (os.getpid(),))
+                self._session = cursor.lastrowid
+            self._db.execute("update sessions set seconds=? where id=?", (seconds, self._session))
+
+    def spent_before(self) -> float:
+        """Wall seconds of the earlier sessions together."""
+        row = self._db.execute(
+            "select coalesce(sum(seconds), 0) from sessions where id is not ?", (self._session,)
+        ).fetchone()
+        return float(row[0])
+
+    def _put_candidate(self, candidate: Candidate) -> None:
+        self._db.execute(
+            "insert or ignore into candidates values (?,?,?)",
+            (candidate.sha256, candidate.round, candidate.model_dump_json()),
+        )
+
+    def _finish(self, task: Task, key: str) -> None:
+        self._db.execute(
+            "update executions set finished=1 where id="
+            "(select max(id) from executions where task=? and key=?)",
+            (task, key),
+        )
+
+    def _load(self, kind: type[F], query: str, key: str) -> F | None:
+        row = self._db.execute(query, (key,)).fetchone()
+        return None if row is None else kind.model_validate_json(row[0])
+
+
+def _pair(key: str, value: Frozen) -> tuple[str, str]:
+    return key, value.model_dump_json()

@@ -1,0 +1,277 @@
+"""Where does a run live on disk, and how is it found again?"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import cloudpickle
+from pydantic import ValidationError
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.certificate import Versions
+from agentkernel.domain.problem import Problem
+from agentkernel.domain.settings import Settings
+from agentkernel.errors import OutputError, RunNotFound
+from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.problems import LoadedProblem, restore_problem
+from agentkernel.tools.records import Records
+
+
+class Manifest(Frozen):
+    """`run.json`: all that is needed to run it again. `target` is the name in force, never None."""
+
+    format: Literal[1] = 1
+    id: str
+    created: str
+    problem: Problem
+    settings: Settings
+    target: str
+    note: str
+    versions: Versions
+    judge_sha256: str
+    flags: tuple[str, ...] = ()
+    out: str | None = None
+
+
+class RunSummary(Frozen):
+    """A line of `agentkernel runs`; `error` says why a folder cannot be read."""
+
+    id: str
+    folder: str
+    created: str = ""
+    problem: str = ""
+    target: str = ""
+    status: str = "unfinished"
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """An open run folder."""
+
+    folder: Path
+    manifest: Manifest
+    records: Records
+    repaired: tuple[str, ...] = ()
+    """What was found corrupt and set aside."""
+
+    @property
+    def id(self) -> str:
+        """The run's name, which is its folder's."""
+        return self.manifest.id
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """LangGraph's checkpoints."""
+        return self.folder / "checkpoint.sqlite"
+
+    @property
+    def result_path(self) -> Path:
+        """The final result as JSON; absent while the run is unfinished."""
+        return self.folder / "result.json"
+
+    def problem(self) -> LoadedProblem:
+        """The problem as it was when the run began."""
+        live = self.folder / "live.pkl"
+        value: object | None = None
+        if self.manifest.problem.origin == "live":
+            try:
+                value = cloudpickle.loads(live.read_bytes())
+            except (
+                OSError,
+                EOFError,
+                ImportError,
+                AttributeError,
+                cloudpickle.pickle.PickleError,
+            ) as error:
+                raise RunNotFound(
+                    f"Cannot restore the live module of run {self.id!r} from {str(live)!r}: "
+                    f"{' '.join(str(error).split())}. Next: call agentkernel.optimize again."
+                ) from error
+        return restore_problem(self.manifest.problem, value)
+
+    def write_candidate(self, candidate: Candidate) -> Path:
+        """Keep the source as `candidates/<id>.py`."""
+        path = self.folder / "candidates" / f"{candidate.id}.py"
+        if not path.is_file():
+            with saving(path):
+                path.parent.mkdir(exist_ok=True)
+            write_atomic(path, candidate.source)
+        return path
+
+    def close(self) -> None:
+        """Close the database."""
+        self.records.close()
+
+
+def create_run(
+    runs: Path,
+    loaded: LoadedProblem,
+    settings: Settings,
+    *,
+    target: str,
+    note: str,
+    versions: Versions,
+    judge_sha256: str,
+    flags: tuple[str, ...] = (),
+    out: str | None = None,
+) -> RunStore:
+    """Make `runs/<name>-<UTC time>-<4 hex>/` complete or not at all. Raises OutputError."""
+    make_folder(runs)
+    now = datetime.now(UTC)
+    name = re.sub(r"[^a-z0-9]+", "-", loaded.problem.name.lower()).strip("-") or "run"
+    run_id = f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    manifest = Manifest(
+        id=run_id,
+        created=now.isoformat(timespec="seconds"),
+        problem=loaded.problem,
+        settings=settings,
+        target=target,
+        note=note,
+        versions=versions,
+        judge_sha256=judge_sha256,
+        flags=flags,
+        out=out,
+    )
+    folder = runs / run_id
+    unfinished = runs / f".{run_id}.new"
+    try:
+        _fill(unfinished, manifest, loaded)
+        with saving(folder):
+            unfinished.rename(folder)
+    except OutputError:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return RunStore(folder, manifest, Records(folder / "run.sqlite"))
+
+
+def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem) -> None:
+    with saving(folder):
+        (folder / "candidates").mkdir(parents=True)
+    write_atomic(folder / "problem.py", loaded.problem.source)
+    if loaded.live is not None:
+        live = cloudpickle.dumps((loaded.live, loaded.live_inputs))
+        write_atomic(folder / "live.pkl", live)
+    write_atomic(folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
+
+
+def find_run(runs: Path, run: str) -> Path:
+    """The folder of `run`: a path, an id, the unique beginning of one, or "last"."""
+    if (Path(run) / "run.json").is_file():
+        return Path(run)
+    known = run_folders(runs)
+    if run == "last" and known:
+        return known[-1]
+    matches = [item for item in known if item.name == run] or [
+        item for item in known if item.name.startswith(run)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(item.name for item in matches)
+        raise RunNotFound(f"Run {run!r} is ambiguous: {names}. Next: give more of the name.")
+    names = ", ".join(item.name for item in known[-3:]) or "none yet"
+    raise RunNotFound(
+        f"No run {run!r} in {str(runs)!r}. Known: {names}. Next: see 'agentkernel runs'."
+    )
+
+
+def open_run(runs: Path, run: str) -> RunStore:
+    """Open a run; a corrupt `run.sqlite` is set aside. Raises RunNotFound with one clear line."""
+    folder = find_run(runs, run)
+    manifest = read_manifest(folder)
+    path = folder / "run.sqlite"
+    try:
+        return RunStore(folder, manifest, _checked(path))
+    except sqlite3.DatabaseError:
+        set_aside(path)
+        return RunStore(folder, manifest, Records(path), ("run.sqlite",))
+
+
+def _checked(path: Path) -> Records:
+    """Open the database and read it through once."""
+    records = Records(path)
+    try:
+        records.check()
+    except sqlite3.DatabaseError:
+        records.close()
+        raise
+    return records
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a corrupt database (with its journal files) so that a new one can take its place."""
+    target = path.with_name(f"{path.name}.corrupt")
+    with saving(path):
+        path.replace(target)
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return target
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """`run.json` of a run folder. Raises RunNotFound where it is missing or corrupt."""
+    path = folder / "run.json"
+    try:
+        return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        problem = "is missing or unreadable" if isinstance(error, OSError) else "is corrupt"
+        raise RunNotFound(
+            f"Run {folder.name!r}: {str(path)!r} {problem}. Expected the manifest that optimize wrote. "
+            "Its candidates and results are still in the folder. Next: optimize the module again."
+        ) from error
+
+
+def run_folders(runs: Path) -> tuple[Path, ...]:
+    """All run folders below `runs`, oldest first by the time in their names."""
+    if not runs.is_dir():
+        return ()
+    folders = [item for item in runs.iterdir() if item.is_dir() and not item.name.startswith(".")]
+    return tuple(sorted(folders, key=lambda item: (_stamp(item.name), item.name)))
+
+
+def _stamp(name: str) -> str:
+    match = re.search(r"\d{8}-\d{6}", name)
+    return match.group() if match else ""
+
+
+def list_runs(runs: Path) -> tuple[RunSummary, ...]:
+    """One summary a folder; what cannot be read says so and hides nothing else."""
+    return tuple(_summary(folder) for folder in run_folders(runs))
+
+
+def _summary(folder: Path) -> RunSummary:
+    try:
+        manifest = read_manifest(folder)
+    except RunNotFound as error:
+        return RunSummary(id=folder.name, folder=str(folder), status="corrupt", error=str(error))
+    return RunSummary(
+        id=manifest.id,
+        folder=str(folder),
+        created=manifest.created,
+        problem=manifest.problem.name,
+        target=manifest.target,
+        status=_status(folder / "result.json"),
+    )
+
+
+class _StatusLine(Frozen):
+    model_config = Frozen.model_config | {"extra": "ignore"}
+    status: str
+    interrupted: bool = False
+
+
+def _status(path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
+        found = _StatusLine.model_validate_json(path.read_text(encoding="utf-8"))
+        return f"{found.status} (interrupted)" if found.interrupted else found.status
+    return "unfinished"

@@ -1,0 +1,159 @@
+"""What happens during a run, in a form that a screen or a log can follow?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Status
+from agentkernel.domain.plan import Plan
+from agentkernel.domain.profile import KernelResources
+from agentkernel.workflows.outcome import Result
+
+NodeName = Literal["plan", "retrieve", "draft", "judge", "profile", "debug", "decide", "finish"]
+
+
+class RunStarted(Frozen):
+    """The first event. `note`: how the target was chosen; `measurable`: a GPU here can time it."""
+
+    kind: Literal["run_started"] = "run_started"
+    run: str
+    folder: str
+    problem: str
+    shapes: tuple[str, ...]
+    target: str
+    note: str
+    measurable: bool
+    rounds: int
+    time_limit_s: float | None
+    resumed: bool
+    spent_s: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+class NodeStarted(Frozen):
+    """A node begins."""
+
+    kind: Literal["node_started"] = "node_started"
+    node: NodeName
+    round: int
+    spent_s: float
+
+
+class NodeFinished(Frozen):
+    """A node ended after `seconds`."""
+
+    kind: Literal["node_finished"] = "node_finished"
+    node: NodeName
+    round: int
+    seconds: float
+    spent_s: float
+
+
+class Planned(Frozen):
+    """The plan as it stands; sent by plan, and again by retrieve with what retrieval changed."""
+
+    kind: Literal["planned"] = "planned"
+    round: int
+    plan: Plan
+
+
+class CandidateDrafted(Frozen):
+    """A candidate is on the table, or `candidate` None with the reason."""
+
+    kind: Literal["candidate_drafted"] = "candidate_drafted"
+    round: int
+    candidate: str | None
+    coder: str
+    strategy: str
+    parent: str | None = None
+    reason: str | None = None
+    searched: int = 0
+    """Schedules that the coder's search looked at."""
+
+
+class VerdictReached(Frozen):
+    """The judge is done with a candidate. `reused`: found in the run's database."""
+
+    kind: Literal["verdict"] = "verdict"
+    round: int
+    candidate: str
+    accepted: bool
+    interpreted: bool
+    gate: str
+    failure: str | None
+    error_vs_oracle: float | None
+    eager_error_vs_oracle: float | None
+    seconds: float
+    reused: bool
+
+
+class ProfileTaken(Frozen):
+    """What is known of a candidate's speed; the measured fields are None without a GPU."""
+
+    kind: Literal["profile"] = "profile"
+    round: int
+    candidate: str
+    measured: bool
+    measured_on: str | None
+    time_us: float | None
+    speedup_vs_eager: float | None
+    speedup_vs_compile: float | None
+    roofline_fraction: float | None
+    estimated_time_us: float
+    estimated_eager_us: float | None
+    kernels: tuple[KernelResources, ...]
+    reused: bool
+
+
+class Diagnosed(Frozen):
+    """The debugger's answer."""
+
+    kind: Literal["diagnosis"] = "diagnosis"
+    round: int
+    candidate: str
+    failure_class: str
+    action: str
+    advice: str
+
+
+class Decided(Frozen):
+    """Where the loop goes next, and why it stops if it does."""
+
+    kind: Literal["decision"] = "decision"
+    round: int
+    next: Literal["draft", "plan", "finish"]
+    stop: str | None
+    best: str | None
+    status: Status
+    reason: str
+
+
+class Finished(Frozen):
+    """The last event."""
+
+    kind: Literal["finished"] = "finished"
+    result: Result
+
+
+Event: TypeAlias = Annotated[
+    RunStarted
+    | NodeStarted
+    | NodeFinished
+    | Planned
+    | CandidateDrafted
+    | VerdictReached
+    | ProfileTaken
+    | Diagnosed
+    | Decided
+    | Finished,
+    Field(discriminator="kind"),
+]
+OnEvent: TypeAlias = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """A listener that does nothing."""

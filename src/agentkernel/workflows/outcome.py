@@ -1,0 +1,271 @@
+"""Which status does a run earn, and what is handed over?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from agentkernel.agents.protocols import Attempt, Goals
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Status
+from agentkernel.domain.profile import Measurement, Ratio
+
+Faster = Literal["eager", "torch.compile"]
+
+
+class Baselines(Frozen):
+    """Measured times of the two baselines in microseconds, where no candidate was measured."""
+
+    eager_us: float
+    compiled_us: float | None
+
+
+class Result(Frozen):
+    """What a run hands back; with a kept baseline the figures are the best tried candidate's.
+
+    `candidate`, `certificate` and `report` are paths; `candidate` is None where a baseline is kept.
+    Speedups are measured, baseline time / candidate time; `speedup_ci95` belongs to the faster
+    baseline. Everything that nobody measured has a name that begins with `estimated_`.
+    """
+
+    status: Status
+    reason: str
+    run: str
+    measured: bool
+    candidate: str | None
+    candidate_sha256: str | None
+    certificate: str | None
+    report: str | None
+    problem: str
+    target: str
+    measured_on: str | None = None
+    interpreted: bool = True
+    speedup_vs_eager: float | None = None
+    speedup_vs_compile: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
+    roofline_fraction: float | None = None
+    time_us: float | None = None
+    eager_us: float | None = None
+    compiled_us: float | None = None
+    error_vs_oracle: float | None = None
+    eager_error_vs_oracle: float | None = None
+    estimated_time_us: float | None = None
+    estimated_eager_us: float | None = None
+    estimated_speedup_vs_eager: float | None = None
+    drafts: int = 0
+    spent_s: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 met, improved or verified; 3 a baseline kept; 1 failed; 130 interrupted."""
+        if self.interrupted:
+            return 130
+        if self.status == "failed":
+            return 1
+        return 3 if self.status.startswith("kept") else 0
+
+
+class Outcome(Frozen):
+    """The status with its reason, and the attempt that it rests on.
+
+    `best` is the best candidate known, also where a baseline is kept; `handed_over` says which.
+    """
+
+    status: Status
+    reason: str
+    best: Attempt | None
+    handed_over: bool
+
+
+def accepted(attempt: Attempt) -> bool:
+    """True where the judge passed it."""
+    return attempt.verdict is not None and attempt.verdict.accepted
+
+
+def best_attempt(history: Sequence[Attempt], goals: Goals) -> Attempt | None:
+    """The best accepted attempt by the objective: safe measured ones first, then the estimate."""
+    usable = [item for item in history if accepted(item)]
+    return min(usable, key=lambda item: _rank(item, goals), default=None)
+
+
+def _rank(attempt: Attempt, goals: Goals) -> tuple[int, float, float]:
+    """Sort key, smaller is better: (class, score by objective, time)."""
+    profile = attempt.profile
+    if profile is None:
+        return (4, math.inf, math.inf)
+    if not profile.measured:
+        fits = profile.report is None or profile.report.fits
+        return (2 if fits else 3, profile.estimate.time_us, profile.estimate.time_us)
+    safe = safe_to_hand_over(attempt) and within_memory(attempt, goals)
+    time_us = geometric_mean([item.candidate.median_us for item in profile.measurements])
+    return (0 if safe else 1, score(attempt, goals), time_us)
+
+
+def score(attempt: Attempt, goals: Goals) -> float:
+    """What the objective minimises: microseconds, peak bytes or millijoules, over all shapes."""
+    measurements = attempt.profile.measurements if attempt.profile else ()
+    if not measurements:
+        return math.inf
+    if goals.objective == "memory":
+        return float(max(item.peak_memory_bytes for item in measurements))
+    if goals.objective == "energy":
+        known = [item.energy_mj for item in measurements if item.energy_mj is not None]
+        return geometric_mean(known) if len(known) == len(measurements) else math.inf
+    return geometric_mean([item.candidate.median_us for item in measurements])
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The n-th root of the product; inf for none."""
+    if not values:
+        return math.inf
+    return math.exp(sum(math.log(max(value, 1e-12)) for value in values) / len(values))
+
+
+def faster_baseline(measurement: Measurement) -> Faster:
+    """Which of the two baselines was faster."""
+    compiled = measurement.compiled
+    if compiled is not None and compiled.median_us < measurement.eager.median_us:
+        return "torch.compile"
+    return "eager"
+
+
+def ratio_against(measurement: Measurement, baseline: str) -> Ratio:
+    """The speedup over "eager", "compile" or "best" (the one with the smaller lower bound)."""
+    compiled = measurement.vs_compile
+    if baseline == "eager" or compiled is None:
+        return measurement.vs_eager
+    if baseline == "compile":
+        return compiled
+    return min(measurement.vs_eager, compiled, key=lambda ratio: ratio.low)
+
+
+def within_memory(attempt: Attempt, goals: Goals) -> bool:
+    """True where the peak memory keeps the limit, or there is none."""
+    if goals.max_memory_bytes is None or attempt.profile is None:
+        return True
+    return all(
+        item.peak_memory_bytes <= goals.max_memory_bytes for item in attempt.profile.measurements
+    )
+
+
+def goals_met(attempt: Attempt, goals: Goals) -> bool:
+    """True where it is measured, not slower, and reaches every goal with 95% confidence."""
+    measurements = attempt.profile.measurements if attempt.profile else ()
+    if not accepted(attempt) or not measurements or not within_memory(attempt, goals):
+        return False
+    lows = [ratio_against(item, goals.baseline).low for item in measurements]
+    reached = lows[0] >= goals.speedup and geometric_mean(lows) >= goals.speedup
+    return reached and safe_to_hand_over(attempt)
+
+
+def safe_to_hand_over(attempt: Attempt) -> bool:
+    """Not slower than the faster baseline, for the primary shapes and in the geometric mean."""
+    measurements = attempt.profile.measurements if attempt.profile else ()
+    if not measurements:
+        return False
+    lows = [ratio_against(item, "best").low for item in measurements]
+    return lows[0] >= 1.0 and geometric_mean(lows) >= 1.0
+
+
+def decide_outcome(
+    history: Sequence[Attempt],
+    goals: Goals,
+    *,
+    nothing: str,
+    baselines: Baselines | None = None,
+    crash: str | None = None,
+) -> Outcome:
+    """The status that `history` earns under `goals`.
+
+    `nothing` says why there is no candidate at all (the coder's reason), `baselines` were measured
+    without one, `crash` says that not even the original could be run.
+    """
+    if crash is not None:
+        return Outcome(status="failed", reason=crash, best=None, handed_over=False)
+    best = best_attempt(history, goals)
+    if best is None:
+        return _kept(_why_none(history, nothing), None, _baseline_name(baselines))
+    profile = best.profile
+    if profile is None:
+        reason = "a candidate was accepted, and nothing about its speed could be found out"
+        return Outcome(status="verified", reason=reason, best=best, handed_over=True)
+    if not profile.measured:
+        return _unmeasured(best)
+    return _measured(best, goals)
+
+
+def _unmeasured(best: Attempt) -> Outcome:
+    report = best.profile.report if best.profile else None
+    if report is not None and not report.fits:
+        bad = next(kernel for kernel in report.kernels if not kernel.fits)
+        why = bad.error or "it needs more shared memory or registers than there are"
+        return _kept(
+            f"the candidate does not fit {report.target}: {bad.name}: {why}", best, "eager"
+        )
+    return Outcome(
+        status="verified",
+        reason="accepted by the judge; no GPU here to measure it on, its time is estimated",
+        best=best,
+        handed_over=True,
+    )
+
+
+def _measured(best: Attempt, goals: Goals) -> Outcome:
+    measurements = best.profile.measurements if best.profile else ()
+    primary = measurements[0]
+    figures = describe_speed(primary)
+    if goals_met(best, goals):
+        reason = f"{figures}; the goal was {goals.speedup:g}x against {goals.baseline}"
+        return Outcome(status="met", reason=reason, best=best, handed_over=True)
+    if not within_memory(best, goals):
+        peak = max(item.peak_memory_bytes for item in measurements)
+        reason = (
+            f"peak memory {peak} bytes is past the limit of {goals.max_memory_bytes}; {figures}"
+        )
+        return _kept(reason, best, faster_baseline(primary))
+    if safe_to_hand_over(best):
+        reason = f"{figures}; short of the goal of {goals.speedup:g}x against {goals.baseline}"
+        return Outcome(status="improved", reason=reason, best=best, handed_over=True)
+    worst = min(measurements, key=lambda item: ratio_against(item, "best").low)
+    ratio = ratio_against(worst, "best")
+    verb = "too noisy to call" if ratio.high >= 1.0 else "slower than the faster baseline"
+    return _kept(
+        f"the best candidate is {verb}: {describe_speed(worst)}", best, faster_baseline(primary)
+    )
+
+
+def describe_speed(measurement: Measurement) -> str:
+    """`1.31x eager [1.30, 1.32], 1.02x torch.compile [1.01, 1.03]` at the given shapes."""
+    text = f"{_ratio_text(measurement.vs_eager)} against eager"
+    if measurement.vs_compile is not None:
+        return f"{text}, {_ratio_text(measurement.vs_compile)} against torch.compile"
+    return f"{text}, torch.compile failed"
+
+
+def _ratio_text(ratio: Ratio) -> str:
+    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _baseline_name(baselines: Baselines | None) -> Faster:
+    if baselines is None or baselines.compiled_us is None:
+        return "eager"
+    return "torch.compile" if baselines.compiled_us < baselines.eager_us else "eager"
+
+
+def _kept(reason: str, best: Attempt | None, baseline: Faster) -> Outcome:
+    status: Status = "kept_compiled" if baseline == "torch.compile" else "kept_original"
+    return Outcome(status=status, reason=reason, best=best, handed_over=False)
+
+
+def _why_none(history: Sequence[Attempt], nothing: str) -> str:
+    judged = [item.verdict for item in history if item.verdict is not None]
+    if not judged:
+        return nothing or "no candidate was drafted"
+    last = judged[-1]
+    kind = last.failure.kind if last.failure is not None else last.gate
+    count = f"{len(judged)} candidate" + ("s" if len(judged) > 1 else "")
+    return (
+        f"{count} drafted, none accepted; the last one stopped at the gate {last.gate!r} ({kind})"
+    )

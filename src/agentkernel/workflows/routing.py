@@ -1,0 +1,82 @@
+"""Where does the loop go next? Pure functions of the state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentkernel.agents.protocols import Attempt
+from agentkernel.workflows.outcome import best_attempt, goals_met
+from agentkernel.workflows.state import LoopState, StopReason
+
+REPLANS = 1
+"""How often the planner is asked again once its hypotheses are used up."""
+
+
+def after_retrieve(state: LoopState) -> Literal["draft", "decide"]:
+    """Draft where the plan has something to try."""
+    return "draft" if state.queue and out_of_budget(state) is None else "decide"
+
+
+def after_draft(state: LoopState) -> Literal["judge", "decide"]:
+    """Judge what was drafted."""
+    return "judge" if state.candidate is not None else "decide"
+
+
+def after_judge(state: LoopState) -> Literal["profile", "debug"]:
+    """Measure what is right, debug what is wrong."""
+    return "profile" if state.verdict is not None and state.verdict.accepted else "debug"
+
+
+def after_debug(state: LoopState) -> Literal["draft", "decide"]:
+    """Repair where the debugger says so and the budget allows it."""
+    if state.diagnosis is None or state.diagnosis.action != "repair":
+        return "decide"
+    if state.repairs >= state.limits.repairs or time_is_up(state):
+        return "decide"
+    return "draft"
+
+
+def after_decide(state: LoopState) -> Literal["draft", "plan", "finish"]:
+    """The next hypothesis, a new plan, or the end."""
+    if state.stop is not None:
+        return "finish"
+    return "draft" if state.queue else "plan"
+
+
+def stop_reason(state: LoopState) -> StopReason | None:
+    """Why the loop ends here, None where it goes on."""
+    best = best_attempt(state.history, state.goals)
+    if best is not None and goals_met(best, state.goals):
+        return "met"
+    if best is not None and no_headroom(best, state.limits.headroom):
+        return "headroom"
+    spent = out_of_budget(state)
+    if spent is not None:
+        return spent
+    exhausted = not state.queue and (state.replans >= REPLANS or nothing_to_replan(state))
+    return "hypotheses" if exhausted else None
+
+
+def out_of_budget(state: LoopState) -> StopReason | None:
+    """The budget that is used up, if any."""
+    if time_is_up(state):
+        return "time"
+    return "rounds" if state.round >= state.limits.rounds else None
+
+
+def time_is_up(state: LoopState) -> bool:
+    """True where the wall seconds of all sessions together reach the limit."""
+    return state.limits.time_s is not None and state.spent_s >= state.limits.time_s
+
+
+def no_headroom(attempt: Attempt, headroom: float) -> bool:
+    """True where every shape set is measured within `headroom` of its roofline."""
+    measurements = attempt.profile.measurements if attempt.profile else ()
+    return bool(measurements) and all(
+        item.roofline_fraction > 1.0 - headroom for item in measurements
+    )
+
+
+def nothing_to_replan(state: LoopState) -> bool:
+    """True where a new plan could not differ: the last one had no hypothesis at all."""
+    return state.plan is not None and not state.plan.hypotheses

@@ -1,0 +1,101 @@
+"""What does the loop know at any moment? Frozen values, and how updates join them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
+
+from agentkernel.agents.protocols import Attempt, Diagnosis, Goals
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.settings import Settings
+from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.workflows.outcome import Result
+
+StopReason = Literal["met", "headroom", "rounds", "time", "hypotheses"]
+
+
+@dataclass(frozen=True)
+class OptimizeRequest:
+    """One job. `out` is a folder, or a path that ends in `.py`, for copies of the results.
+
+    `flags` is what the user typed, kept in the manifest.
+    """
+
+    problem: LoadedProblem
+    settings: Settings
+    out: Path | None = None
+    flags: tuple[str, ...] = ()
+
+
+class Limits(Frozen):
+    """When the loop stops: hypotheses, repairs of each, wall seconds, roofline headroom (0 to 1)."""
+
+    rounds: int = 3
+    repairs: int = 2
+    time_s: float | None = None
+    headroom: float = 0.03
+
+
+def append_attempts(old: tuple[Attempt, ...], new: Iterable[Attempt] | None) -> tuple[Attempt, ...]:
+    """Join histories: a later entry for the same candidate takes the earlier one's place."""
+    joined = {item.candidate.sha256: item for item in old}
+    for item in new or ():
+        joined[item.candidate.sha256] = item
+    return tuple(joined.values())
+
+
+class LoopInput(Frozen):
+    """What a run starts with."""
+
+    goals: Goals = Goals()
+    limits: Limits = Limits()
+
+
+class LoopState(LoopInput):
+    """The loop's memory. `queue` holds the hypotheses not tried yet, `hypothesis` the current one."""
+
+    round: int = 0
+    """Hypotheses begun so far; the first draft belongs to round 1."""
+    repairs: int = 0
+    plan: Plan | None = None
+    replans: int = 0
+    queue: tuple[Hypothesis, ...] = ()
+    hypothesis: Hypothesis | None = None
+    retrieved: tuple[Retrieved, ...] = ()
+    candidate: Candidate | None = None
+    nothing: str = ""
+    """Why the coder had nothing to offer, the last time it had nothing."""
+    verdict: Verdict | None = None
+    profile: Profile | None = None
+    diagnosis: Diagnosis | None = None
+    history: Annotated[tuple[Attempt, ...], append_attempts] = ()
+    stop: StopReason | None = None
+    spent_s: float = 0.0
+    result: Result | None = None
+
+
+class Update(TypedDict, total=False):
+    """A node's answer: the fields that it changes."""
+
+    round: int
+    repairs: int
+    plan: Plan | None
+    replans: int
+    queue: tuple[Hypothesis, ...]
+    hypothesis: Hypothesis | None
+    retrieved: tuple[Retrieved, ...]
+    candidate: Candidate | None
+    nothing: str
+    verdict: Verdict | None
+    profile: Profile | None
+    diagnosis: Diagnosis | None
+    history: tuple[Attempt, ...]
+    stop: StopReason | None
+    spent_s: float
+    result: Result | None
