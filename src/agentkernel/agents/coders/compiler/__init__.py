@@ -1,0 +1,1 @@
+"""How is a captured module turned into readable Triton?"""

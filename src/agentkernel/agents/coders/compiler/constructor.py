@@ -1,0 +1,308 @@
+"""How does a standalone file build `ModelNew` exactly as the user's class is built?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from agentkernel.agents.coders.compiler.source_slice import slice_class
+from agentkernel.domain.candidate import NoTemplate
+from agentkernel.errors import ProblemError
+from agentkernel.tools.problems import LoadedProblem
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+NEW_NAME = "ModelNew"
+PORTABLE_ROOTS = frozenset(
+    {
+        "__future__",
+        "collections",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+        "itertools",
+        "math",
+        "numbers",
+        "operator",
+        "torch",
+        "triton",
+        "typing",
+    }
+)
+"""Packages that a file may import and still stand alone: torch, triton, plain standard library."""
+LITERAL_BUFFER_LIMIT = 1024
+"""Elements up to which a buffer outside the state_dict is written into the source as a literal."""
+
+
+@dataclass(frozen=True)
+class ConstructorText:
+    """The pieces of a file that builds `ModelNew`: put `imports`, kernels, `helpers`, then
+    `header`, `body` and a `forward` indented by four spaces.
+
+    `helpers` is top-level code ("" if none); `body` holds class attributes, `__init__` and the
+    methods that construction needs, indented by four spaces ("" if a base class does it all).
+    `foreign_imports` are packages beyond torch, triton and the pure standard library: with one of
+    them the file does not stand alone. `names` are bound at module level and `attributes` on the
+    instance: kernels and fields of the forward must be called otherwise.
+    """
+
+    imports: tuple[str, ...]
+    helpers: str
+    header: str
+    body: str
+    foreign_imports: tuple[str, ...]
+    names: frozenset[str]
+    attributes: frozenset[str]
+    expressions: Mapping[str, str] = field(default_factory=dict)
+
+    def parameter_expression(self, name: str) -> str:
+        """State-dict name -> expression in `forward`: "blocks.0.bias" -> "self.blocks[0].bias".
+
+        Parameters, buffers (persistent or not) and tied names are all known.
+        """
+        return self.expressions[name]
+
+    @property
+    def text(self) -> str:
+        """The pieces in order, as a module that can build `ModelNew` and nothing else."""
+        model = f"{self.header}\n{self.body or '    pass'}"
+        parts = ("\n".join(self.imports), self.helpers, model)
+        return "\n\n\n".join(part for part in parts if part)
+
+
+def emit_constructor(loaded: LoadedProblem) -> ConstructorText | NoTemplate:
+    """Slice the user's class down to its construction, under the name `ModelNew`.
+
+    The same seed gives the same weights: constructor code is copied, never restated. A live module,
+    whose constructor arguments nobody knows, gets empty tensors of the same names, to be filled by
+    `load_state_dict`. NoTemplate where a slice cannot be right: the constructor calls its own
+    `forward`, or a live module has state that no state_dict carries.
+    """
+    if loaded.live is not None:
+        return _live_constructor(loaded.live)
+    module, executed = _build_and_watch(loaded)
+    name = loaded.problem.class_name
+    own = {f"{item.__name__}.forward" for item in type(module).__mro__}
+    if own & executed and _calls_itself(module, executed):
+        return NoTemplate(reason=f"the constructor of {name} calls its own forward")
+    cut = slice_class(
+        loaded.problem.source, name, NEW_NAME, _module_classes(loaded), frozenset(executed)
+    )
+    return ConstructorText(
+        imports=cut.imports,
+        helpers=cut.helpers,
+        header=cut.header,
+        body=cut.body,
+        foreign_imports=tuple(root for root in cut.import_roots if root not in PORTABLE_ROOTS),
+        names=cut.names,
+        attributes=frozenset(dir(module)) | frozenset(vars(module)),
+        expressions=dict(_expressions(module)),
+    )
+
+
+def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
+    """Build the reference once and note which functions of the user's file ran meanwhile."""
+    import torch
+
+    filename = f"<{loaded.namespace.__name__}>" if loaded.namespace else ""
+    executed: set[str] = set()
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == filename:
+            executed.add(frame.f_code.co_qualname)
+
+    before = sys.getprofile()
+    with torch.random.fork_rng(devices=[]):
+        sys.setprofile(watch)
+        try:
+            try:
+                module = loaded.build(seed=0, device="meta")
+            except ProblemError:  # e.g. the constructor reads a value, which meta tensors lack
+                module = loaded.build(seed=0, device="cpu")
+        finally:
+            sys.setprofile(before)
+    return module, executed
+
+
+def _calls_itself(module: nn.Module, executed: set[str]) -> bool:
+    """Did the forward that ran belong to the module itself, not to a child of a shared base?"""
+    return f"{_forward_owner(type(module))}.forward" in executed
+
+
+def _forward_owner(kind: type) -> str:
+    owners = [item for item in kind.__mro__ if "forward" in vars(item)]
+    return owners[0].__qualname__ if owners else kind.__qualname__
+
+
+def _module_classes(loaded: LoadedProblem) -> frozenset[str]:
+    from torch import nn
+
+    values = vars(loaded.namespace).items() if loaded.namespace else ()
+    return frozenset(
+        name for name, value in values if isinstance(value, type) and issubclass(value, nn.Module)
+    )
+
+
+def _expressions(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Every parameter and buffer name below `module`, with the expression that reaches it."""
+    for prefix, owner, expression in _walk(module, "", "self"):
+        for name in [*owner._parameters, *owner._buffers]:
+            yield prefix + name, _member(owner, expression, name)
+
+
+def _walk(module: nn.Module, prefix: str, expression: str) -> Iterator[tuple[str, nn.Module, str]]:
+    yield prefix, module, expression
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _walk(child, f"{prefix}{name}.", _member(module, expression, name))
+
+
+def _member(owner: nn.Module, expression: str, name: str) -> str:
+    """The expression for one member; plain attribute access wherever Python allows it."""
+    from torch import nn
+
+    if name.isidentifier():
+        if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
+            return f"{expression}[{name!r}]".replace("'", '"')
+        return f"{expression}.{name}"
+    if isinstance(owner, nn.ModuleList | nn.Sequential | nn.ParameterList) and name.isdigit():
+        names = list(owner._modules) or list(owner._parameters)
+        return f"{expression}[{names.index(name)}]"
+    if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
+        return f"{expression}[{name!r}]"
+    getter = "get_submodule" if name in owner._modules else "get_parameter"
+    return f"{expression}.{'get_buffer' if name in owner._buffers else getter}({name!r})"
+
+
+def _live_constructor(module: nn.Module) -> ConstructorText | NoTemplate:
+    """Containers with empty tensors of the same names, shapes and dtypes."""
+    emitter = _LiveEmitter(module)
+    lines = emitter.lines()
+    if emitter.problem is not None:
+        return NoTemplate(reason=emitter.problem)
+    body = "\n".join(["    def __init__(self):", *(f"        {line}" for line in lines)])
+    return ConstructorText(
+        imports=("import torch", "from torch import nn"),
+        helpers="",
+        header=f"class {NEW_NAME}(nn.Module):",
+        body=body,
+        foreign_imports=(),
+        names=frozenset({"torch", "nn", NEW_NAME}),
+        attributes=frozenset(dir(module)) | frozenset(vars(module)),
+        expressions=emitter.expressions,
+    )
+
+
+class _LiveEmitter:
+    """Writes a live module's state as constructor lines; `expressions` names each tensor."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.expressions: dict[str, str] = {}
+        self.problem: str | None = None
+        self._seen: dict[int, str] = {}
+
+    def lines(self) -> list[str]:
+        """The body of `__init__`."""
+        return ["super().__init__()", *self._module("", self.module, "self")]
+
+    def _module(self, prefix: str, module: nn.Module, target: str) -> Iterator[str]:
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                yield _register(target, "register_parameter", name, "None")
+            else:
+                yield self._tensor(prefix + name, target, name, parameter)
+        for name, buffer in module._buffers.items():
+            if buffer is None:
+                yield _register(target, "register_buffer", name, "None")
+            else:
+                persistent = name not in module._non_persistent_buffers_set
+                yield self._buffer(prefix + name, target, name, buffer, persistent)
+        yield from self._children(prefix, module, target)
+
+    def _children(self, prefix: str, module: nn.Module, target: str) -> Iterator[str]:
+        for name, child in module._modules.items():
+            if child is None or not _holds_state(child):
+                continue
+            path = _plain_member(target, name)
+            if id(child) in self._seen:
+                yield _assign(target, name, self._seen[id(child)])
+                self._alias(prefix + name + ".", child, path)
+                continue
+            self._seen[id(child)] = path
+            yield _assign(target, name, "nn.Module()")
+            yield from self._module(f"{prefix}{name}.", child, path)
+
+    def _alias(self, prefix: str, child: nn.Module, path: str) -> None:
+        for name, _ in [*child.named_parameters(), *child.named_buffers()]:
+            expression = path
+            for part in name.split("."):
+                expression = _plain_member(expression, part)
+            self.expressions[prefix + name] = expression
+
+    def _tensor(self, full: str, target: str, name: str, value: torch.Tensor) -> str:
+        from torch import nn
+
+        expression = f"{target}.{name}"
+        if not name.isidentifier():
+            expression = f"{target}.get_parameter({name!r})"
+        self.expressions[full] = expression
+        if id(value) in self._seen:
+            text = self._seen[id(value)]
+        else:
+            self._seen[id(value)] = expression
+            flag = "" if value.requires_grad else ", requires_grad=False"
+            text = f"nn.Parameter({_empty(value)}{flag})"
+        if isinstance(value, nn.UninitializedParameter):
+            self.problem = f"parameter {full} is uninitialised (a lazy module that never ran)"
+        if name.isidentifier():
+            return f"{expression} = {text}"
+        return _register(target, "register_parameter", name, text)
+
+    def _buffer(
+        self, full: str, target: str, name: str, value: torch.Tensor, persistent: bool
+    ) -> str:
+        plain = name.isidentifier()
+        self.expressions[full] = f"{target}.{name}" if plain else f"{target}.get_buffer({name!r})"
+        if persistent:
+            return _register(target, "register_buffer", name, _empty(value))
+        if value.numel() > LITERAL_BUFFER_LIMIT or value.is_meta:
+            self.problem = (
+                f"buffer {full} is not in the state_dict and too large to be written out "
+                f"({value.numel()} elements)"
+            )
+            return ""
+        literal = f"torch.tensor({value.tolist()!r}, dtype={value.dtype})"
+        literal = literal.replace("inf", 'float("inf")').replace("nan", 'float("nan")')
+        return _register(target, "register_buffer", name, f"{literal}, persistent=False")
+
+
+def _holds_state(module: nn.Module) -> bool:
+    return any(item._parameters or item._buffers for item in module.modules())
+
+
+def _plain_member(target: str, name: str) -> str:
+    return f"{target}.{name}" if name.isidentifier() else f"{target}.get_submodule({name!r})"
+
+
+def _assign(target: str, name: str, value: str) -> str:
+    if name.isidentifier():
+        return f"{target}.{name} = {value}"
+    return _register(target, "register_module", name, value)
+
+
+def _register(target: str, method: str, name: str, value: str) -> str:
+    return f'{target}.{method}("{name}", {value})'
+
+
+def _empty(value: torch.Tensor) -> str:
+    return f"torch.empty({tuple(value.shape)}, dtype={value.dtype})"
+
+
+__all__ = ["ConstructorText", "emit_constructor"]
