@@ -1,0 +1,195 @@
+"""How does a worker start inside its walls, and end with its parent?
+
+Runs by path with `python -I`, standard library only: builds the new root where bubblewrap does not,
+drops every privilege, forks the worker and waits. It ends all when the parent's end of the life
+line closes, whatever the worker is doing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    4096,
+    16384,
+    1 << 18,
+)
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+SYS_PIVOT_ROOT = 155 if os.uname().machine == "x86_64" else 41
+SYS_MOUNT_SETATTR = 442
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, AT_RECURSIVE, AT_FDCWD = 1, 2, 0x8000, -100
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+LAST_CAPABILITY = 63
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class MountAttributes(ctypes.Structure):
+    """struct mount_attr of mount_setattr(2)."""
+
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def main() -> int:
+    """Start the worker that argv[1] (JSON) describes; its exit code is this process's."""
+    config = json.loads(sys.argv[1])
+    if config["tier"] == "namespaces":
+        build_root(config)
+        drop_capabilities()
+    _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    if config.get("probe"):
+        return 0
+    return supervise(config)
+
+
+def build_root(config: dict[str, object]) -> None:
+    """A read-only view of / with its own /dev, /proc, /tmp and homes, and the scratch writable."""
+    root = str(config["stage"])
+    _mount(None, "/", None, MS_REC | MS_PRIVATE)
+    _mount("/", root, None, MS_BIND | MS_REC)
+    attributes = MountAttributes(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0, 0, 0)
+    _check(
+        libc.syscall(
+            SYS_MOUNT_SETATTR,
+            AT_FDCWD,
+            root.encode(),
+            AT_RECURSIVE,
+            ctypes.byref(attributes),
+            ctypes.sizeof(attributes),
+        ),
+        "mount_setattr",
+    )
+    _mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for folder in config["hidden"]:  # type: ignore[attr-defined]
+        _mount("tmpfs", root + folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64m")
+    _make_dev(root, list(config["devices"]))  # type: ignore[call-overload]
+    for path in config["visible"]:  # type: ignore[attr-defined]
+        os.makedirs(root + path, exist_ok=True)
+        _mount(path, root + path, None, MS_BIND | MS_REC)
+        _mount(None, root + path, None, MS_BIND | MS_RDONLY | 32 | _flags(root + path))
+    scratch = str(config["scratch"])
+    os.makedirs(root + scratch, exist_ok=True)
+    _mount(scratch, root + scratch, None, MS_BIND)
+    os.chdir(root)
+    _check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
+    _check(libc.umount2(b".", MNT_DETACH), "umount2")
+    os.chdir(scratch)
+
+
+def _make_dev(root: str, extra: list[str]) -> None:
+    dev = f"{root}/dev"
+    _mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=755,size=64m")
+    for name in [*DEVICES, *extra]:
+        source, target = f"/dev/{name}", f"{dev}/{name}"
+        if not os.path.exists(source):
+            continue
+        if os.path.isdir(source):
+            os.makedirs(target)
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
+        _mount(source, target, None, MS_BIND | MS_REC)
+    os.mkdir(f"{dev}/shm")
+    _mount("tmpfs", f"{dev}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=1g")
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0")):
+        os.symlink(target, f"{dev}/{name}")
+
+
+def _flags(path: str) -> int:
+    """Mount flags that an unprivileged remount has to keep: nosuid, nodev, noexec."""
+    status = os.statvfs(path).f_flag
+    return status & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def drop_capabilities() -> None:
+    """No capability left, not even after an exec by root."""
+    for number in range(LAST_CAPABILITY):
+        if libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            break
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    data = (ctypes.c_uint32 * 6)()
+    _check(libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
+def supervise(config: dict[str, object]) -> int:
+    """Fork the worker; wait for its end or the parent's."""
+    life = int(config["life_fd"])  # type: ignore[call-overload]
+    line = int(config["socket_fd"])  # type: ignore[call-overload]
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer)
+    child = os.fork()
+    if child == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in (life, reader, writer):
+            os.close(fd)
+        run_worker(config, line)
+        return 0
+    os.close(line)
+    while True:
+        ready, _, _ = select.select([life, reader], [], [])
+        if life in ready:
+            os.kill(child, signal.SIGKILL)
+            return 0
+        os.read(reader, 64)
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            return 128 - code if code < 0 else code
+
+
+def run_worker(config: dict[str, object], line: int) -> None:
+    """The worker proper; returns when the parent closes the line."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    files, size = int(config["open_files"]), int(config["file_bytes"])  # type: ignore[call-overload]
+    _limit(resource.RLIMIT_FSIZE, size)
+    _limit(resource.RLIMIT_NOFILE, files)
+    _limit(resource.RLIMIT_CORE, 0)
+    for path in config["paths"]:  # type: ignore[attr-defined]
+        if path not in sys.path:
+            sys.path.append(path)
+    from agentkernel.tools.sandbox.worker import serve
+
+    serve(line, str(config["scratch"]), str(config["device"]), bool(config["interpret"]))
+
+
+def _limit(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
+) -> None:
+    encoded = [None if item is None else item.encode() for item in (source, target, kind, data)]
+    code = libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+    _check(code, f"mount {source or ''} {target}")
+
+
+def _check(code: int, what: str) -> None:
+    if code != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""How do parent and worker talk? Pickles down (trusted), bounded JSON up (never unpickled)."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import struct
+from collections.abc import Sequence
+from typing import cast
+
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+HEADER = struct.Struct("!QI")
+REPLY_HEADER = struct.Struct("!Q")
+FDS_PER_MESSAGE = 200
+
+
+class ProtocolError(Exception):
+    """The peer sent something that is not a frame, or went away."""
+
+
+def pack_request(message: object) -> bytes:
+    """Pickle `message`; what plain pickle cannot do by reference goes by value."""
+    try:
+        return pickle.dumps(message)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        import cloudpickle
+
+        return cast(bytes, cloudpickle.dumps(message))
+
+
+def send_request(sock: socket.socket, body: bytes, fds: Sequence[int]) -> None:
+    """One request: a header that carries the file descriptors, then the pickle."""
+    first, rest = fds[:FDS_PER_MESSAGE], fds[FDS_PER_MESSAGE:]
+    socket.send_fds(sock, [HEADER.pack(len(body), len(fds))], list(first))
+    while rest:
+        socket.send_fds(sock, [b"+"], list(rest[:FDS_PER_MESSAGE]))
+        rest = rest[FDS_PER_MESSAGE:]
+    sock.sendall(body)
+
+
+def receive_request(sock: socket.socket) -> tuple[object, list[int]] | None:
+    """The next request and its file descriptors; None where the parent has closed the line."""
+    head, fds, _, _ = socket.recv_fds(sock, HEADER.size, FDS_PER_MESSAGE)
+    if not head:
+        return None
+    while len(head) < HEADER.size:
+        head += _exactly(sock, HEADER.size - len(head))
+    length, count = HEADER.unpack(head)
+    while len(fds) < count:
+        _, more, _, _ = socket.recv_fds(sock, 1, FDS_PER_MESSAGE)
+        if not more:
+            raise ProtocolError("file descriptors are missing")
+        fds.extend(more)
+    return pickle.loads(_exactly(sock, length)), list(fds)
+
+
+def send_reply(sock: socket.socket, reply: dict[str, JSON]) -> None:
+    """One reply as a JSON frame."""
+    body = json.dumps(reply).encode()
+    sock.sendall(REPLY_HEADER.pack(len(body)) + body)
+
+
+class ReplyReader:
+    """Collects one JSON frame from a socket that is read as data comes in."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> dict[str, JSON] | None:
+        """The reply once it is complete. Raises ProtocolError for anything malformed."""
+        self._buffer += data
+        if len(self._buffer) < REPLY_HEADER.size:
+            return None
+        (length,) = REPLY_HEADER.unpack(self._buffer[: REPLY_HEADER.size])
+        if length > self._max_bytes:
+            raise ProtocolError(f"a reply of {length} bytes; at most {self._max_bytes} are read")
+        end = REPLY_HEADER.size + length
+        if len(self._buffer) < end:
+            return None
+        if len(self._buffer) > end:
+            raise ProtocolError("bytes after the end of the reply")
+        return parse_reply(bytes(self._buffer[REPLY_HEADER.size : end]))
+
+
+def parse_reply(body: bytes) -> dict[str, JSON]:
+    """Decode one JSON object. Raises ProtocolError for anything else."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a reply that is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ProtocolError("a reply that is not a JSON object")
+    return cast("dict[str, JSON]", value)
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        data = sock.recv(min(1 << 20, count - len(parts)))
+        if not data:
+            raise ProtocolError("the line closed inside a frame")
+        parts += data
+    return bytes(parts)

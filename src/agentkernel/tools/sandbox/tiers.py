@@ -1,0 +1,162 @@
+"""Which walls can this machine put around a worker? Each is tried once, never guessed."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agentkernel.errors import SandboxUnavailable
+
+Tier = Literal["bubblewrap", "namespaces", "none"]
+LAUNCHER = Path(__file__).with_name("launcher.py")
+HIDDEN = ("/tmp", "/var/tmp", "/root", "/home", "/run", "/media", "/mnt", "/srv")
+UNSHARE = ("--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
+NEEDED = ("agentkernel", "pydantic", "torch", "triton", "numpy")
+PROBE_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Walls:
+    """A tier that works here. `user_namespace` says which form of unshare does."""
+
+    tier: Tier
+    user_namespace: bool = True
+
+
+def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: bool = False) -> Walls:
+    """The strongest tier that works. Raises SandboxUnavailable with each tier's own reason."""
+    if wanted == "none" or (allow_unsandboxed and wanted is None and not _any(cuda)):
+        if not allow_unsandboxed:
+            raise SandboxUnavailable("Tier 'none' needs allow_unsandboxed.")
+        return Walls("none")
+    reasons = []
+    for walls in _candidates(wanted):
+        reason = probe(walls, cuda)
+        if reason is None:
+            return walls
+        reasons.append(f"{walls.tier}: {reason}")
+    raise SandboxUnavailable(
+        f"Nothing here can isolate a candidate ({'; '.join(reasons)}). Expected bubblewrap or "
+        "Linux namespaces. Next: apt-get install bubblewrap, or allow it with --allow-unsandboxed."
+    )
+
+
+def _any(cuda: bool) -> bool:
+    return any(probe(walls, cuda) is None for walls in _candidates(None))
+
+
+def _candidates(wanted: Tier | None) -> tuple[Walls, ...]:
+    every = (Walls("bubblewrap"), Walls("namespaces"), Walls("namespaces", user_namespace=False))
+    return tuple(walls for walls in every if wanted in (None, walls.tier))
+
+
+@functools.cache
+def probe(walls: Walls, cuda: bool) -> str | None:
+    """Try `walls` on an empty process: None where they hold, else why not."""
+    program = "bwrap" if walls.tier == "bubblewrap" else "unshare"
+    if shutil.which(program) is None:
+        return f"{program} is not installed"
+    with tempfile.TemporaryDirectory(prefix="agentkernel-probe-") as folder:
+        config = base_config(walls, Path(folder), cuda) | {"probe": True}
+        try:
+            done = subprocess.run(
+                command(walls, config, {}),
+                capture_output=True,
+                text=True,
+                timeout=PROBE_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    lines = done.stderr.strip().splitlines()
+    return None if done.returncode == 0 else (lines[-1] if lines else f"exit {done.returncode}")
+
+
+def base_config(walls: Walls, folder: Path, cuda: bool) -> dict[str, object]:
+    """What the launcher needs to know in every tier. `folder` gets `scratch` and `stage`."""
+    scratch, stage = folder / "scratch", folder / "stage"
+    for path in (scratch, stage):
+        path.mkdir(exist_ok=True)
+    (scratch / "tmp").mkdir(exist_ok=True)
+    return {
+        "tier": walls.tier,
+        "scratch": str(scratch),
+        "stage": str(stage),
+        "hidden": hidden_folders(),
+        "visible": visible_folders(),
+        "devices": device_names() if cuda else [],
+        "paths": import_paths(),
+    }
+
+
+def command(walls: Walls, config: dict[str, object], environment: dict[str, str]) -> list[str]:
+    """The command line of the launcher inside `walls`, with `environment` and nothing else."""
+    clean = ["env", "-i", *(f"{key}={value}" for key, value in environment.items())]
+    launch = [sys.executable, "-I", "-B", str(LAUNCHER), json.dumps(config)]
+    if walls.tier == "bubblewrap":
+        return [*_bubblewrap(config), *clean, *launch]
+    if walls.tier == "namespaces":
+        user = ["--user", "--map-root-user"] if walls.user_namespace else []
+        return ["unshare", *user, *UNSHARE, *clean, *launch]
+    return [*clean, *launch]
+
+
+def _bubblewrap(config: dict[str, object]) -> list[str]:
+    words = ["bwrap", "--unshare-all", "--new-session", "--cap-drop", "ALL"]
+    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for folder in config["hidden"]:  # type: ignore[attr-defined]
+        words += ["--tmpfs", folder]
+    for name in config["devices"]:  # type: ignore[attr-defined]
+        words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for path in config["visible"]:  # type: ignore[attr-defined]
+        words += ["--ro-bind", path, path]
+    scratch = str(config["scratch"])
+    return [*words, "--bind", scratch, scratch, "--remount-ro", "/", "--chdir", scratch, "--"]
+
+
+def hidden_folders() -> list[str]:
+    """Folders that hold people's files, secrets or other processes' sockets, and exist here."""
+    home = os.path.expanduser("~")
+    folders = {*HIDDEN, home if home != "/" else "/root"}
+    kept = sorted(item for item in folders if os.path.isdir(item) and not os.path.islink(item))
+    return [item for item in kept if not any(item.startswith(f"{other}/") for other in kept)]
+
+
+def visible_folders() -> list[str]:
+    """What Python and the packages need from below a hidden folder, outermost ones only."""
+    hidden = hidden_folders()
+    needed = {os.path.realpath(sys.base_prefix), sys.prefix, str(LAUNCHER.parent)}
+    needed |= {os.path.dirname(os.path.realpath(sys.executable)), *import_paths()}
+    needed |= {os.path.realpath(path) for path in needed}
+    below = sorted(path for path in needed if any(path.startswith(f"{item}/") for item in hidden))
+    return [path for path in below if not any(path.startswith(f"{top}/") for top in below)]
+
+
+def import_paths() -> list[str]:
+    """Entries of sys.path that hold installed packages or agentkernel itself, in order."""
+    installed = {*site.getsitepackages(), site.getusersitepackages()}
+    found = []
+    for entry in sys.path:
+        packages = entry.endswith(("site-packages", "dist-packages")) or entry in installed
+        if entry and os.path.isdir(entry) and (packages or _holds_needed(entry)):
+            found.append(os.path.abspath(entry))
+    return list(dict.fromkeys(found))
+
+
+def _holds_needed(entry: str) -> bool:
+    return any(os.path.isfile(os.path.join(entry, name, "__init__.py")) for name in NEEDED)
+
+
+def device_names() -> list[str]:
+    """NVIDIA's device nodes below /dev."""
+    return [os.path.basename(path) for path in sorted(glob.glob("/dev/nvidia*"))]

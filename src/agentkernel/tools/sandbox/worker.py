@@ -1,0 +1,133 @@
+"""What does the worker do? It serves one op after the other, and holds only what it was sent."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import os
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from agentkernel.tools.sandbox.protocol import JSON, receive_request, send_reply
+from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+CANDIDATE_FILE = "candidate.py"
+Op = Callable[[Mapping[str, object], "WorkerState"], "dict[str, JSON]"]
+
+
+class OpRefused(Exception):
+    """An op outside agentkernel.tools."""
+
+
+@dataclass
+class WorkerState:
+    """What an op may use. `memory` is free for ops to keep objects between calls."""
+
+    scratch: Path
+    device: Literal["cpu", "cuda"]
+    interpret: bool
+    tensors: OpenTensors = field(default_factory=OpenTensors)
+    memory: dict[str, object] = field(default_factory=dict)
+
+    def load(
+        self,
+        source: str,
+        class_name: str,
+        init_args: Sequence[object] = (),
+        init_kwargs: Mapping[str, object] | None = None,
+        seed: int | None = None,
+    ) -> nn.Module:
+        """Execute `source` as a module and build `class_name` in eval mode: on the CPU, as the
+        reference is built, then moved to this worker's device."""
+        import torch
+
+        namespace = self.execute(source)
+        if seed is not None:
+            torch.manual_seed(seed)
+        built = getattr(namespace, class_name)(*init_args, **(init_kwargs or {}))
+        return cast("nn.Module", built.eval().to(self.device))
+
+    def execute(self, source: str, name: str = "candidate") -> types.ModuleType:
+        """Run `source` as the module `name`. Its file lies in the scratch, where Triton reads the
+        text of kernels."""
+        path = self.scratch / (CANDIDATE_FILE if name == "candidate" else f"{name}.py")
+        path.write_text(source, encoding="utf-8")
+        linecache.checkcache(str(path))
+        module = types.ModuleType(name)
+        module.__file__ = str(path)
+        sys.modules[name] = module
+        exec(compile(source, str(path), "exec"), module.__dict__)
+        return module
+
+    def open(self, ref: object) -> torch.Tensor:
+        """The shared tensor behind `ref`."""
+        return self.tensors.get(cast(TensorRef, ref))
+
+
+def serve(line: int, scratch: str, device: str, interpret: bool) -> None:
+    """Answer requests on file descriptor `line` until the parent closes it."""
+    sock = socket.socket(fileno=line)
+    state = WorkerState(Path(scratch), cast("Literal['cpu', 'cuda']", device), interpret)
+    import torch
+    import triton  # noqa: F401 - part of the start, not of the first op's time
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if device == "cuda":
+        torch.empty(1, device="cuda")
+    send_reply(sock, {"ready": True})
+    while True:
+        request = receive_request(sock)
+        if request is None:
+            return
+        send_reply(sock, answer(cast("dict[str, object]", request[0]), request[1], state))
+
+
+def answer(
+    request: Mapping[str, object], fds: Sequence[int], state: WorkerState
+) -> dict[str, JSON]:
+    """Run one op; what it raises becomes part of the reply."""
+    state.tensors.drop(cast("list[int]", request["drop"]))
+    state.tensors.add(cast("list[TensorRef]", request["share"]), fds)
+    try:
+        state.tensors.pull()
+        function = find_op(str(request["op"]))
+        value = function(cast("Mapping[str, object]", request["payload"]), state)
+        state.tensors.push()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the candidate may raise anything, SystemExit too
+        return {"ok": False, **describe_error(error, state.scratch)}
+    return {"ok": True, "value": value}
+
+
+def find_op(name: str) -> Op:
+    """`agentkernel.tools.x.y:function`. Raises OpRefused for any other place."""
+    module_name, _, function = name.partition(":")
+    if not module_name.startswith("agentkernel.tools."):
+        raise OpRefused(f"{name!r} is not below agentkernel.tools")
+    return cast(Op, getattr(importlib.import_module(module_name), function))
+
+
+def describe_error(error: BaseException, scratch: Path) -> dict[str, JSON]:
+    """Type, message, traceback (paths shortened) and the candidate's last line in it."""
+    line = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename.endswith(CANDIDATE_FILE):
+            line = frame.lineno
+    text = "".join(traceback.format_exception(error, limit=-12)).replace(f"{scratch}/", "")
+    return {
+        "error": type(error).__name__,
+        "message": str(error)[:4000],
+        "traceback": text[-12000:],
+        "line": line,
+    }
