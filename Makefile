@@ -1,0 +1,54 @@
+# The README's two commands are `make run` and `make test`; both work on a fresh clone.
+
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+TARGET ?= h100
+JOBS   ?= 2
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all gpu-test check clean
+
+help:
+	@echo "make run       install, then optimise examples/layernorm.py for $(TARGET)"
+	@echo "make test      format, lint, types, import contracts, tests"
+	@echo "make test-all  the same with the long tests"
+	@echo "make gpu-test  the tests that need a CUDA device"
+	@echo "PYTHON=... picks the interpreter, TORCH=... the build to install where it has none"
+
+run: $(VENV)/.stamp-package
+	$(BIN)/agentkernel optimize examples/layernorm.py --target $(TARGET)
+
+test: check
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not gpu and not slow"
+
+test-all: check
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not gpu"
+
+gpu-test: $(VENV)/.stamp-dev
+	$(PYTEST) -m gpu
+
+check: $(VENV)/.stamp-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# torch first and by itself: a build that $(PYTHON) already has is used as it is.
+$(VENV)/.stamp-torch: .ci/make_venv.py
+	$(PYTHON) .ci/make_venv.py $(VENV) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.stamp-package: $(VENV)/.stamp-torch pyproject.toml
+	$(PIP) install -qq -c $(VENV)/torch-constraint.txt -e .
+	@touch $@
+
+$(VENV)/.stamp-dev: $(VENV)/.stamp-package
+	$(PIP) install -qq -c $(VENV)/torch-constraint.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,119 @@
+"""Which commands are there, and how does a failure become one line and an exit code?"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from agentkernel import __version__
+from agentkernel.cli.batch import batch
+from agentkernel.cli.chat import chat
+from agentkernel.cli.doctor import doctor
+from agentkernel.cli.judge import judge
+from agentkernel.cli.optimize import optimize
+from agentkernel.cli.output import print_failure
+from agentkernel.cli.plan import plan
+from agentkernel.cli.profile import profile
+from agentkernel.cli.resume import resume
+from agentkernel.cli.runs import runs
+from agentkernel.cli.show import show
+from agentkernel.cli.targets import targets
+from agentkernel.errors import AgentKernelError
+
+EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
+COMMANDS: tuple[Callable[..., None], ...] = (
+    optimize,
+    resume,
+    runs,
+    show,
+    plan,
+    judge,
+    profile,
+    targets,
+    doctor,
+    chat,
+    batch,
+)
+
+app = typer.Typer(
+    name="agentkernel",
+    help="A PyTorch module in, a faster Triton drop-in that can be trusted out.",
+    epilog="Exit: 0 met, improved or verified; 3 a baseline kept; 1 failed; 2 your mistake; "
+    "4 the environment's; 130 interrupted.",
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in COMMANDS:
+    app.command(cls=TyperCommand)(command)
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and leave."""
+    if asked:
+        print(f"agentkernel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """A PyTorch module in, a faster Triton drop-in that can be trusted out."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    sys.exit(run(words, debug=debug))
+
+
+def run(words: list[str], *, debug: bool = False) -> int:
+    """The exit code of one command line; failures are printed as one line unless `debug`."""
+    as_json = "--json" in words
+    try:
+        code = app(args=words, prog_name="agentkernel", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except Exception as error:  # the border: every failure becomes a line and a number
+        if debug and not isinstance(error, typer.Abort):
+            raise
+        line, exit_code = explain(error)
+        print_failure(line, exit_code, type(error).__name__, as_json=as_json)
+        return exit_code
+    except KeyboardInterrupt:
+        print_failure("Interrupted.", EXIT_INTERRUPTED, "KeyboardInterrupt", as_json=as_json)
+        return EXIT_INTERRUPTED
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """The line and the exit code of a failure: whose it is, and what to do."""
+    if isinstance(error, AgentKernelError):
+        return str(error), error.exit_code
+    if isinstance(error, typer.Abort):
+        return "Interrupted.", EXIT_INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return "The reader of the output went away.", EXIT_FAILED
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"No disk space left: {error}. Next: free some, or name another --runs.", EXIT_USER
+    if isinstance(error, PermissionError):
+        return f"Not allowed: {error}. Next: name a folder that can be written.", EXIT_USER
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:
+        return f"{format_message()} See 'agentkernel --help'.", EXIT_USER
+    return (
+        f"{type(error).__name__}: {error}. This is a bug; --debug shows where.",
+        EXIT_FAILED,
+    )

@@ -1,0 +1,84 @@
+"""`agentkernel optimize`: what is the fastest drop-in that can be trusted?"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from agentkernel.cli.options import (
+    AllowUnsandboxed,
+    AsJson,
+    BaselineName,
+    CoderName,
+    ConfigFile,
+    Init,
+    Inputs,
+    MaxMemory,
+    ObjectiveName,
+    Out,
+    Overrides,
+    PolicyName,
+    PrecisionName,
+    Reference,
+    Rounds,
+    Runs,
+    Speedup,
+    TargetName,
+    TimeLimit,
+)
+
+
+def optimize(
+    reference: Reference,
+    inputs: Inputs = None,
+    init: Init = "",
+    target: TargetName = None,
+    speedup: Speedup = None,
+    baseline: BaselineName = None,
+    objective: ObjectiveName = None,
+    max_memory: MaxMemory = None,
+    precision: PrecisionName = None,
+    policy: PolicyName = None,
+    rounds: Rounds = None,
+    time: TimeLimit = None,
+    out: Out = None,
+    runs: Runs = None,
+    coder: CoderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    allow_unsandboxed: AllowUnsandboxed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
+    from agentkernel.cli.quantities import parse_bytes, parse_seconds
+    from agentkernel.cli.watch import follow
+    from agentkernel.tools.problems import load_problem
+    from agentkernel.tools.settings import load_settings
+
+    settings = load_settings(
+        config,
+        overrides or (),
+        {
+            "target": target,
+            "coder": coder,
+            "runs": None if runs is None else str(runs),
+            "goals.speedup": speedup,
+            "goals.baseline": baseline,
+            "goals.objective": objective,
+            "goals.max_memory_bytes": parse_bytes(max_memory),
+            "goals.precision": precision,
+            "goals.policy": policy,
+            "budget.rounds": rounds,
+            "budget.time_s": parse_seconds(time),
+            "judge.allow_unsandboxed": allow_unsandboxed or None,
+        },
+    )
+    problem = load_problem(reference, inputs or (), init)
+
+    from agentkernel.workflows.optimize import run
+    from agentkernel.workflows.state import OptimizeRequest
+
+    request = OptimizeRequest(problem, settings, out, tuple(sys.argv[1:]))
+    result = follow(lambda on_event: run(request, on_event), as_json=as_json)
+    raise typer.Exit(result.exit_code)

@@ -1,0 +1,77 @@
+"""Which flags do several commands share, and how are they described?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:CLASS]",
+        help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="With FILE:CLASS, one each: 'x=f32[4096,8192]'."),
+]
+Init = Annotated[
+    str,
+    typer.Option(
+        "--init", help="With FILE:CLASS, the constructor's arguments: '4096, bias=False'."
+    ),
+]
+TargetName = Annotated[
+    str | None,
+    typer.Option("--target", help="GPU the kernel is for; the local one, else h100."),
+]
+Speedup = Annotated[
+    float | None, typer.Option("--speedup", help="Stop at this speedup over the baseline.")
+]
+BaselineName = Annotated[
+    Literal["best", "eager", "compile"] | None,
+    typer.Option("--baseline", help="What to beat; best is the faster of the two."),
+]
+ObjectiveName = Annotated[
+    Literal["latency", "memory", "energy"] | None,
+    typer.Option("--objective", help="What to make small."),
+]
+MaxMemory = Annotated[
+    str | None, typer.Option("--max-memory", help="Peak memory allowed: 512M, 4G, or bytes.")
+]
+PrecisionName = Annotated[
+    Literal["strict", "tf32", "bf16"] | None,
+    typer.Option("--precision", help="Rounding allowed; strict is twice eager's own error."),
+]
+PolicyName = Annotated[
+    Literal["triton", "mixed", "any"] | None,
+    typer.Option("--policy", help="What may compute: Triton alone, library GEMM too, or anything."),
+]
+Rounds = Annotated[int | None, typer.Option("--rounds", help="Hypotheses to try at most.")]
+TimeLimit = Annotated[
+    str | None, typer.Option("--time", help="Wall time to spend: 90s, 10m, 1h, or seconds.")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder, or path ending in .py, for the results.")
+]
+Runs = Annotated[
+    Path | None, typer.Option("--runs", help="Folder of run folders; ./agentkernel-runs.")
+]
+CoderName = Annotated[
+    str | None, typer.Option("--coder", help="compiler, or chat:PROVIDER:MODEL[@URL].")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-c", help="A setting: judge.seeds=3. May be repeated.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Settings file; ~/.config/agentkernel/config.yaml.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+AllowUnsandboxed = Annotated[
+    bool,
+    typer.Option("--allow-unsandboxed", help="Run candidates even where nothing isolates them."),
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name; 'last' is the newest.")]

@@ -1,0 +1,136 @@
+"""What does the result of a run look like on the screen?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from agentkernel.cli.quantities import (
+    show_bytes,
+    show_error,
+    show_ratio,
+    show_share,
+    show_span,
+    show_us,
+)
+from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.profile import CompileReport, Profile
+from agentkernel.workflows.outcome import Result
+
+
+def result_panel(result: Result) -> RenderableType:
+    """The figures, the kernels' resources, what the plan drew on, and where the files lie."""
+    certificate = read_certificate(result)
+    parts: list[RenderableType] = [facts(result)]
+    if certificate is not None and certificate.profile is not None:
+        parts += resources(certificate.profile)
+    if certificate is not None and certificate.plan is not None:
+        parts.append(plan_lines(certificate))
+    parts.append(files(result))
+    return Group(*parts)
+
+
+def read_certificate(result: Result) -> Certificate | None:
+    """The run's certificate, None where it has none or it cannot be read."""
+    if result.certificate is None:
+        return None
+    try:
+        return Certificate.model_validate_json(Path(result.certificate).read_text())
+    except (OSError, ValidationError):
+        return None
+
+
+def facts(result: Result) -> Table:
+    """Status, speed and errors; measured and estimated never share a line."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    rows = [("status", f"{result.status}: {result.reason}"), ("target", result.target)]
+    if result.measured:
+        interval = result.speedup_ci95
+        span = f", 95% [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+        rows += [
+            (f"measured ({result.measured_on})", show_us(result.time_us)),
+            ("x eager", f"{show_ratio(result.speedup_vs_eager)} ({show_us(result.eager_us)})"),
+            (
+                "x torch.compile",
+                f"{show_ratio(result.speedup_vs_compile)} ({show_us(result.compiled_us)}){span}",
+            ),
+            ("roofline", show_share(result.roofline_fraction)),
+        ]
+    if result.estimated_time_us is not None:
+        eager = f", eager {show_us(result.estimated_eager_us)}"
+        ratio = f", {show_ratio(result.estimated_speedup_vs_eager)}"
+        text = f"{show_us(result.estimated_time_us)}{eager}{ratio}"
+        rows.append((f"estimated ({result.target})", text))
+    if result.error_vs_oracle is not None:
+        how = ", judged in the interpreter" if result.interpreted else ""
+        own = show_error(result.eager_error_vs_oracle)
+        text = f"{show_error(result.error_vs_oracle)} (eager {own}){how}"
+        rows.append(("error against fp64", text))
+    for name, text in rows:
+        table.add_row(name, Text(text))
+    return table
+
+
+def resources(profile: Profile) -> list[RenderableType]:
+    """The compiler's figures for each kernel."""
+    return [] if profile.report is None else [Text(), kernel_table(profile.report)]
+
+
+def kernel_table(report: CompileReport) -> Table:
+    """One line a launch: registers, spills, shared memory, occupancy."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"kernel, compiled for {report.target}")
+    for heading in ("grid", "warps", "registers", "spills", "shared memory", "occupancy"):
+        table.add_column(heading, justify="right")
+    for kernel in report.kernels:
+        table.add_row(
+            kernel.name if kernel.error is None else f"{kernel.name}: {kernel.error[:60]}",
+            " x ".join(str(size) for size in kernel.grid),
+            str(kernel.num_warps),
+            "-" if kernel.registers is None else str(kernel.registers),
+            show_bytes(kernel.spill_bytes),
+            show_bytes(kernel.shared_bytes),
+            show_share(kernel.occupancy),
+        )
+    for name in report.library_ops:
+        table.add_row(f"{name} (library)", "", "", "", "", "", "")
+    return table
+
+
+def plan_lines(certificate: Certificate) -> Text:
+    """What was planned, what was retrieved, and which decisions came of it."""
+    plan = certificate.plan
+    if plan is None:
+        return Text()
+    lines = [
+        "",
+        f"plan       bound by {plan.analysis.roofline}; roofline "
+        f"{show_us(plan.analysis.bound_us)} (estimated)",
+    ]
+    lines += [f"           try {item.strategy}: {item.reason}" for item in plan.hypotheses]
+    lines.append(f"retrieved  {', '.join(plan.retrieved) or 'nothing'}")
+    lines += [
+        f"           {item.key} = {item.value} instead of {item.default}, from {item.because}"
+        for item in plan.decisions
+        if item.value != item.default
+    ]
+    return Text("\n".join(lines))
+
+
+def files(result: Result) -> Text:
+    """Where everything lies."""
+    lines = ["", f"run          {result.run} ({result.drafts} drafts, {show_span(result.spent_s)})"]
+    for name, path in (
+        ("drop-in", result.candidate),
+        ("certificate", result.certificate),
+        ("report", result.report),
+    ):
+        if path is not None:
+            lines.append(f"{name:<12} {path}")
+    return Text("\n".join(lines))

@@ -1,0 +1,39 @@
+"""How is a run shown while it goes on, and its result at the end?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from agentkernel.cli.output import console, print_json
+from agentkernel.workflows.events import Event, Finished, OnEvent
+from agentkernel.workflows.outcome import Result
+
+
+def follow(job: Callable[[OnEvent], Result], *, as_json: bool) -> Result:
+    """Run `job`, showing its events: a live table on a terminal, JSON lines elsewhere.
+
+    With `as_json` the last line is the result itself, otherwise a panel with the result.
+    """
+    if as_json:
+        result = job(print_event)
+        print_json(result)
+        return result
+    if not sys.stdout.isatty():
+        result = job(print_event)
+    else:
+        from agentkernel.cli.live import LiveTable
+
+        with LiveTable(console()) as table:
+            result = job(table.show)
+
+    from agentkernel.cli.panel import result_panel
+
+    console().print(result_panel(result))
+    return result
+
+
+def print_event(event: Event) -> None:
+    """One JSON line; the result is not repeated, it has its own line or panel."""
+    if not isinstance(event, Finished):
+        print_json(event)
