@@ -114,7 +114,7 @@ class Worker:
     def call(
         self, op: str, payload: Mapping[str, object], timeout_s: float
     ) -> dict[str, JSON] | WorkerFailed:
-        """Run `op` ("agentkernel.tools.x:function") there. Past `timeout_s` the worker is killed."""
+        """Run `op` ("agentkernel.tools.x:function"); past `timeout_s` the worker is killed."""
         if self._death is not None:
             return self._death
         if self.device == "cuda":
