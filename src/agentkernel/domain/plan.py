@@ -26,6 +26,12 @@ class Analysis(Frozen):
     """Names of the templates that cover the graph, in execution order."""
     uncovered: tuple[str, ...] = ()
     """ATen ops left to the library, or for which there is no template."""
+    matmul_flops: int = 0
+    """The part of `flops` that matrix products, convolutions and attention do."""
+    matmul_peak_tflops: float = 0
+    """The compute peak that `compute_time_us` assumes for that part; 0 where there is none."""
+    assumptions: tuple[str, ...] = ()
+    """What the bound takes for granted: bandwidth, precision, how ops are counted."""
 
 
 class Decision(Frozen):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agentkernel.domain.base import Frozen
 
 
@@ -24,6 +26,20 @@ class KernelResources(Frozen):
     error: str | None = None
     fits: bool = True
     """False where shared memory or registers go past the target's limit, or compilation failed."""
+    bytes_touched: int = 0
+    """Storage of the distinct tensor arguments of this launch: an estimate of its DRAM traffic."""
+    line: int | None = None
+    """The candidate's line that `error` is about, where known."""
+
+
+class OpCost(Frozen):
+    """What one torch op moves and computes at most: each operand once, multiply and add apart."""
+
+    op: str
+    dtype: str
+    bytes_moved: int
+    flops: int
+    kind: Literal["matmul", "convolution", "attention", "pointwise", "reduction", "copy"]
 
 
 class CompileReport(Frozen):
@@ -33,6 +49,13 @@ class CompileReport(Frozen):
     kernels: tuple[KernelResources, ...]
     library_ops: tuple[str, ...] = ()
     """Torch compute ops that `forward` calls beside the kernels, e.g. `aten.mm`."""
+    library_costs: tuple[OpCost, ...] = ()
+    """Bytes and FLOPs of those ops and of fills, in the order of the calls."""
+
+    @property
+    def traffic(self) -> tuple[int, ...]:
+        """Bytes touched by each launch, in order."""
+        return tuple(kernel.bytes_touched for kernel in self.kernels)
 
     @property
     def fits(self) -> bool:
