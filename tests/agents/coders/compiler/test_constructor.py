@@ -103,7 +103,7 @@ CASES = {
             def __init__(self, config, **kwargs):
                 super().__init__()
                 self.config = config
-                self.blocks = nn.ModuleList(make_block(config.double) for _ in range(DEPTH))
+                self.blocks = nn.ModuleList(make_block(config.double) for _ in SIZES)
                 for key, value in kwargs.items():
                     setattr(self, key, nn.Parameter(torch.full((2,), value)))
 
@@ -317,6 +317,9 @@ class Odd(nn.Module):
         self.seq = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.BatchNorm1d(3))
         self.shared = self.seq[0]
         self.listed = nn.ParameterList([torch.rand(2)])
+        self.nested = nn.ModuleList([nn.Sequential(nn.Linear(2, 2)), self.seq])
+        self.odd = nn.Module()
+        self.odd.register_parameter("a-b", nn.Parameter(torch.ones(2)))
         self.tied = nn.Linear(2, 3)
         self.tied.weight = self.seq[0].weight
         self.register_buffer("steps", torch.tensor([0.1, float("inf")]), persistent=False)
@@ -333,6 +336,7 @@ def test_a_live_module_is_restated_as_containers(monkeypatch: pytest.MonkeyPatch
         found = eval(text.parameter_expression(name), {"self": built})
         assert torch.equal(found, tensor)
         assert found.requires_grad == tensor.requires_grad
+    assert text.parameter_expression("seq.2.running_mean") == "self.seq[2].running_mean"
     assert built.tied.weight is built.get_submodule("seq.0").weight
     assert torch.equal(built.steps, live.steps)
     assert built.kept.dtype == torch.int64

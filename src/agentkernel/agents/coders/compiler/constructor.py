@@ -169,15 +169,16 @@ def _member(owner: nn.Module, expression: str, name: str) -> str:
 
     if name.isidentifier():
         if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
-            return f"{expression}[{name!r}]".replace("'", '"')
+            return f'{expression}["{name}"]'
         return f"{expression}.{name}"
     if isinstance(owner, nn.ModuleList | nn.Sequential | nn.ParameterList) and name.isdigit():
         names = list(owner._modules) or list(owner._parameters)
         return f"{expression}[{names.index(name)}]"
     if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
-        return f"{expression}[{name!r}]"
+        return f'{expression}["{name}"]'
     getter = "get_submodule" if name in owner._modules else "get_parameter"
-    return f"{expression}.{'get_buffer' if name in owner._buffers else getter}({name!r})"
+    getter = "get_buffer" if name in owner._buffers else getter
+    return f'{expression}.{getter}("{name}")'
 
 
 def _live_constructor(module: nn.Module) -> ConstructorText | NoTemplate:
@@ -217,7 +218,7 @@ class _LiveEmitter:
             if parameter is None:
                 yield _register(target, "register_parameter", name, "None")
             else:
-                yield self._tensor(prefix + name, target, name, parameter)
+                yield self._parameter(prefix + name, module, target, name, parameter)
         for name, buffer in module._buffers.items():
             if buffer is None:
                 yield _register(target, "register_buffer", name, "None")
@@ -230,28 +231,21 @@ class _LiveEmitter:
         for name, child in module._modules.items():
             if child is None or not _holds_state(child):
                 continue
-            path = _plain_member(target, name)
+            path = _live_member(module, target, name)
             if id(child) in self._seen:
-                yield _assign(target, name, self._seen[id(child)])
-                self._alias(prefix + name + ".", child, path)
+                yield _assign(module, target, name, self._seen[id(child)])
+                self.expressions.update(_live_expressions(child, f"{prefix}{name}.", path))
                 continue
             self._seen[id(child)] = path
-            yield _assign(target, name, "nn.Module()")
+            yield _assign(module, target, name, _container(child))
             yield from self._module(f"{prefix}{name}.", child, path)
 
-    def _alias(self, prefix: str, child: nn.Module, path: str) -> None:
-        for name, _ in [*child.named_parameters(), *child.named_buffers()]:
-            expression = path
-            for part in name.split("."):
-                expression = _plain_member(expression, part)
-            self.expressions[prefix + name] = expression
-
-    def _tensor(self, full: str, target: str, name: str, value: torch.Tensor) -> str:
+    def _parameter(
+        self, full: str, owner: nn.Module, target: str, name: str, value: torch.Tensor
+    ) -> str:
         from torch import nn
 
-        expression = f"{target}.{name}"
-        if not name.isidentifier():
-            expression = f"{target}.get_parameter({name!r})"
+        expression = _live_member(owner, target, name)
         self.expressions[full] = expression
         if id(value) in self._seen:
             text = self._seen[id(value)]
@@ -261,6 +255,8 @@ class _LiveEmitter:
             text = f"nn.Parameter({_empty(value)}{flag})"
         if isinstance(value, nn.UninitializedParameter):
             self.problem = f"parameter {full} is uninitialised (a lazy module that never ran)"
+        if _is_list(owner):
+            return f"{target}.append({text})"
         if name.isidentifier():
             return f"{expression} = {text}"
         return _register(target, "register_parameter", name, text)
@@ -269,7 +265,7 @@ class _LiveEmitter:
         self, full: str, target: str, name: str, value: torch.Tensor, persistent: bool
     ) -> str:
         plain = name.isidentifier()
-        self.expressions[full] = f"{target}.{name}" if plain else f"{target}.get_buffer({name!r})"
+        self.expressions[full] = f"{target}.{name}" if plain else f'{target}.get_buffer("{name}")'
         if persistent:
             return _register(target, "register_buffer", name, _empty(value))
         if value.numel() > LITERAL_BUFFER_LIMIT or value.is_meta:
@@ -283,17 +279,51 @@ class _LiveEmitter:
         return _register(target, "register_buffer", name, f"{literal}, persistent=False")
 
 
+def _is_list(module: nn.Module) -> bool:
+    """May an emitted ModuleList or ParameterList stand for this module? (Members 0 to n - 1.)"""
+    names = [*module._parameters, *module._buffers, *module._modules]
+    mixed = bool(module._modules) and bool(module._parameters or module._buffers)
+    return bool(names) and not mixed and names == [str(index) for index in range(len(names))]
+
+
+def _container(module: nn.Module) -> str:
+    """The constructor call of the plain container that stands for a module."""
+    if not _is_list(module):
+        return "nn.Module()"
+    if module._modules:
+        return f"nn.ModuleList([nn.Module() for _ in range({len(module._modules)})])"
+    return "nn.ParameterList()" if module._parameters else "nn.Module()"
+
+
+def _live_member(owner: nn.Module, target: str, name: str) -> str:
+    if name.isidentifier():
+        return f"{target}.{name}"
+    if _is_list(owner):
+        return f"{target}[{name}]"
+    getter = "get_submodule" if name in owner._modules else "get_parameter"
+    return f'{target}.{getter}("{name}")'
+
+
+def _live_expressions(module: nn.Module, prefix: str, target: str) -> dict[str, str]:
+    """Expressions of everything below a module that is registered a second time."""
+    found = {
+        prefix + name: _live_member(module, target, name)
+        for name in [*module._parameters, *module._buffers]
+    }
+    for name, child in module._modules.items():
+        if child is not None:
+            path = _live_member(module, target, name)
+            found.update(_live_expressions(child, f"{prefix}{name}.", path))
+    return found
+
+
 def _holds_state(module: nn.Module) -> bool:
     return any(item._parameters or item._buffers for item in module.modules())
 
 
-def _plain_member(target: str, name: str) -> str:
-    return f"{target}.{name}" if name.isidentifier() else f"{target}.get_submodule({name!r})"
-
-
-def _assign(target: str, name: str, value: str) -> str:
-    if name.isidentifier():
-        return f"{target}.{name} = {value}"
+def _assign(owner: nn.Module, target: str, name: str, value: str) -> str:
+    if name.isidentifier() or _is_list(owner):
+        return f"{_live_member(owner, target, name)} = {value}"
     return _register(target, "register_module", name, value)
 
 

@@ -175,7 +175,7 @@ class _Slicer:
         for name in needed:
             self.kept.update(self.bindings.get(name, ()))
         bound = {name for name in needed if not all(map(_is_import, self.bindings.get(name, ())))}
-        self.kept.update(item for item in self.tree.body if _mutated_name(item) in bound)
+        self.kept.update(item for item in self.tree.body if _mutated_names(item) & bound)
         if not all(name in self.bindings or hasattr(builtins, name) for name in needed):
             self.kept.update(item for item in self.tree.body if _is_star_import(item))
         for item in self.kept:
@@ -376,20 +376,22 @@ def _import_roots(items: Iterable[ast.stmt]) -> tuple[str, ...]:
     return tuple(sorted(roots))
 
 
-def _mutated_name(item: ast.stmt) -> str | None:
-    """The variable that a module-level statement changes in place: `TABLE["a"] = 1`, `x.sort()`."""
-    target: ast.expr | None = None
-    if isinstance(item, ast.Assign):
-        target = item.targets[0]
-    elif isinstance(item, ast.AugAssign):
-        target = item.target
-    elif isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
-        target = item.value.func
-    if not isinstance(target, ast.Attribute | ast.Subscript):
-        return None
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None
+def _mutated_names(item: ast.stmt) -> set[str]:
+    """Variables that a module-level statement changes in place: `TABLE["a"] = 1`, `x.append(2)`."""
+    if isinstance(item, Function | ast.ClassDef) or _is_main_guard(item):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(item):
+        target: ast.AST | None = None
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            target = node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            target = node.value.func
+        if isinstance(target, ast.Attribute | ast.Subscript):
+            while isinstance(target, ast.Attribute | ast.Subscript):
+                target = target.value
+            names.update({target.id} if isinstance(target, ast.Name) else ())
+    return names
 
 
 def _join(pieces: Iterable[str]) -> str:
