@@ -137,6 +137,22 @@ class Measurement(Frozen):
     """Millijoules a call, from NVML's power over a sustained run."""
     eager_energy_mj: float | None = None
     gpu: GpuState
+    rounds: int = 0
+    """Interleaved rounds (one block a side) that the ratios rest on."""
+    discarded_rounds: int = 0
+    """Rounds set aside because the GPU throttled in them."""
+
+
+class ProfileFailed(Frozen):
+    """The candidate (or a baseline) could not be measured: who stopped answering, and why.
+
+    `side` is "candidate", "eager" or "gpu" (throttled throughout); `reason` "raised", "died",
+    "timeout", "memory", "malformed", "throttled" or an exception in one line.
+    """
+
+    side: str
+    reason: str
+    log: str = ""
 
 
 class Profile(Frozen):
