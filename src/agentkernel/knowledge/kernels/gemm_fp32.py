@@ -1,0 +1,113 @@
+"""fp32 linear layer by three TF32 products (`tf32x3`): tensor cores at fp32 accuracy.
+
+Helps: on Hopper 91 TFLOP/s where cuBLAS in IEEE fp32 does 51, with a smaller error (2.4e-7
+against 1.1e-6, measured on an H200 at 4096 cubed).
+Pitfalls: name the precision: tl.dot's default on fp32 is plain TF32 with an error near 1e-3. B
+must be K contiguous (as linear weights are): N-major B falls to 55 TFLOP/s.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+from torch.nn import functional as F
+
+META = {
+    "title": "fp32 GEMM on tensor cores (tf32x3)",
+    "summary": "fp32-accurate linear layer with three TF32 products, weight K contiguous",
+    "patterns": ["gemm", "linear", "matmul"],
+    "dtypes": ["float32"],
+    "architectures": [],
+    "hints": {
+        "gemm.fp32.tile": "128x128x64",
+        "gemm.fp32.num_warps": "8",
+        "gemm.fp32.num_stages": "3",
+    },
+    "licence": "Apache-2.0",
+    "source": "agentkernel",
+}
+
+
+@triton.jit
+def gemm_fp32_kernel(
+    a_ptr,
+    b_ptr,
+    out_ptr,
+    rows,
+    columns,
+    depth,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    program = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
+    band = program // (GROUP * tiles_n)
+    height = tl.minimum(tiles_m - band * GROUP, GROUP)
+    tile_m = band * GROUP + (program % (GROUP * tiles_n)) % height
+    tile_n = (program % (GROUP * tiles_n)) // height
+    row = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+    column = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, depth, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        a = tl.load(
+            a_ptr + row[:, None] * depth + k[None, :],
+            mask=(row < rows)[:, None] & (k < depth)[None, :],
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + column[None, :] * depth + k[:, None],
+            mask=(k < depth)[:, None] & (column < columns)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(a, b, total, input_precision="tf32x3")
+
+    tl.store(
+        out_ptr + row[:, None] * columns + column[None, :],
+        total.to(out_ptr.dtype.element_ty),
+        mask=(row < rows)[:, None] & (column < columns)[None, :],
+    )
+
+
+class Model(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, inputs, dtype=torch.float32) * 0.1)
+
+    def forward(self, x):
+        return F.linear(x, self.weight)
+
+
+class ModelNew(Model):
+    def forward(self, x):
+        x = x.contiguous()
+        b = self.weight
+        depth = x.shape[-1]
+        rows, columns = x.numel() // depth, b.shape[0]
+        out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
+        grid = (triton.cdiv(rows, 128) * triton.cdiv(columns, 128),)
+        gemm_fp32_kernel[grid](
+            x,
+            b,
+            out,
+            rows,
+            columns,
+            depth,
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=64,
+            GROUP=8,
+            num_warps=8,
+            num_stages=3,
+        )
+        return out
+
+
+def get_inputs():
+    return [torch.randn(70, 96)]
+
+
+def get_init_inputs():
+    return [96, 150]

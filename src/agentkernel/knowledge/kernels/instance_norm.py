@@ -1,0 +1,93 @@
+"""Instance normalisation with affine weights: one program a (sample, channel) plane.
+
+Helps: torch reshapes to batch norm and pays several passes; here it is two reads and one write.
+Pitfalls: tiny planes (7 x 7) make tiny programs: put several planes into one program.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+META = {
+    "title": "Instance normalisation",
+    "summary": "instance norm of images: statistics of every channel plane of each sample",
+    "patterns": ["norm", "instance_norm"],
+    "dtypes": ["float32", "float16", "bfloat16"],
+    "architectures": [],
+    "hints": {
+        "row.num_warps": "8",
+    },
+    "licence": "Apache-2.0",
+    "source": "agentkernel",
+}
+
+
+@triton.jit
+def instance_norm_kernel(
+    x_ptr, weight_ptr, bias_ptr, out_ptr, channels, group_channels, plane, eps, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0).to(tl.int64)
+    size = group_channels * plane
+    first_channel = (program * group_channels) % channels
+    mean = 0.0
+    squares = 0.0
+    for start in range(0, size, BLOCK):
+        offset = start + tl.arange(0, BLOCK)
+        mask = offset < size
+        x = tl.load(x_ptr + program * size + offset, mask=mask, other=0.0).to(tl.float32)
+        count = tl.minimum(size - start, BLOCK)
+        block_mean = tl.sum(x, axis=0) / count
+        centred = tl.where(mask, x - block_mean, 0.0)
+        delta = block_mean - mean
+        squares += tl.sum(centred * centred, axis=0) + delta * delta * start * count / (
+            start + count
+        )
+        mean += delta * count / (start + count)
+    rstd = 1.0 / tl.sqrt(squares / size + eps)
+    for start in range(0, size, BLOCK):
+        offset = start + tl.arange(0, BLOCK)
+        mask = offset < size
+        channel = first_channel + offset // plane
+        x = tl.load(x_ptr + program * size + offset, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + channel, mask=mask, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + channel, mask=mask, other=0.0).to(tl.float32)
+        tl.store(out_ptr + program * size + offset, (x - mean) * rstd * weight + bias, mask=mask)
+
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = nn.InstanceNorm2d(channels, affine=True)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+class ModelNew(Model):
+    def forward(self, x):
+        x = x.contiguous()
+        batch, channels = x.shape[0], x.shape[1]
+        groups = channels
+        out = torch.empty_like(x)
+        instance_norm_kernel[(batch * groups,)](
+            x,
+            self.norm.weight,
+            self.norm.bias,
+            out,
+            channels,
+            channels // groups,
+            x.numel() // (batch * channels),
+            self.norm.eps,
+            BLOCK=512,
+            num_warps=8,
+        )
+        return out
+
+
+def get_inputs():
+    return [torch.randn(2, 6, 9, 11)]
+
+
+def get_init_inputs():
+    return [6]
