@@ -84,7 +84,7 @@ MAYBE_VIEWS = frozenset(
         "numpy_T",
     )
 ) | {"aten.detach", "aten.alias", "aten.chunk", "aten.split", "aten.expand_as", "aten.movedim"}
-"""Ops that are views, or identities in eval mode, for the contiguous tensors that they mostly get."""
+"""Ops that are views, or identities in eval mode, for the contiguous tensors they mostly get."""
 
 
 def op_name(op: object) -> str:
