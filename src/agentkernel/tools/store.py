@@ -226,7 +226,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         problem = "is missing or unreadable" if isinstance(error, OSError) else "is corrupt"
         raise RunNotFound(
-            f"Run {folder.name!r}: {str(path)!r} {problem}. Expected the manifest that optimize wrote. "
+            f"Run {folder.name!r}: {str(path)!r} {problem}. Expected what optimize wrote. "
             "Its candidates and results are still in the folder. Next: optimize the module again."
         ) from error
 

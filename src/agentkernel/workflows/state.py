@@ -34,7 +34,7 @@ class OptimizeRequest:
 
 
 class Limits(Frozen):
-    """When the loop stops: hypotheses, repairs of each, wall seconds, roofline headroom (0 to 1)."""
+    """When the loop stops: hypotheses, repairs of each, wall seconds, roofline headroom."""
 
     rounds: int = 3
     repairs: int = 2
@@ -58,7 +58,7 @@ class LoopInput(Frozen):
 
 
 class LoopState(LoopInput):
-    """The loop's memory. `queue` holds the hypotheses not tried yet, `hypothesis` the current one."""
+    """The loop's memory: `hypothesis` is being tried, those in `queue` are not tried yet."""
 
     round: int = 0
     """Hypotheses begun so far; the first draft belongs to round 1."""

@@ -1,0 +1,231 @@
+"""What should a person read about a run, first line first?"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import NamedTuple
+
+import jinja2
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate, Draft, TrialResult
+from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.plan import Retrieved
+from agentkernel.domain.problem import TensorSpec
+from agentkernel.domain.profile import Measurement, Profile
+from agentkernel.domain.verdict import Verdict
+
+HEADLINES: dict[Status, str] = {
+    "met": "Goal met",
+    "improved": "Faster, short of the goal",
+    "verified": "Right; nothing could be measured",
+    "kept_original": "The original is kept",
+    "kept_compiled": "torch.compile is kept",
+    "failed": "Failed",
+}
+SHOWN_TRIALS = 8
+
+
+class Entry(Frozen):
+    """One candidate with what became of it."""
+
+    candidate: Candidate
+    verdict: Verdict | None
+    profile: Profile | None
+
+
+class Row(NamedTuple):
+    """A line of the candidates' table; `measured` and `estimated` columns stay apart."""
+
+    id: str
+    parent: str
+    round: int
+    coder: str
+    strategy: str
+    gate: str
+    error: str
+    eager_error: str
+    time: str
+    vs_eager: str
+    vs_compile: str
+    roofline: str
+    estimated: str
+
+
+class TrialRow(NamedTuple):
+    """A line of the schedule search's table."""
+
+    label: str
+    schedule: str
+    measured: str
+    estimated: str
+    pruned: str
+
+
+def render_report(
+    certificate: Certificate,
+    entries: tuple[Entry, ...],
+    retrieved: tuple[Retrieved, ...],
+    drafts: tuple[Draft, ...],
+    *,
+    stop: str | None = None,
+    interrupted: bool = False,
+    picture: str | None = None,
+) -> str:
+    """The report as Markdown. `picture` is the file name of a roofline drawing beside it."""
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    text = files("agentkernel.tools").joinpath("templates/report.md.j2").read_text("utf-8")
+    profile = certificate.profile
+    return environment.from_string(text).render(
+        certificate=certificate,
+        headline=HEADLINES[certificate.status],
+        machine=machine(certificate),
+        dtypes=", ".join(dtypes(certificate)),
+        shapes=[item.label for item in certificate.problem.shape_sets],
+        rows=[row(entry) for entry in entries],
+        lineage=lineage(entries, certificate.candidate_sha256),
+        plan=certificate.plan,
+        retrieved=retrieved,
+        changed=[item for item in certificate.plan.decisions if item.because != "default"]
+        if certificate.plan
+        else [],
+        kernels=profile.report.kernels if profile and profile.report else (),
+        profile=profile,
+        trials=trials(drafts),
+        unmeasured=unmeasured(certificate),
+        stop=stop,
+        interrupted=interrupted,
+        picture=picture,
+        us=microseconds,
+    )
+
+
+def machine(certificate: Certificate) -> str:
+    """The GPU that measured, or the target with "estimated"."""
+    profile = certificate.profile
+    if profile is not None and profile.measured:
+        gpu = profile.measurements[0].gpu
+        return f"measured on {gpu.name} (driver {gpu.driver})"
+    return f"estimated for {certificate.target}, measured on no GPU"
+
+
+def dtypes(certificate: Certificate) -> tuple[str, ...]:
+    """The dtypes of the tensor inputs, each once."""
+    found = {
+        item.dtype: None
+        for shape_set in certificate.problem.shape_sets
+        for item in shape_set.inputs
+        if isinstance(item, TensorSpec)
+    }
+    return tuple(found)
+
+
+def row(entry: Entry) -> Row:
+    """The table line of one candidate, primary shapes."""
+    candidate, verdict, profile = entry.candidate, entry.verdict, entry.profile
+    primary = profile.measurements[0] if profile and profile.measurements else None
+    return Row(
+        id=candidate.id,
+        parent=candidate.parent[:10] if candidate.parent else "–",
+        round=candidate.round,
+        coder=candidate.coder,
+        strategy=_cell(candidate.strategy) or "–",
+        gate=_gate(verdict),
+        error=_error(verdict.worst_error if verdict else None),
+        eager_error=_error(verdict.worst_eager_error if verdict else None),
+        time=microseconds(primary.candidate.median_us if primary else None),
+        vs_eager=_times(primary.vs_eager.value if primary else None),
+        vs_compile=_times(primary.vs_compile.value if primary and primary.vs_compile else None),
+        roofline=f"{primary.roofline_fraction:.2f}" if primary else "–",
+        estimated=microseconds(profile.estimate.time_us if profile else None),
+    )
+
+
+def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
+    """Mermaid lines: the problem, then every candidate below what it was drafted from."""
+    known = {entry.candidate.sha256 for entry in entries}
+    lines = []
+    for entry in entries:
+        candidate = entry.candidate
+        parent = candidate.parent if candidate.parent in known else None
+        source = f"c{parent[:10]}" if parent else "problem"
+        strategy = candidate.strategy.replace('"', "'") or candidate.coder
+        mark = ", handed over" if candidate.sha256 == handed_over else ""
+        lines.append(
+            f'{source} --> c{candidate.id}["{candidate.id}: {strategy}<br/>'
+            f'{_gate(entry.verdict)}{mark}"]'
+        )
+    return lines
+
+
+def trials(drafts: tuple[Draft, ...]) -> list[TrialRow]:
+    """The schedules that the searches looked at, best first, at most a few a search."""
+    return [_trial(item) for draft in drafts for item in draft.tried[:SHOWN_TRIALS]]
+
+
+def _trial(item: TrialResult) -> TrialRow:
+    schedule = "; ".join(
+        f"{kernel}: " + ", ".join(f"{key}={value}" for key, value in sorted(constants.items()))
+        for kernel, constants in item.schedule.items()
+    )
+    return TrialRow(
+        label=_cell(item.label),
+        schedule=_cell(schedule) or "–",
+        measured=microseconds(item.time_us),
+        estimated=microseconds(item.estimated_us),
+        pruned=_cell(item.pruned or "–"),
+    )
+
+
+def unmeasured(certificate: Certificate) -> list[str]:
+    """What a reader might expect to be measured, and is not."""
+    lines = []
+    verdict, profile = certificate.verdict, certificate.profile
+    if verdict is not None and verdict.interpreted:
+        lines.append("Correctness was checked in Triton's interpreter, not on a GPU.")
+    if profile is None or not profile.measured:
+        lines.append("No time, memory or energy was measured: no GPU that fits the target is here.")
+        return lines
+    for item in profile.measurements:
+        lines += _gaps(item)
+    if profile.measured_on not in (None, certificate.target):
+        lines.append(f"Times for {certificate.target} itself: measured on {profile.measured_on}.")
+    return lines
+
+
+def _gaps(item: Measurement) -> list[str]:
+    lines = []
+    if item.compiled is None:
+        lines.append(f"torch.compile at {item.shapes}: {item.compile_error or 'it failed'}.")
+    if item.energy_mj is None:
+        lines.append(f"Energy a call at {item.shapes}.")
+    if item.own_kernel_share is None:
+        lines.append(f"The own kernels' share of the time at {item.shapes}.")
+    return lines
+
+
+def microseconds(value: float | None) -> str:
+    """`12.3`, or a dash."""
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _gate(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "not judged"
+    if not verdict.accepted:
+        return f"stopped at {verdict.gate}"
+    return "accepted (interpreted)" if verdict.interpreted else "accepted"
+
+
+def _error(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}×"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())

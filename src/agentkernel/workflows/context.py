@@ -1,0 +1,99 @@
+"""What do the nodes work with? Built once at the edge, passed in as protocols and callables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentkernel.agents.protocols import (
+    Coder,
+    Debugger,
+    DraftRequest,
+    Planner,
+    Retriever,
+)
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.plan import Analysis, Plan, Retrieved
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.settings import Settings
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.store import RunStore
+from agentkernel.tools.targets import ResolvedTarget
+from agentkernel.workflows.events import OnEvent
+from agentkernel.workflows.outcome import Baselines
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The deterministic tools of one run, bound to its problem, target and settings."""
+
+    analyse: Callable[[], Analysis]
+    judge: Callable[[Candidate], Verdict]
+    profile: Callable[[Candidate], Profile]
+    baselines: Callable[[], Baselines | None]
+    """Times of eager and torch.compile, None where nothing can be measured."""
+    apply_hints: Callable[[Plan, tuple[Retrieved, ...]], Plan]
+    judge_key: Callable[[Candidate], str]
+    profile_key: Callable[[Candidate], str]
+    draft_key: Callable[[DraftRequest], str]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The agents of one run."""
+
+    planner: Planner
+    retriever: Retriever
+    coder: Coder
+    debugger: Debugger
+
+
+@dataclass(frozen=True)
+class Session:
+    """The clock of one process's part of a run: seconds spent before and since."""
+
+    spent_before_s: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    def seconds(self) -> float:
+        """Wall seconds since this process took the run up."""
+        return time.monotonic() - self.began
+
+    def spent(self) -> float:
+        """Wall seconds of all sessions together."""
+        return self.spent_before_s + self.seconds()
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a node may use beside the state."""
+
+    problem: LoadedProblem
+    target: Target
+    store: RunStore
+    crew: Crew
+    tools: Tools
+    emit: OnEvent
+    session: Session
+
+
+class Workshop(Protocol):
+    """What builds the tools and agents of a run: the real one, or a test's."""
+
+    def resolve(self, settings: Settings) -> ResolvedTarget:
+        """The target in force. Raises UnknownTarget."""
+        ...
+
+    def judge_sha256(self) -> str:
+        """Fingerprint of the judge's own files."""
+        ...
+
+    def equip(
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+    ) -> tuple[Crew, Tools]:
+        """Agents and tools for one problem."""
+        ...

@@ -1,0 +1,147 @@
+"""How is a graph run to its end, whatever happens to the process, the disk or the checkpoint?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import ValidationError
+
+from agentkernel.agents import protocols
+from agentkernel.agents.protocols import Goals
+from agentkernel.domain import candidate, plan, profile, settings, verdict
+from agentkernel.domain.base import Frozen
+from agentkernel.errors import AgentKernelError
+from agentkernel.tools.atomic import saving
+from agentkernel.tools.store import RunStore, set_aside
+from agentkernel.workflows import outcome, state
+from agentkernel.workflows.context import Context
+from agentkernel.workflows.handover import conclude
+from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.state import Limits, LoopInput, LoopState
+
+Graph = CompiledStateGraph[LoopState, Context, LoopInput, LoopState]
+GraphBuilder = Callable[[BaseCheckpointSaver[str]], Graph]
+DAMAGED = (sqlite3.DatabaseError, ValidationError, ormsgpack.MsgpackDecodeError)
+STEPS = 10_000
+"""LangGraph's step limit: the budgets end a run, not this."""
+
+
+def checkpoint_types() -> tuple[tuple[str, str], ...]:
+    """(module, class) of every value type that may stand in a checkpoint."""
+    modules = (candidate, plan, profile, settings, verdict, protocols, state, outcome)
+    return tuple(
+        (module.__name__, name)
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Frozen)
+        and value.__module__ == module.__name__
+    )
+
+
+@contextmanager
+def open_saver(path: Path) -> Iterator[SqliteSaver]:
+    """LangGraph's SQLite saver on `path`, which restores our own types and no others."""
+    with saving(path):
+        connection = sqlite3.connect(path, check_same_thread=False)
+    try:
+        serde = JsonPlusSerializer(allowed_msgpack_modules=checkpoint_types())
+        yield SqliteSaver(connection, serde=serde)
+    finally:
+        connection.close()
+
+
+def drive(context: Context, build: GraphBuilder) -> Result:
+    """Run or go on with the graph of `context`'s store.
+
+    A damaged checkpoint is set aside; the loop then starts again and finds what was finished in
+    `run.sqlite`. Ctrl-C hands back the best so far. A crash leaves the best so far in the run
+    folder and is raised on.
+    """
+    try:
+        return _run_graph(context, build)
+    except DAMAGED:
+        if not context.store.checkpoint_path.is_file() or not _is_damaged(context, build):
+            raise
+        set_aside(context.store.checkpoint_path)
+        return _run_graph(context, build)
+
+
+def _run_graph(context: Context, build: GraphBuilder) -> Result:
+    store = context.store
+    config: RunnableConfig = {"configurable": {"thread_id": store.id}, "recursion_limit": STEPS}
+    with open_saver(store.checkpoint_path) as saver:
+        graph = build(saver)
+        begun = bool(graph.get_state(config).next)
+        try:
+            with saving(store.checkpoint_path):
+                graph.invoke(
+                    None if begun else loop_input(store),
+                    config,
+                    context=context,
+                    durability="sync",
+                )
+        except KeyboardInterrupt:
+            return conclude(context, _state(graph, config, store), interrupted=True)
+        except AgentKernelError:
+            raise
+        except Exception:
+            conclude(context, _state(graph, config, store), interrupted=True)
+            raise
+        result = _state(graph, config, store).result
+    if result is None:
+        raise ValueError(f"run {store.id} ended without a result")
+    return result
+
+
+def _state(graph: Graph, config: RunnableConfig, store: RunStore) -> LoopState:
+    """The state of the last checkpoint."""
+    values = graph.get_state(config).values
+    return LoopState.model_validate(values) if values else _fresh(store)
+
+
+def _fresh(store: RunStore) -> LoopState:
+    start = loop_input(store)
+    return LoopState(goals=start.goals, limits=start.limits)
+
+
+def _is_damaged(context: Context, build: GraphBuilder) -> bool:
+    """True where the checkpoint itself cannot be read."""
+    store = context.store
+    config: RunnableConfig = {"configurable": {"thread_id": store.id}}
+    try:
+        with open_saver(store.checkpoint_path) as saver:
+            answer = saver.conn.execute("pragma quick_check").fetchone()
+            _state(build(saver), config, store)
+    except DAMAGED:
+        return True
+    return answer is None or answer[0] != "ok"
+
+
+def loop_input(store: RunStore) -> LoopInput:
+    """Goals and limits from the run's settings."""
+    chosen = store.manifest.settings
+    goals = Goals(
+        speedup=chosen.goals.speedup,
+        baseline=chosen.goals.baseline,
+        objective=chosen.goals.objective,
+        max_memory_bytes=chosen.goals.max_memory_bytes,
+        precision=chosen.goals.precision,
+        policy=chosen.policy,
+    )
+    limits = Limits(
+        rounds=chosen.budget.rounds,
+        repairs=chosen.budget.repairs,
+        time_s=chosen.budget.time_s,
+        headroom=chosen.budget.headroom,
+    )
+    return LoopInput(goals=goals, limits=limits)

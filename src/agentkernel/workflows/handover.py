@@ -1,0 +1,191 @@
+"""What does a run leave behind: the drop-in, its certificate, the report and the result?"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.certificate import build_certificate, canonical_json
+from agentkernel.tools.report import Entry, render_report
+from agentkernel.tools.store import RunStore
+from agentkernel.workflows.context import Context
+from agentkernel.workflows.outcome import (
+    Outcome,
+    Result,
+    decide_outcome,
+    ratio_against,
+)
+from agentkernel.workflows.state import LoopState
+
+
+def conclude(context: Context, state: LoopState, *, interrupted: bool = False) -> Result:
+    """Decide the outcome of `state` and write all files; the same state gives the same files."""
+    measured = any(item.profile is not None and item.profile.measured for item in state.history)
+    baselines = None if measured or interrupted else context.tools.baselines()
+    outcome = decide_outcome(state.history, state.goals, nothing=state.nothing, baselines=baselines)
+    certificate = _certificate(context, state, outcome)
+    report = render_report(
+        certificate,
+        tuple(
+            Entry(candidate=item.candidate, verdict=item.verdict, profile=item.profile)
+            for item in state.history
+        ),
+        state.retrieved,
+        context.store.records.drafts(),
+        stop=state.stop,
+        interrupted=interrupted,
+    )
+    paths = _write(context.store, outcome, certificate, report)
+    result = _result(context, state, outcome, paths, interrupted=interrupted)
+    write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
+    return result
+
+
+def saved_result(store: RunStore) -> Result | None:
+    """The final result of a finished run; None where it was interrupted or is damaged."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
+        found = Result.model_validate_json(store.result_path.read_text(encoding="utf-8"))
+        files = (found.candidate, found.certificate, found.report)
+        if not found.interrupted and all(Path(item).is_file() for item in files if item):
+            return found
+    return None
+
+
+class _Paths(NamedTuple):
+    candidate: str | None
+    certificate: str
+    report: str
+
+
+def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certificate:
+    best = outcome.best
+    return build_certificate(
+        context.store.manifest,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status=outcome.status,
+        reason=outcome.reason,
+        candidate=best.candidate if best and outcome.handed_over else None,
+        plan=state.plan,
+        verdict=_evidence(state, best),
+        profile=best.profile if best else None,
+    )
+
+
+def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:
+    if best is not None:
+        return best.verdict
+    return state.history[-1].verdict if state.history else None
+
+
+def _write(store: RunStore, outcome: Outcome, certificate: Certificate, report: str) -> _Paths:
+    """Into the run folder always, and to `--out` where it was given."""
+    name = f"{Path(store.manifest.problem.path).stem or store.manifest.problem.name}_optimized.py"
+    files = {"certificate.json": canonical_json(certificate), "report.md": report}
+    source = certificate.candidate_source
+    if source is not None:
+        files[name] = source
+    else:
+        with saving(store.folder):
+            (store.folder / name).unlink(missing_ok=True)
+    places = _places(store, name)
+    for key, text in files.items():
+        write_atomic(store.folder / key, text)
+        if places[key] != store.folder / key:
+            make_folder(places[key].parent)
+            write_atomic(places[key], text)
+    return _Paths(
+        str(places[name].resolve()) if source is not None else None,
+        str(places["certificate.json"].resolve()),
+        str(places["report.md"].resolve()),
+    )
+
+
+def _places(store: RunStore, name: str) -> dict[str, Path]:
+    keys = ("certificate.json", "report.md", name)
+    if store.manifest.out is None:
+        return {key: store.folder / key for key in keys}
+    out = Path(store.manifest.out)
+    if out.suffix != ".py":
+        return {key: out / key for key in keys}
+    return {key: out.with_name(f"{out.stem}.{key}") for key in keys} | {name: out}
+
+
+def _result(
+    context: Context, state: LoopState, outcome: Outcome, paths: _Paths, *, interrupted: bool
+) -> Result:
+    best = outcome.best
+    verdict = _evidence(state, best)
+    handed = best.candidate if best and outcome.handed_over else None
+    figures = _figures(best)
+    manifest = context.store.manifest
+    return Result(
+        status=outcome.status,
+        reason=outcome.reason,
+        run=manifest.id,
+        measured=bool(best and best.profile and best.profile.measured),
+        candidate=paths.candidate,
+        candidate_sha256=handed.sha256 if handed else None,
+        certificate=paths.certificate,
+        report=paths.report,
+        problem=manifest.problem.name,
+        target=manifest.target,
+        interpreted=verdict.interpreted if verdict else True,
+        error_vs_oracle=verdict.worst_error if verdict else None,
+        eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
+        drafts=len(state.history),
+        spent_s=round(context.session.spent(), 3),
+        interrupted=interrupted,
+        **figures.model_dump(),
+    )
+
+
+class _Figures(Frozen):
+    measured_on: str | None = None
+    speedup_vs_eager: float | None = None
+    speedup_vs_compile: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
+    roofline_fraction: float | None = None
+    time_us: float | None = None
+    eager_us: float | None = None
+    compiled_us: float | None = None
+    estimated_time_us: float | None = None
+    estimated_eager_us: float | None = None
+    estimated_speedup_vs_eager: float | None = None
+
+
+def _figures(best: Attempt | None) -> _Figures:
+    """Measured figures of the primary shape set, and the estimates under their own names."""
+    if best is None or best.profile is None:
+        return _Figures()
+    profile = best.profile
+    eager = profile.baseline_estimate
+    estimated = _Figures(
+        estimated_time_us=profile.estimate.time_us,
+        estimated_eager_us=eager.time_us if eager else None,
+        estimated_speedup_vs_eager=eager.time_us / profile.estimate.time_us if eager else None,
+    )
+    if not profile.measured:
+        return estimated
+    primary = profile.measurements[0]
+    nearest = ratio_against(primary, "best")
+    return estimated.model_copy(
+        update={
+            "measured_on": profile.measured_on,
+            "speedup_vs_eager": primary.vs_eager.value,
+            "speedup_vs_compile": primary.vs_compile.value if primary.vs_compile else None,
+            "speedup_ci95": (nearest.low, nearest.high),
+            "roofline_fraction": primary.roofline_fraction,
+            "time_us": primary.candidate.median_us,
+            "eager_us": primary.eager.median_us,
+            "compiled_us": primary.compiled.median_us if primary.compiled else None,
+        }
+    )

@@ -1,0 +1,276 @@
+"""What does each role do with the state? One function a node, the thinking lives in the agents."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from langgraph.runtime import Runtime
+
+from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
+from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.plan import Plan
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.verdict import Verdict
+from agentkernel.workflows import events
+from agentkernel.workflows.context import Context
+from agentkernel.workflows.handover import conclude
+from agentkernel.workflows.outcome import best_attempt, decide_outcome
+from agentkernel.workflows.routing import after_decide, stop_reason
+from agentkernel.workflows.state import LoopState, Update
+
+
+class Node(Protocol):
+    """A role's turn."""
+
+    def __call__(self, state: LoopState, runtime: Runtime[Context]) -> Update: ...
+
+
+def observed(name: events.NodeName, node: Node) -> Node:
+    """`node` with its beginning and end reported, and the run's clock brought up to date."""
+
+    def run_node(state: LoopState, runtime: Runtime[Context]) -> Update:
+        context = runtime.context
+        begin = context.session.spent()
+        context.emit(events.NodeStarted(node=name, round=state.round, spent_s=begin))
+        update = node(state, runtime)
+        end = context.session.spent()
+        context.store.records.spend(context.session.seconds())
+        context.emit(
+            events.NodeFinished(
+                node=name,
+                round=update.get("round", state.round),
+                seconds=end - begin,
+                spent_s=end,
+            )
+        )
+        update["spent_s"] = end
+        return update
+
+    run_node.__name__ = name
+    return run_node
+
+
+def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Turn roofline facts and history into hypotheses; a replan without any keeps the plan."""
+    context = runtime.context
+    made = context.crew.planner.plan(
+        context.problem,
+        context.tools.analyse(),
+        context.target,
+        state.goals,
+        state.history,
+        state.retrieved,
+    )
+    replans = state.replans + (state.plan is not None)
+    kept = state.plan if state.plan is not None and not made.hypotheses else made
+    context.emit(events.Planned(round=state.round, plan=kept))
+    return Update(plan=kept, queue=made.hypotheses, replans=replans)
+
+
+def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Find documents and let their hints change the plan's decisions."""
+    context = runtime.context
+    current = _planned(state)
+    found = context.crew.retriever.retrieve(context.problem, current.analysis, context.target)
+    changed = context.tools.apply_hints(current, found)
+    context.emit(events.Planned(round=state.round, plan=changed))
+    return Update(plan=changed, retrieved=found)
+
+
+def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Ask the coder for a candidate: a repair of the last one, or the next hypothesis."""
+    context = runtime.context
+    repair = state.diagnosis is not None and state.hypothesis is not None
+    hypothesis = state.hypothesis if repair else state.queue[0]
+    request = DraftRequest(
+        target=context.target,
+        goals=state.goals,
+        plan=_planned(state),
+        hypothesis=hypothesis or state.queue[0],
+        retrieved=state.retrieved,
+        history=state.history,
+        diagnosis=state.diagnosis,
+        round=state.round if repair else state.round + 1,
+    )
+    made = _drafted(context, request)
+    candidate = _with_lineage(made.candidate, state) if made.candidate is not None else None
+    if candidate is not None:
+        context.store.write_candidate(candidate)
+    reason = made.none.reason if made.none is not None else ""
+    context.emit(
+        events.CandidateDrafted(
+            round=request.round,
+            candidate=candidate.id if candidate else None,
+            coder=context.crew.coder.name,
+            strategy=request.hypothesis.strategy,
+            parent=candidate.parent[:10] if candidate and candidate.parent else None,
+            reason=reason or None,
+            searched=len(made.tried),
+        )
+    )
+    return Update(
+        candidate=candidate,
+        nothing=reason,
+        hypothesis=request.hypothesis,
+        queue=state.queue if repair else state.queue[1:],
+        round=request.round,
+        repairs=state.repairs + 1 if repair else 0,
+        verdict=None,
+        profile=None,
+    )
+
+
+def _drafted(context: Context, request: DraftRequest) -> Draft:
+    """The coder's answer, from the run's database where the same request was answered before."""
+    records = context.store.records
+    key = context.tools.draft_key(request)
+    stored = records.draft(key)
+    if stored is not None:
+        return stored
+    records.started("draft", key)
+    made = context.crew.coder.draft(context.problem, request)
+    records.save_draft(key, made)
+    return made
+
+
+def _with_lineage(candidate: Candidate, state: LoopState) -> Candidate:
+    """Name the refused candidate as the parent where the coder did not."""
+    if candidate.parent is None and state.diagnosis is not None and state.candidate is not None:
+        return candidate.model_copy(update={"parent": state.candidate.sha256})
+    return candidate
+
+
+def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Ask the judge, once a candidate: a finished judgement is looked up, never repeated."""
+    context = runtime.context
+    candidate = _drafted_candidate(state)
+    records = context.store.records
+    key = context.tools.judge_key(candidate)
+    verdict = records.verdict(key)
+    reused = verdict is not None
+    if verdict is None:
+        records.started("judge", key)
+        verdict = context.tools.judge(candidate)
+        records.save_verdict(key, verdict)
+    context.emit(_verdict_event(state.round, candidate, verdict, reused))
+    return Update(verdict=verdict, history=(Attempt(candidate=candidate, verdict=verdict),))
+
+
+def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Measure (or estimate) an accepted candidate, once."""
+    context = runtime.context
+    candidate = _drafted_candidate(state)
+    records = context.store.records
+    key = context.tools.profile_key(candidate)
+    found = records.profile(key)
+    reused = found is not None
+    if found is None:
+        records.started("profile", key)
+        found = context.tools.profile(candidate)
+        records.save_profile(key, found)
+    context.emit(_profile_event(state.round, candidate, found, reused))
+    attempt = Attempt(candidate=candidate, verdict=state.verdict, profile=found)
+    return Update(profile=found, history=(attempt,))
+
+
+def debug(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Let the debugger read the verdict."""
+    context = runtime.context
+    candidate = _drafted_candidate(state)
+    if state.verdict is None:
+        raise ValueError("debug needs a verdict")
+    diagnosis = context.crew.debugger.diagnose(candidate, state.verdict, state.history)
+    context.emit(
+        events.Diagnosed(
+            round=state.round,
+            candidate=candidate.id,
+            failure_class=diagnosis.failure_class,
+            action=diagnosis.action,
+            advice=diagnosis.advice,
+        )
+    )
+    return Update(diagnosis=diagnosis)
+
+
+def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Stop, take the next hypothesis, or plan again."""
+    context = runtime.context
+    state = state.model_copy(update={"spent_s": context.session.spent()})
+    queue = () if gave_up(state.diagnosis) else state.queue
+    state = state.model_copy(update={"queue": queue})
+    stop = stop_reason(state)
+    state = state.model_copy(update={"stop": stop})
+    outcome = decide_outcome(state.history, state.goals, nothing=state.nothing)
+    best = best_attempt(state.history, state.goals)
+    context.emit(
+        events.Decided(
+            round=state.round,
+            next=after_decide(state),
+            stop=stop,
+            best=best.candidate.id if best else None,
+            status=outcome.status,
+            reason=outcome.reason,
+        )
+    )
+    return Update(stop=stop, queue=queue, diagnosis=None, candidate=None)
+
+
+def finish(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Write the drop-in, the certificate and the report."""
+    return Update(result=conclude(runtime.context, state))
+
+
+def gave_up(diagnosis: Diagnosis | None) -> bool:
+    """True where the debugger sees no sense in the hypotheses that are left."""
+    return diagnosis is not None and diagnosis.action == "give_up"
+
+
+def _planned(state: LoopState) -> Plan:
+    if state.plan is None:
+        raise ValueError("the loop begins with plan")
+    return state.plan
+
+
+def _drafted_candidate(state: LoopState) -> Candidate:
+    if state.candidate is None:
+        raise ValueError("there is no candidate to work on")
+    return state.candidate
+
+
+def _verdict_event(
+    round_number: int, candidate: Candidate, verdict: Verdict, reused: bool
+) -> events.VerdictReached:
+    return events.VerdictReached(
+        round=round_number,
+        candidate=candidate.id,
+        accepted=verdict.accepted,
+        interpreted=verdict.interpreted,
+        gate=verdict.gate,
+        failure=verdict.failure.kind if verdict.failure else None,
+        error_vs_oracle=verdict.worst_error,
+        eager_error_vs_oracle=verdict.worst_eager_error,
+        seconds=verdict.seconds,
+        reused=reused,
+    )
+
+
+def _profile_event(
+    round_number: int, candidate: Candidate, found: Profile, reused: bool
+) -> events.ProfileTaken:
+    primary = found.measurements[0] if found.measurements else None
+    compiled = primary.vs_compile if primary else None
+    baseline = found.baseline_estimate
+    return events.ProfileTaken(
+        round=round_number,
+        candidate=candidate.id,
+        measured=found.measured,
+        measured_on=found.measured_on,
+        time_us=primary.candidate.median_us if primary else None,
+        speedup_vs_eager=primary.vs_eager.value if primary else None,
+        speedup_vs_compile=compiled.value if compiled else None,
+        roofline_fraction=primary.roofline_fraction if primary else None,
+        estimated_time_us=found.estimate.time_us,
+        estimated_eager_us=baseline.time_us if baseline else None,
+        kernels=found.report.kernels if found.report else (),
+        reused=reused,
+    )

@@ -1,0 +1,133 @@
+"""How does the main job run from a module to a certificate, and go on after a kill?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+
+from agentkernel.domain.settings import Settings
+from agentkernel.tools.atomic import make_folder
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.store import RunStore, create_run, open_run
+from agentkernel.tools.targets import ResolvedTarget
+from agentkernel.tools.versions import installed_versions
+from agentkernel.workflows import nodes, routing
+from agentkernel.workflows.context import Context, Session, Workshop
+from agentkernel.workflows.drive import Graph, drive
+from agentkernel.workflows.events import Event, Finished, OnEvent, RunStarted, ignore
+from agentkernel.workflows.handover import saved_result
+from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
+from agentkernel.workflows.workshop import LocalWorkshop
+
+
+def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
+    """plan -> retrieve -> draft -> judge -> (debug -> draft | profile) -> decide -> finish."""
+    graph = StateGraph(LoopState, context_schema=Context, input_schema=LoopInput)
+    graph.add_node("plan", nodes.observed("plan", nodes.plan))
+    graph.add_node("retrieve", nodes.observed("retrieve", nodes.retrieve))
+    graph.add_node("draft", nodes.observed("draft", nodes.draft))
+    graph.add_node("judge", nodes.observed("judge", nodes.judge))
+    graph.add_node("profile", nodes.observed("profile", nodes.profile))
+    graph.add_node("debug", nodes.observed("debug", nodes.debug))
+    graph.add_node("decide", nodes.observed("decide", nodes.decide))
+    graph.add_node("finish", nodes.observed("finish", nodes.finish))
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "retrieve")
+    graph.add_conditional_edges("retrieve", routing.after_retrieve)
+    graph.add_conditional_edges("draft", routing.after_draft)
+    graph.add_conditional_edges("judge", routing.after_judge)
+    graph.add_conditional_edges("debug", routing.after_debug)
+    graph.add_edge("profile", "decide")
+    graph.add_conditional_edges("decide", routing.after_decide)
+    graph.add_edge("finish", END)
+    return graph.compile(checkpointer=saver)
+
+
+def run(
+    request: OptimizeRequest, on_event: OnEvent = ignore, *, workshop: Workshop | None = None
+) -> Result:
+    """Optimise one module in a new run folder. Raises AgentKernelError for what cannot be tried."""
+    shop = workshop or LocalWorkshop()
+    resolved = shop.resolve(request.settings)
+    if request.out is not None:
+        make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
+    store = create_run(
+        Path(request.settings.runs),
+        request.problem,
+        request.settings,
+        target=resolved.target.name,
+        note=resolved.note,
+        versions=installed_versions(),
+        judge_sha256=shop.judge_sha256(),
+        flags=request.flags,
+        out=str(request.out) if request.out is not None else None,
+    )
+    return _work(store, request.problem, shop, resolved, on_event, resumed=False)
+
+
+def resume(
+    run: str | Path,
+    on_event: OnEvent = ignore,
+    *,
+    runs: Path = Path("./agentkernel-runs"),
+    workshop: Workshop | None = None,
+) -> Result:
+    """Go on with a run (id, unique beginning, path or "last"); a finished one answers at once."""
+    store = open_run(runs, str(run))
+    done = saved_result(store)
+    if done is not None:
+        store.close()
+        on_event(Finished(result=done))
+        return done
+    shop = workshop or LocalWorkshop()
+    settings = store.manifest.settings.model_copy(update={"target": store.manifest.target})
+    return _work(store, store.problem(), shop, shop.resolve(settings), on_event, resumed=True)
+
+
+def _work(
+    store: RunStore,
+    loaded: LoadedProblem,
+    shop: Workshop,
+    resolved: ResolvedTarget,
+    on_event: OnEvent,
+    *,
+    resumed: bool,
+) -> Result:
+    def emit(event: Event) -> None:
+        store.records.add_event(event.kind, event.model_dump_json())
+        on_event(event)
+
+    settings: Settings = store.manifest.settings
+    try:
+        crew, tools = shop.equip(loaded, settings, resolved)
+        session = Session(store.records.spent_before())
+        emit(_started(store, resolved, session, resumed=resumed))
+        context = Context(loaded, resolved.target, store, crew, tools, emit, session)
+        result = drive(context, build_graph)
+        emit(Finished(result=result))
+    finally:
+        store.close()
+    return result
+
+
+def _started(
+    store: RunStore, resolved: ResolvedTarget, session: Session, *, resumed: bool
+) -> RunStarted:
+    manifest = store.manifest
+    return RunStarted(
+        run=store.id,
+        folder=str(store.folder),
+        problem=manifest.problem.name,
+        shapes=tuple(item.label for item in manifest.problem.shape_sets),
+        target=resolved.target.name,
+        note=resolved.note,
+        measurable=resolved.measurable,
+        rounds=manifest.settings.budget.rounds,
+        time_limit_s=manifest.settings.budget.time_s,
+        resumed=resumed,
+        spent_s=session.spent_before_s,
+        warnings=tuple(f"{item} was damaged and set aside" for item in store.repaired),
+    )
