@@ -6,30 +6,32 @@ import sys
 from collections.abc import Callable
 
 from agentkernel.cli.output import console, print_json
-from agentkernel.workflows.events import Event, Finished, OnEvent
+from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 
 
-def follow(job: Callable[[OnEvent], Result], *, as_json: bool) -> Result:
-    """Run `job`, showing its events: a live table on a terminal, JSON lines elsewhere.
+def follow(
+    job: Callable[[OnEvent], Result], *, as_json: bool, lines: bool = True, panel: bool = True
+) -> Result:
+    """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere.
 
-    With `as_json` the last line is the result itself, otherwise a panel with the result.
+    With `as_json` the last line is the result itself, otherwise a `panel` with the result.
     """
-    if as_json:
-        result = job(print_event)
-        print_json(result)
-        return result
-    if not sys.stdout.isatty():
-        result = job(print_event)
-    else:
+    if not as_json and sys.stdout.isatty():
         from agentkernel.cli.live import LiveTable
 
         with LiveTable(console()) as table:
             result = job(table.show)
+    else:
+        result = job(print_event if lines else ignore)
+    if not panel:
+        return result
+    if as_json:
+        print_json(result)
+    else:
+        from agentkernel.cli.panel import result_panel
 
-    from agentkernel.cli.panel import result_panel
-
-    console().print(result_panel(result))
+        console().print(result_panel(result))
     return result
 
 

@@ -1,0 +1,134 @@
+"""`agentkernel batch`: what comes out of a list of problems?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkernel.cli.options import (
+    AllowUnsandboxed,
+    AsJson,
+    CoderName,
+    ConfigFile,
+    Overrides,
+    Runs,
+    TargetName,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from agentkernel.domain.settings import Settings
+    from agentkernel.workflows.batch import Row
+    from agentkernel.workflows.events import Event
+
+ListFile = Annotated[
+    Path, typer.Argument(metavar="LIST.yaml", help="'problems:' with files, or 'file:' entries.")
+]
+
+
+def batch(
+    list_file: ListFile,
+    target: TargetName = None,
+    runs: Runs = None,
+    coder: CoderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    allow_unsandboxed: AllowUnsandboxed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Optimise the problems of a list one after the other; the same call goes on after a kill."""
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.settings import load_settings
+    from agentkernel.tools.targets import find_target
+    from agentkernel.workflows.batch import Runner, batch_exit_code, read_list, run_batch
+
+    given = {
+        "coder": coder,
+        "runs": None if runs is None else str(runs),
+        "judge.allow_unsandboxed": allow_unsandboxed or None,
+    }
+
+    def settings_for(flags: Mapping[str, object]) -> Settings:
+        own = {key: value for key, value in flags.items() if value is not None}
+        return load_settings(config, overrides or (), {"target": target, **given, **own})
+
+    settings = settings_for({})
+    find_target(settings.target)
+    problems = read_list(list_file)
+
+    from agentkernel.workflows.optimize import resume, run
+
+    folder = Path(settings.runs) / ".batch" / list_file.stem
+    rows = run_batch(
+        problems,
+        settings_for,
+        folder,
+        Runner(run, resume),
+        print_event if as_json else ignore_event,
+        ignore_row if as_json else print_row,
+    )
+    if as_json:
+        print_json({"rows": [row_values(row) for row in rows], "state": str(folder)})
+    else:
+        console().print(batch_table(rows))
+    raise typer.Exit(batch_exit_code(rows))
+
+
+def print_event(event: Event) -> None:
+    """One JSON line an event."""
+    from agentkernel.cli.watch import print_event as write
+
+    write(event)
+
+
+def ignore_event(event: Event) -> None:
+    """Nothing: a row is printed when its problem is done."""
+
+
+def ignore_row(row: Row) -> None:
+    """Nothing: the rows come at the end."""
+
+
+def print_row(row: Row) -> None:
+    """One line when a problem is done."""
+    why = row.error or (row.result.reason if row.result else "")
+    print(f"{Path(row.file).name}: {row.status}: {why}", flush=True)
+
+
+def row_values(row: Row) -> dict[str, object]:
+    """A row for JSON: status, then all there is."""
+    return {"status": row.status, **row.model_dump(mode="json")}
+
+
+def batch_table(rows: tuple[Row, ...]) -> Table:
+    """One line a problem."""
+    from rich.table import Table
+
+    from agentkernel.cli.quantities import show_error, show_ratio, show_share, show_us
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("problem", "status"):
+        table.add_column(heading)
+    for heading in ("x eager", "x compile", "roofline", "error", "time"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        result = row.result
+        if result is None:
+            table.add_row(Path(row.file).name, row.status)
+            continue
+        measured = result.time_us is not None
+        estimate = f"{show_us(result.estimated_time_us)} estimated"
+        table.add_row(
+            Path(row.file).name,
+            row.status,
+            show_ratio(result.speedup_vs_eager),
+            show_ratio(result.speedup_vs_compile),
+            show_share(result.roofline_fraction),
+            show_error(result.error_vs_oracle),
+            show_us(result.time_us) if measured else estimate,
+        )
+    return table

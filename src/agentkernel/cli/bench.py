@@ -1,0 +1,89 @@
+"""What do `judge` and `profile` need around a candidate's file?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.settings import Settings
+from agentkernel.domain.verdict import Verdict
+from agentkernel.errors import ProblemError
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.judge.judge import JudgeSettings
+from agentkernel.tools.judge.judge import judge as run_judge
+from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.profile.profile import profile as run_profile
+from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.settings import load_settings
+from agentkernel.tools.targets import ResolvedTarget, find_target
+
+
+@dataclass(frozen=True)
+class CandidateBench:
+    """A problem, a candidate's source and the machine it is tried on."""
+
+    settings: Settings
+    resolved: ResolvedTarget
+    loaded: LoadedProblem
+    captured: Captured
+    source: str
+
+    def judge(self) -> Verdict:
+        """The judge's finding, on the GPU where there is a fitting one, else interpreted."""
+        options = self.settings.judge
+        return run_judge(
+            self.loaded,
+            self.captured,
+            self.source,
+            JudgeSettings(
+                precision=self.settings.goals.precision,
+                policy=self.settings.policy,
+                device="cuda" if self.resolved.measurable else "cpu",
+                seed=self.settings.seed,
+                seeds=options.seeds,
+                time_limit_s=options.time_limit_s,
+                allow_unsandboxed=options.allow_unsandboxed,
+            ),
+        )
+
+    def profile(self) -> Profile:
+        """Measured against eager and torch.compile where a GPU fits, else estimated."""
+        return run_profile(
+            self.loaded,
+            self.captured,
+            self.source,
+            self.resolved,
+            ProfileSettings(),
+        )
+
+
+def open_bench(
+    reference: str,
+    candidate: Path,
+    *,
+    inputs: Sequence[str],
+    init: str,
+    overrides: Sequence[str],
+    config: Path | None,
+    flags: Mapping[str, object],
+) -> CandidateBench:
+    """Read the problem and the candidate; the candidate is not executed here."""
+    settings = load_settings(config, overrides, flags)
+    resolved = find_target(settings.target)
+    source = read_source(candidate)
+    loaded = load_problem(reference, inputs, init)
+    return CandidateBench(settings, resolved, loaded, capture(loaded), source)
+
+
+def read_source(path: Path) -> str:
+    """The candidate's text. Raises ProblemError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ProblemError(
+            f"Cannot read the candidate {str(path)!r}: {reason}. "
+            "Expected a Python file that defines ModelNew."
+        ) from error

@@ -1,0 +1,29 @@
+"""`agentkernel doctor`: what is there, what is missing, and which command mends it?"""
+
+from __future__ import annotations
+
+import typer
+
+from agentkernel.cli.options import AsJson, ConfigFile, Overrides
+
+
+def doctor(overrides: Overrides = None, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Check this machine; exit 4 where something that every run needs is missing."""
+    from agentkernel.cli.checks import all_checks
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.settings import load_settings
+
+    checks = all_checks(load_settings(config, overrides or ()))
+    broken = any(check.required and not check.ok for check in checks)
+    if as_json:
+        print_json({"ok": not broken, "checks": [check.as_dict() for check in checks]})
+    else:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for check in checks:
+            state = "ok" if check.ok else "missing" if check.required else "absent"
+            table.add_row(check.name, state, Text(check.found), Text(check.mend))
+        console().print(table)
+    raise typer.Exit(4 if broken else 0)

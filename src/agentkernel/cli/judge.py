@@ -1,0 +1,91 @@
+"""`agentkernel judge`: is this candidate right?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkernel.cli.options import (
+    AllowUnsandboxed,
+    AsJson,
+    ConfigFile,
+    Init,
+    Inputs,
+    Overrides,
+    PolicyName,
+    PrecisionName,
+    Reference,
+    TargetName,
+)
+
+if TYPE_CHECKING:
+    from agentkernel.domain.verdict import Verdict
+
+CandidateFile = Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
+
+
+def judge(
+    reference: Reference,
+    candidate: CandidateFile,
+    inputs: Inputs = None,
+    init: Init = "",
+    target: TargetName = None,
+    precision: PrecisionName = None,
+    policy: PolicyName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    allow_unsandboxed: AllowUnsandboxed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a candidate against its module; exit 0 accepted, 3 rejected."""
+    from agentkernel.cli.bench import open_bench
+    from agentkernel.cli.output import console, print_json
+
+    bench = open_bench(
+        reference,
+        candidate,
+        inputs=inputs or (),
+        init=init,
+        overrides=overrides or (),
+        config=config,
+        flags={
+            "target": target,
+            "goals.precision": precision,
+            "goals.policy": policy or "triton",
+            "judge.allow_unsandboxed": allow_unsandboxed or None,
+        },
+    )
+    verdict = bench.judge()
+    if as_json:
+        print_json(verdict)
+    else:
+        screen = console()
+        screen.print(f"{bench.loaded.problem.name} on {verdict.device}: {bench.resolved.note}")
+        for line in verdict_lines(verdict):
+            screen.print(line, markup=False)
+    raise typer.Exit(0 if verdict.accepted else 3)
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """The verdict for people: what was found, in how many cases, how far from fp64."""
+    from agentkernel.cli.quantities import show_error, show_span
+
+    how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
+    head = "accepted" if verdict.accepted else f"rejected at the gate {verdict.gate!r}"
+    lines = [f"{head}{how}", f"policy {verdict.policy}, precision {verdict.precision}"]
+    if verdict.failure is not None:
+        values = verdict.failure.model_dump(exclude={"kind"})
+        lines += [f"  {key}: {value}" for key, value in values.items() if value is not None]
+    if verdict.cases:
+        passed = sum(case.passed for case in verdict.cases)
+        lines.append(
+            f"{passed} of {len(verdict.cases)} cases passed; error against fp64 "
+            f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
+        )
+    if verdict.launches:
+        lines.append(f"launched: {', '.join(verdict.launches)}")
+    lines += list(verdict.notes)
+    lines.append(f"sandbox {verdict.sandbox or 'none needed'}, {show_span(verdict.seconds)}")
+    return lines

@@ -1,0 +1,73 @@
+"""`agentkernel plan`: how far is a problem from the roofline, and what covers it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentkernel.cli.options import AsJson, Init, Inputs, Reference, TargetName
+
+if TYPE_CHECKING:
+    from agentkernel.domain.plan import Analysis
+    from agentkernel.domain.profile import Estimate
+
+
+def plan(
+    reference: Reference,
+    inputs: Inputs = None,
+    init: Init = "",
+    target: TargetName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Analyse a problem and its headroom; draft and run nothing. Every figure is an estimate."""
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.capture import capture
+    from agentkernel.tools.problems import load_problem
+    from agentkernel.tools.roofline import analyse, estimate_eager
+    from agentkernel.tools.targets import find_target
+
+    resolved = find_target(target)
+    loaded = load_problem(reference, inputs or (), init)
+    captured = capture(loaded)
+    analysis = analyse(captured, resolved.target)
+    eager = estimate_eager(captured, resolved.target)
+    if as_json:
+        print_json(
+            {
+                "problem": loaded.problem.name,
+                "target": resolved.target.name,
+                "note": resolved.note,
+                "measured": False,
+                "analysis": analysis.model_dump(mode="json"),
+                "estimated_eager": eager.model_dump(mode="json"),
+                "estimated_headroom": headroom(analysis, eager),
+            }
+        )
+        return
+    screen = console()
+    screen.print(f"{loaded.problem.name} for {resolved.target.title}: {resolved.note}")
+    for shapes in loaded.problem.shape_sets:
+        screen.print(f"inputs       {shapes.label}")
+    for line in plan_lines(analysis, eager):
+        screen.print(line)
+
+
+def headroom(analysis: Analysis, eager: Estimate) -> float:
+    """Share of eager's estimated time that the roofline does not need, 0 to 1."""
+    return max(0.0, 1.0 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
+
+
+def plan_lines(analysis: Analysis, eager: Estimate) -> list[str]:
+    """The analysis for people."""
+    from agentkernel.cli.quantities import show_bytes, show_share, show_us
+
+    ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
+    return [
+        f"bound by     {analysis.roofline}: {show_bytes(analysis.bytes_min)}, "
+        f"{analysis.flops / 1e9:.3g} GFLOP at least",
+        f"roofline     {show_us(analysis.bound_us)} (estimated)",
+        f"eager        {show_us(eager.time_us)} (estimated), "
+        f"headroom {show_share(headroom(analysis, eager))}",
+        f"operations   {ops}",
+        f"templates    {', '.join(analysis.patterns) or 'none'}",
+        f"not covered  {', '.join(analysis.uncovered) or 'nothing'}",
+    ]

@@ -1,0 +1,133 @@
+"""`agentkernel show`: what did a run do, and what came of it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from agentkernel.tools.store import RunStore
+    from agentkernel.workflows.outcome import Result
+
+Source = Annotated[bool, typer.Option("--source", help="Print the drop-in's source alone.")]
+
+
+def show(
+    run: RunName = "last",
+    source: Source = False,
+    runs: Runs = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: its candidates, their verdicts and times, and its result."""
+    from agentkernel.cli.folder import runs_path
+    from agentkernel.tools.store import open_run
+
+    store = open_run(runs_path(runs, config, overrides), run)
+    try:
+        result = read_result(store)
+        if source:
+            print_source(store, result)
+        elif as_json:
+            print_everything(store, result)
+        else:
+            print_screen(store, result)
+    finally:
+        store.close()
+
+
+def read_result(store: RunStore) -> Result | None:
+    """The run's result, None while it is unfinished or where the file is damaged."""
+    from pydantic import ValidationError
+
+    from agentkernel.workflows.outcome import Result
+
+    try:
+        return Result.model_validate_json(store.result_path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+
+
+def print_source(store: RunStore, result: Result | None) -> None:
+    """The drop-in of a finished run."""
+    from pathlib import Path
+
+    from agentkernel.errors import RunNotFound
+
+    if result is None or result.candidate is None:
+        why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
+        raise RunNotFound(f"Run {store.id!r} has no drop-in, it {why}. Next: agentkernel runs")
+    print(Path(result.candidate).read_text(encoding="utf-8"), end="")
+
+
+def print_everything(store: RunStore, result: Result | None) -> None:
+    """One object: manifest, candidates, verdicts, profiles, result."""
+    from agentkernel.cli.output import print_json
+
+    records = store.records
+    print_json(
+        {
+            "run": store.id,
+            "folder": str(store.folder),
+            "manifest": store.manifest.model_dump(mode="json"),
+            "candidates": [item.model_dump(mode="json") for item in records.candidates()],
+            "verdicts": [item.model_dump(mode="json") for item in records.verdicts()],
+            "profiles": [item.model_dump(mode="json") for item in records.profiles()],
+            "repaired": list(store.repaired),
+            "result": None if result is None else result.model_dump(mode="json"),
+        }
+    )
+
+
+def print_screen(store: RunStore, result: Result | None) -> None:
+    """The candidates' table and the result panel."""
+    from agentkernel.cli.output import console
+    from agentkernel.cli.panel import result_panel
+
+    screen = console()
+    manifest = store.manifest
+    screen.print(f"{manifest.problem.name} for {manifest.target}: {manifest.note}")
+    for name in store.repaired:
+        screen.print(f"{name} was corrupt and has been set aside; nothing else is lost.")
+    screen.print(candidate_table(store))
+    if result is None:
+        screen.print(f"Unfinished. Next: agentkernel resume {store.id}")
+    else:
+        screen.print(result_panel(result))
+
+
+def candidate_table(store: RunStore) -> Table:
+    """One line a candidate in the order of drafting."""
+    from rich.table import Table
+
+    from agentkernel.cli.quantities import show_error, show_us
+
+    verdicts = {item.candidate: item for item in store.records.verdicts()}
+    profiles = {item.candidate: item for item in store.records.profiles()}
+    table = Table(box=None, pad_edge=False)
+    for heading in ("round", "candidate", "parent", "coder", "strategy", "gate", "error", "time"):
+        table.add_column(heading, overflow="fold")
+    for item in store.records.candidates():
+        verdict, profile = verdicts.get(item.sha256), profiles.get(item.sha256)
+        time = "-"
+        if profile is not None and profile.measured:
+            time = show_us(profile.measurements[0].candidate.median_us)
+        elif profile is not None:
+            time = f"{show_us(profile.estimate.time_us)} estimated"
+        table.add_row(
+            str(item.round),
+            item.id,
+            (item.parent or "-")[:10],
+            item.coder,
+            item.strategy,
+            "-" if verdict is None else verdict.gate,
+            show_error(verdict.worst_error if verdict else None),
+            time,
+        )
+    return table
