@@ -1,0 +1,19 @@
+"""How fast is a candidate, measured where a GPU is and estimated where none is?"""
+
+from agentkernel.tools.profile.rounds import Pace
+from agentkernel.tools.profile.session import (
+    BaselineTimes,
+    ProfileSession,
+    measure_baselines,
+    profile,
+)
+from agentkernel.tools.profile.settings import ProfileSettings
+
+__all__ = [
+    "BaselineTimes",
+    "Pace",
+    "ProfileSession",
+    "ProfileSettings",
+    "measure_baselines",
+    "profile",
+]

@@ -1,0 +1,198 @@
+"""How is one callable timed on the device that this process computes on?
+
+Runs inside the candidate's worker and inside the twin that holds eager and the compiled module, so
+that every side is timed by the same lines.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+Device = Literal["cpu", "cuda"]
+Call = Callable[[], object]
+LONG_CALL_US = 5_000.0
+
+
+class Sustained(NamedTuple):
+    """A run without pauses: how many calls, and the wall seconds until the device was done."""
+
+    calls: int
+    seconds: float
+
+
+class Launched(NamedTuple):
+    """One kernel (or device copy) of a profiled call: its name and device time in microseconds."""
+
+    name: str
+    device_us: float
+
+
+class Bench:
+    """Times calls on `device`, each after writing `flush_bytes` (more than the L2 holds).
+
+    Device time between two CUDA events on the default stream around each call. The flush lies
+    outside the events and lets the host run ahead, as in `triton.testing.do_bench`: launch overhead
+    shows where it is longer than the device needs. On the CPU (the tests) `perf_counter` stands in.
+    """
+
+    def __init__(self, device: Device, flush_bytes: int) -> None:
+        import torch
+
+        self.device = device
+        self._flush = torch.empty(max(flush_bytes // 4, 1), dtype=torch.int32, device=device)
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def wait(self) -> None:
+        """Until the device has done all that was asked of it."""
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def flush_us(self) -> float:
+        """Device time of one flush, so that the caller can plan blocks."""
+        return min(self._timed(self._flush.zero_, 5, flush=False))
+
+    def block(self, call: Call, calls: int, last_us: float = 0.0) -> tuple[float, ...]:
+        """Microseconds of each of `calls` cold calls, after one to three untimed ones."""
+        import torch
+
+        with torch.no_grad(), _no_collector():
+            for _ in range(1 if last_us > LONG_CALL_US else 3):
+                call()
+            return tuple(self._timed(call, calls, flush=True))
+
+    def sustain(self, call: Call, seconds: float, call_us: float) -> Sustained:
+        """Calls back to back, without flushes, for about `seconds`; at most three times that."""
+        import torch
+
+        count = max(1, math.ceil(seconds * 1e6 / max(call_us, 1.0)))
+        done = 0
+        with torch.no_grad(), _no_collector():
+            call()
+            self.wait()
+            begin = time.perf_counter()
+            while done < count and time.perf_counter() - begin < 3 * seconds:
+                for _ in range(min(16, count - done)):
+                    call()
+                    done += 1
+            self.wait()
+        return Sustained(done, time.perf_counter() - begin)
+
+    def peak_bytes(self, call: Call) -> int:
+        """Device memory that one call holds at most beyond what was there before (0 on the CPU)."""
+        if self.device == "cpu":
+            return 0
+        import torch
+
+        with torch.no_grad():
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            call()
+            torch.cuda.synchronize()
+            return max(0, torch.cuda.max_memory_allocated() - before)
+
+    def do_bench_us(self, call: Call) -> float | None:
+        """The median of `triton.testing.do_bench`, for comparison; None on the CPU."""
+        if self.device == "cpu":
+            return None
+        import torch
+        from triton.testing import do_bench
+
+        with torch.no_grad():
+            return float(do_bench(call, warmup=25, rep=100, return_mode="median")) * 1e3
+
+    def launches(self, call: Call) -> tuple[Launched, ...]:
+        """What one call puts on the device (torch.profiler). Call it last: CUPTI slows launches."""
+        if self.device == "cpu":
+            return ()
+        import torch
+        from torch._C._autograd import DeviceType
+        from torch.profiler import ProfilerActivity, profile
+
+        with torch.no_grad():
+            call()
+            torch.cuda.synchronize()
+            activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+            with profile(activities=activities) as record:
+                call()
+                torch.cuda.synchronize()
+        return tuple(
+            Launched(event.name, float(event.time_range.elapsed_us()))
+            for event in record.events() or ()
+            if event.device_type == DeviceType.CUDA
+        )
+
+    def copy_gb_per_s(self, size_bytes: int) -> float:
+        """Device-to-device copy of `size_bytes`, read and write counted: the copy ceiling."""
+        import torch
+
+        source = torch.empty(size_bytes // 4, dtype=torch.int32, device=self.device).zero_()
+        target = torch.empty_like(source)
+        samples = sorted(self.block(lambda: target.copy_(source), 21))
+        return 2.0 * source.numel() * 4 / (samples[len(samples) // 2] * 1e3)
+
+    def _timed(self, call: Call, calls: int, *, flush: bool) -> list[float]:
+        if self.device == "cpu":
+            return [self._timed_on_cpu(call, flush=flush) for _ in range(calls)]
+        import torch
+
+        pairs = self._event_pairs(calls)
+        torch.cuda.synchronize()
+        for begin, end in pairs:
+            if flush:
+                self._flush.zero_()
+            begin.record()
+            call()
+            end.record()
+        torch.cuda.synchronize()
+        return [begin.elapsed_time(end) * 1e3 for begin, end in pairs]
+
+    def _timed_on_cpu(self, call: Call, *, flush: bool) -> float:
+        if flush:
+            self._flush.zero_()
+        begin = time.perf_counter()
+        call()
+        return (time.perf_counter() - begin) * 1e6
+
+    def _event_pairs(self, count: int) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
+        """Events that exist already: torch makes one at its first record, which takes host time."""
+
+        while len(self._events) < count:
+            begin, end = _new_event(), _new_event()
+            self._events.append((begin, end))
+        return self._events[:count]
+
+
+def _new_event() -> torch.cuda.Event:
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def flush_bytes(l2_mb: float) -> int:
+    """Size of the buffer that evicts the L2: twice the cache, at least 256 MB (as do_bench has)."""
+    return max(256 * 2**20, int(2 * l2_mb * 2**20))
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """No garbage collection inside a timed block."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

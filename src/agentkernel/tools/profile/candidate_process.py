@@ -1,0 +1,94 @@
+"""How is a candidate loaded, fed and timed behind the sandbox's walls?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profile.worker_ops import CANDIDATE
+from agentkernel.tools.sandbox.protocol import JSON
+from agentkernel.tools.sandbox.session import Worker, WorkerFailed
+from agentkernel.tools.sandbox.tensors import TensorRef
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import torch
+
+OPS = "agentkernel.tools.profile.worker_ops"
+
+
+class CandidateProcess:
+    """A worker that holds one candidate; a `Line` for RemoteSide. Closes the worker at its end."""
+
+    def __init__(self, worker: Worker, timeout_s: float) -> None:
+        self._worker = worker
+        self._timeout_s = timeout_s
+        self._inputs: list[TensorRef] = []
+
+    def load(
+        self,
+        source: str,
+        init_args: Sequence[object],
+        init_kwargs: Mapping[str, object],
+        weights: Mapping[str, torch.Tensor],
+        *,
+        seed: int,
+        flush_bytes: int,
+    ) -> Lost | None:
+        """Build `ModelNew` with the parent's weights; a Lost where that fails."""
+        payload: dict[str, object] = {
+            "source": source,
+            "class_name": "ModelNew",
+            "init_args": tuple(init_args),
+            "init_kwargs": dict(init_kwargs),
+            "seed": seed,
+            "flush_bytes": flush_bytes,
+            "state": {name: self._worker.share(tensor) for name, tensor in weights.items()},
+        }
+        return _lost(self._call("load", payload, self._timeout_s))
+
+    def prepare(self, inputs: Sequence[object]) -> Lost | None:
+        """Share the inputs of a shape set and warm the candidate up on them."""
+        shared = [self._share(item) for item in inputs]
+        self._inputs = [item for item in shared if isinstance(item, TensorRef)]
+        return _lost(self._call("prepare", {"inputs": shared}, self._timeout_s))
+
+    def forget(self) -> Lost | None:
+        """Unmap the inputs, so that the parent may free them."""
+        self._worker.release(self._inputs)
+        self._inputs = []
+        return _lost(self._call("forget", {}, self._timeout_s))
+
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost:
+        """A timing request."""
+        return self._call("measure", request, timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._worker.close()
+
+    def _call(
+        self, op: str, payload: Mapping[str, object], timeout_s: float
+    ) -> dict[str, JSON] | Lost:
+        answer = self._worker.call(f"{OPS}:{op}", payload, timeout_s)
+        if isinstance(answer, WorkerFailed):
+            return Lost(side=CANDIDATE, reason=answer.reason, log=answer.log)
+        return answer
+
+    def _share(self, item: object) -> object:
+        import torch
+
+        return self._worker.share(item) if isinstance(item, torch.Tensor) else item
+
+
+def _lost(answer: dict[str, JSON] | Lost) -> Lost | None:
+    return answer if isinstance(answer, Lost) else None

@@ -1,0 +1,300 @@
+"""How do a candidate, eager and torch.compile run against each other on one device?"""
+
+from __future__ import annotations
+
+import copy
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from agentkernel.domain.profile import GpuState
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.profile.bench import Device, Launched
+from agentkernel.tools.profile.candidate_process import CandidateProcess
+from agentkernel.tools.profile.energy import energy_per_call_mj
+from agentkernel.tools.profile.nvml import Gauge, Watch, busy_state
+from agentkernel.tools.profile.rounds import Lost, Rounds, measure_rounds
+from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.profile.sides import RemoteSide
+from agentkernel.tools.profile.twin_process import TwinProcess
+from agentkernel.tools.profile.worker_ops import CANDIDATE
+from agentkernel.tools.sandbox.session import open_worker
+from agentkernel.tools.sandbox.tensors import share_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+COPY_BYTES = 1 << 30
+
+
+class Extras(NamedTuple):
+    """What is measured of one side beside its time; None where this device has no such figure."""
+
+    peak_bytes: int
+    do_bench_us: float | None = None
+    energy_mj: float | None = None
+
+
+@dataclass(frozen=True)
+class Contested:
+    """Everything that one shape set's measurement yields. `compiled` None: torch.compile failed."""
+
+    rounds: Rounds
+    candidate: Extras
+    eager: Extras
+    compiled: Extras | None
+    compile_error: str | None
+    launches: tuple[Launched, ...]
+    gpu: GpuState
+
+
+class Contest:
+    """Holds the weights and the inputs of a problem, and the twin process, while a run lasts.
+
+    The parent makes weights and inputs once, on the device; both processes map the same memory.
+    The inputs of one shape set are in memory at a time. `device` "cpu" serves the tests.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedProblem,
+        settings: ProfileSettings,
+        gauge: Gauge,
+        *,
+        flush_bytes: int,
+        device: Device = "cuda",
+    ) -> None:
+        self._loaded = loaded
+        self._settings = settings
+        self._gauge = gauge
+        self._flush_bytes = flush_bytes
+        self._device: Device = device
+        self._weights: dict[str, torch.Tensor] | None = None
+        self._inputs: tuple[object, ...] = ()
+        self._shape_set: int | None = None
+        self._twin: TwinProcess | None = None
+        self._twin_holds: int | None = None
+        self._compile_errors: dict[int, str] = {}
+        self._baselines: dict[tuple[int, str], Extras] = {}
+        self._copy_gb_per_s: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_twin()
+        self._inputs, self._weights = (), None
+        self._empty_cache()
+
+    def start(self) -> Lost | None:
+        """Start the twin with the weights, unless it runs."""
+        if self._twin is not None and self._twin.alive:
+            return None
+        self._end_twin()
+        self._twin = TwinProcess()
+        answer = self._twin.ask(self._start_request(), self._settings.start_limit_s)
+        if not isinstance(answer, Lost):
+            return None
+        self._end_twin()
+        return answer.model_copy(update={"side": "eager"})
+
+    def copy_gb_per_s(self) -> float | Lost:
+        """The copy ceiling, measured once (read and write counted)."""
+        if self._copy_gb_per_s is None:
+            lost = self.start()
+            if lost is not None or self._twin is None:
+                return lost or Lost(side="twin", reason="died", log="")
+            size = COPY_BYTES if self._device == "cuda" else 1 << 22
+            answer = self._twin.ask({"do": "copy", "bytes": size}, self._settings.call_limit_s)
+            if isinstance(answer, Lost):
+                return answer
+            self._copy_gb_per_s = float(str(answer["gb_per_s"]))
+        return self._copy_gb_per_s
+
+    def candidate(self, source: str) -> CandidateProcess | Lost:
+        """A worker with `source` loaded; the caller closes it."""
+        worker = open_worker(
+            device=self._device,
+            interpret=self._device == "cpu",
+            allow_unsandboxed=self._settings.allow_unsandboxed,
+        )
+        process = CandidateProcess(worker, self._settings.start_limit_s)
+        with ExitStack() as cleanup:
+            cleanup.push(process)
+            lost = process.load(
+                source,
+                self._loaded.init_args,
+                self._loaded.init_kwargs,
+                self._parameters(),
+                seed=self._settings.seed,
+                flush_bytes=self._flush_bytes,
+            )
+            if lost is not None:
+                return lost
+            cleanup.pop_all()
+        return process
+
+    def measure(self, process: CandidateProcess, shape_set: int) -> Contested | Lost:
+        """The candidate against both baselines on one shape set, and all that is not a time."""
+        lost = process.forget() or self._hold(shape_set) or process.prepare(self._inputs)
+        if lost is not None or self._twin is None:
+            return lost or Lost(side="twin", reason="died", log="")
+        settings, limit = self._settings, self._settings.call_limit_s
+        sides = [RemoteSide(CANDIDATE, process, limit), RemoteSide("eager", self._twin, limit)]
+        if shape_set not in self._compile_errors:
+            sides.append(RemoteSide("compile", self._twin, limit))
+        with Watch(self._gauge) as watch:
+            rounds = measure_rounds(sides, watch, settings.pace, settings.seed)
+        if isinstance(rounds, Lost):
+            return rounds
+        gpu = busy_state(self._gauge.state(), rounds.readings())
+        own = self._extras(sides[0])
+        if isinstance(own, Lost):
+            return own
+        launches = sides[0].launches() if settings.extras else ()
+        if isinstance(launches, Lost):
+            return launches
+        baselines = {side.name: self._baseline(side, shape_set) for side in sides[1:]}
+        return Contested(
+            rounds=rounds,
+            candidate=own,
+            eager=baselines["eager"],
+            compiled=baselines.get("compile"),
+            compile_error=self._compile_errors.get(shape_set),
+            launches=launches,
+            gpu=gpu,
+        )
+
+    def measure_baselines(self, shape_set: int) -> Rounds | Lost:
+        """Eager (first) and torch.compile alone, interleaved."""
+        lost = self._hold(shape_set)
+        if lost is not None or self._twin is None:
+            return lost or Lost(side="twin", reason="died", log="")
+        names = ["eager"] + ([] if shape_set in self._compile_errors else ["compile"])
+        sides = [RemoteSide(name, self._twin, self._settings.call_limit_s) for name in names]
+        with Watch(self._gauge) as watch:
+            return measure_rounds(sides, watch, self._settings.pace, self._settings.seed)
+
+    def compile_error(self, shape_set: int) -> str | None:
+        """Why torch.compile has no time for this shape set; None where it has, or is untried."""
+        return self._compile_errors.get(shape_set)
+
+    def _hold(self, shape_set: int) -> Lost | None:
+        """Bring the inputs of `shape_set` into memory and into the twin, compiled there."""
+        if self._shape_set != shape_set:
+            if self._twin is not None and self._twin_holds is not None:
+                self._twin.ask({"do": "forget"}, self._settings.call_limit_s)
+                self._twin_holds = None
+            self._inputs = ()
+            self._empty_cache()
+            made = self._loaded.make_inputs(
+                shape_set, seed=self._settings.seed, device=self._device
+            )
+            self._inputs, self._shape_set = made, shape_set
+        lost = self.start()
+        if lost is None and self._twin_holds != shape_set:
+            lost = self._feed_twin(shape_set)
+        return lost
+
+    def _feed_twin(self, shape_set: int) -> Lost | None:
+        if self._twin is None:
+            return Lost(side="twin", reason="died", log="")
+        request = {"do": "prepare", "inputs": [self._sendable(item) for item in self._inputs]}
+        answer = self._twin.ask(request, self._settings.start_limit_s)
+        if isinstance(answer, Lost):
+            return answer.model_copy(update={"side": "eager"})
+        self._twin_holds = shape_set
+        if not self._settings.compare_compile:
+            self._compile_errors[shape_set] = "left out on request"
+        if shape_set in self._compile_errors:
+            return None
+        answer = self._twin.ask(
+            {"do": "compile", "shape_set": shape_set}, self._settings.compile_limit_s
+        )
+        if not isinstance(answer, Lost):
+            return None
+        self._compile_errors[shape_set] = f"{answer.reason}: {answer.log}"[-1500:]
+        if self._twin.alive and "CUDA error" not in answer.log:
+            return None
+        self._end_twin()
+        return self.start() or self._feed_twin(shape_set)
+
+    def _extras(self, side: RemoteSide) -> Extras | Lost:
+        peak = side.peak_bytes()
+        if isinstance(peak, Lost):
+            return peak
+        if not self._settings.extras:
+            return Extras(peak)
+        bench = side.do_bench_us()
+        if isinstance(bench, Lost):
+            return bench
+        energy = energy_per_call_mj(side, self._gauge, self._settings.energy_s)
+        return energy if isinstance(energy, Lost) else Extras(peak, bench, energy)
+
+    def _baseline(self, side: RemoteSide, shape_set: int) -> Extras:
+        """A baseline's extras, measured with the first candidate and kept for the others."""
+        key = (shape_set, side.name)
+        if key not in self._baselines:
+            found = self._extras(side)
+            self._baselines[key] = Extras(0) if isinstance(found, Lost) else found
+        return self._baselines[key]
+
+    def _start_request(self) -> dict[str, object]:
+        import torch
+
+        live = self._loaded.live
+        return {
+            "do": "start",
+            "device": self._device,
+            "problem": self._loaded.problem,
+            "live": None if live is None else (copy.deepcopy(live).cpu(), ()),
+            "seed": self._settings.seed,
+            "flush_bytes": self._flush_bytes,
+            "matmul_precision": torch.get_float32_matmul_precision(),
+            "state": {name: self._sendable(value) for name, value in self._parameters().items()},
+        }
+
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        """The reference's state dict on the device, made once."""
+        import torch
+
+        if self._weights is None:
+            module = self._loaded.build(seed=self._settings.seed, device=self._device)
+            self._weights = {
+                name: value.detach()
+                for name, value in module.state_dict().items()
+                if isinstance(value, torch.Tensor)
+            }
+        return self._weights
+
+    def _sendable(self, value: object) -> object:
+        """How the twin gets a value: device memory by handle, or else by copy."""
+        import torch
+
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.device.type == "cuda":
+            shared = share_tensor(value)
+            if shared.ref.kind == "ipc":
+                return shared.ref
+            if shared.fd is not None:
+                os.close(shared.fd)
+        return value.detach().cpu()
+
+    def _end_twin(self) -> None:
+        if self._twin is not None:
+            self._twin.__exit__(None, None, None)
+        self._twin, self._twin_holds = None, None
+
+    def _empty_cache(self) -> None:
+        if self._device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()

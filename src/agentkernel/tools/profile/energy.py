@@ -1,0 +1,60 @@
+"""How much energy does one call take?"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agentkernel.tools.profile.nvml import Gauge
+from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profile.sides import RemoteSide
+
+PERIOD_S = 0.004
+
+
+class EnergyPoint(NamedTuple):
+    """The GPU's energy counter at a moment, in millijoules and seconds."""
+
+    time_s: float
+    energy_mj: float
+
+
+def average_power_w(points: Sequence[EnergyPoint]) -> float | None:
+    """Mean power from the counter's ticks; None where it ticked less than twice.
+
+    The counter moves in steps of 20 to 100 ms, depending on the GPU. Only the span between the
+    first and the last step counts, so that the step's length does not matter.
+    """
+    ticks = [now for before, now in itertools.pairwise(points) if now.energy_mj > before.energy_mj]
+    if len(ticks) < 2:
+        return None
+    first, last = ticks[0], ticks[-1]
+    return (last.energy_mj - first.energy_mj) / 1e3 / (last.time_s - first.time_s)
+
+
+def energy_per_call_mj(side: RemoteSide, gauge: Gauge, seconds: float) -> float | Lost | None:
+    """Millijoules a call from calls back to back (warm L2) for `seconds`; None where the GPU has no
+    energy counter."""
+    if gauge.energy_mj() is None:
+        return None
+    points: list[EnergyPoint] = []
+    stop = threading.Event()
+
+    def poll() -> None:
+        while not stop.wait(PERIOD_S):
+            value = gauge.energy_mj()
+            if value is not None:
+                points.append(EnergyPoint(time.monotonic(), value))
+
+    thread = threading.Thread(target=poll, daemon=True, name="nvml-energy")
+    thread.start()
+    done = side.sustain(seconds)
+    stop.set()
+    thread.join()
+    if isinstance(done, Lost):
+        return done
+    power = average_power_w(points)
+    return None if power is None else power * done.seconds / done.calls * 1e3

@@ -1,0 +1,227 @@
+"""How fast is a candidate, measured where a GPU is and estimated where none is?"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import Measurement, Profile, ProfileFailed, Ratio, Timing
+from agentkernel.errors import MissingDependency
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.profile.bench import flush_bytes
+from agentkernel.tools.profile.candidate_process import CandidateProcess
+from agentkernel.tools.profile.contest import Contest
+from agentkernel.tools.profile.estimates import estimate_candidate
+from agentkernel.tools.profile.figures import kernel_names, to_measurement
+from agentkernel.tools.profile.nvml import NvmlGauge
+from agentkernel.tools.profile.ratio import paired_ratio, summarise
+from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.roofline import analyse
+from agentkernel.tools.targets import ResolvedTarget
+
+
+class BaselineTimes(Frozen):
+    """Eager and torch.compile of one shape set, interleaved, without a candidate."""
+
+    shapes: str
+    eager: Timing
+    compiled: Timing | None
+    compile_error: str | None
+    eager_over_compiled: Ratio | None
+
+
+class ProfileSession:
+    """Profiles the candidates of one problem. While it is open, the twin process with eager and the
+    compiled modules stays alive, so that torch.compile is paid for once."""
+
+    def __init__(
+        self, loaded: LoadedProblem, resolved: ResolvedTarget, settings: ProfileSettings
+    ) -> None:
+        self._loaded = loaded
+        self._resolved = resolved
+        self._settings = settings
+        self._contest: Contest | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the twin and free the device; a later call starts them again."""
+        if self._contest is not None:
+            self._contest.__exit__(None, None, None)
+            self._contest = None
+
+    @property
+    def measures(self) -> bool:
+        """True where this machine's GPU can stand for the target."""
+        return self._resolved.measurable and self._resolved.target.vendor == "nvidia"
+
+    def profile(self, captured: Captured, source: str) -> Profile | ProfileFailed:
+        """Estimate `source`, and measure every shape set where that is possible.
+
+        `captured` is the first shape set's. A candidate that cannot be measured where a GPU is, or
+        not compiled where none is, gives a ProfileFailed.
+        """
+        target, settings = self._resolved.target, self._settings
+        estimated = estimate_candidate(
+            self._loaded,
+            captured,
+            source,
+            target,
+            precision=settings.precision,
+            allow_unsandboxed=settings.allow_unsandboxed,
+        )
+        if estimated.failed is not None and not self.measures:
+            return estimated.failed
+        measurements = self._measure(captured, source) if self.measures else ()
+        if isinstance(measurements, ProfileFailed):
+            return measurements
+        local = self._resolved.local
+        return Profile(
+            candidate=sha256_text(source),
+            target=target.name,
+            report=estimated.report,
+            estimate=estimated.candidate,
+            baseline_estimate=estimated.eager,
+            measurements=measurements,
+            measured_on=local.name if measurements and local is not None else None,
+        )
+
+    def baselines(self, shape_set: int = 0) -> BaselineTimes | ProfileFailed:
+        """Times of eager and torch.compile alone. Raises MissingDependency without a GPU."""
+        if not self.measures:
+            raise MissingDependency(
+                f"Baselines are measured, and this machine cannot stand for "
+                f"{self._resolved.target.name}: {self._resolved.note}."
+            )
+        contest = self._open()
+        rounds = contest.measure_baselines(shape_set)
+        if isinstance(rounds, Lost):
+            return _failed(rounds)
+        if not rounds.kept:
+            return _throttled(len(rounds.discarded))
+        error = contest.compile_error(shape_set)
+        has_compiled = error is None
+        eager, compiled = rounds.medians("eager"), rounds.medians("compile") if has_compiled else []
+        return BaselineTimes(
+            shapes=self._loaded.problem.shape_sets[shape_set].label,
+            eager=summarise(rounds.samples("eager")),
+            compiled=summarise(rounds.samples("compile")) if has_compiled else None,
+            compile_error=error,
+            eager_over_compiled=paired_ratio(eager, compiled) if has_compiled else None,
+        )
+
+    def _measure(self, captured: Captured, source: str) -> tuple[Measurement, ...] | ProfileFailed:
+        contest = self._open()
+        ceiling = contest.copy_gb_per_s()
+        if isinstance(ceiling, Lost):
+            return _failed(ceiling)
+        process = contest.candidate(source)
+        if isinstance(process, Lost):
+            return _failed(process)
+        measured: list[Measurement] = []
+        with process:
+            for shape_set in self._shape_sets():
+                found = self._one(process, captured, source, shape_set, ceiling)
+                if isinstance(found, ProfileFailed):
+                    return found
+                measured.append(found)
+        return tuple(measured)
+
+    def _one(
+        self,
+        process: CandidateProcess,
+        captured: Captured,
+        source: str,
+        shape_set: int,
+        copy_gb_per_s: float,
+    ) -> Measurement | ProfileFailed:
+        found = self._open().measure(process, shape_set)
+        if isinstance(found, Lost):
+            return _failed(found)
+        if not found.rounds.kept:
+            return _throttled(len(found.rounds.discarded))
+        return to_measurement(
+            found,
+            shapes=self._loaded.problem.shape_sets[shape_set].label,
+            analysis=self._analysis(captured, shape_set),
+            copy_gb_per_s=copy_gb_per_s,
+            own_kernels=kernel_names(source),
+            seed=self._settings.seed,
+        )
+
+    def _analysis(self, captured: Captured, shape_set: int) -> Analysis:
+        """On the GPU that measures, which may be another model than the target."""
+        gpu = self._resolved.measured_target or self._resolved.target
+        graph = captured if shape_set == 0 else capture(self._loaded, shape_set)
+        return analyse(graph, gpu, self._settings.precision)
+
+    def _shape_sets(self) -> tuple[int, ...]:
+        every = tuple(range(len(self._loaded.problem.shape_sets)))
+        return every if self._settings.shape_sets is None else self._settings.shape_sets
+
+    def _open(self) -> Contest:
+        if self._contest is None:
+            gpu = self._resolved.measured_target or self._resolved.target
+            self._contest = Contest(
+                self._loaded,
+                self._settings,
+                NvmlGauge(_uuid()),
+                flush_bytes=flush_bytes(gpu.l2_mb.value),
+            )
+        return self._contest
+
+
+def profile(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    resolved: ResolvedTarget,
+    settings: ProfileSettings | None = None,
+) -> Profile | ProfileFailed:
+    """`ProfileSession.profile` for one candidate alone."""
+    with ProfileSession(loaded, resolved, settings or ProfileSettings()) as session:
+        return session.profile(captured, source)
+
+
+def measure_baselines(
+    loaded: LoadedProblem,
+    resolved: ResolvedTarget,
+    settings: ProfileSettings | None = None,
+    shape_set: int = 0,
+) -> BaselineTimes | ProfileFailed:
+    """`ProfileSession.baselines` for one shape set alone."""
+    with ProfileSession(loaded, resolved, settings or ProfileSettings()) as session:
+        return session.baselines(shape_set)
+
+
+def _uuid() -> str | None:
+    """NVML's name of the GPU that CUDA calls device 0."""
+    import torch
+
+    found = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    return None if found is None else f"GPU-{str(found).removeprefix('GPU-')}"
+
+
+def _failed(lost: Lost) -> ProfileFailed:
+    return ProfileFailed(side=lost.side, reason=lost.reason, log=lost.log)
+
+
+def _throttled(rounds: int) -> ProfileFailed:
+    return ProfileFailed(
+        side="gpu",
+        reason="throttled",
+        log=f"the GPU slowed down in all {rounds} rounds: heat, hardware slowdown or power brake",
+    )

@@ -1,0 +1,31 @@
+"""How long may a profile take, and what does it include?"""
+
+from __future__ import annotations
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.verdict import Precision
+from agentkernel.tools.profile.rounds import Pace
+
+
+class ProfileSettings(Frozen):
+    """Limits in seconds of wall time. `pace` holds for each shape set."""
+
+    pace: Pace = Pace()
+    shape_sets: tuple[int, ...] | None = None
+    """Which shape sets to measure; None means all of them."""
+    seed: int = 0
+    precision: Precision = "strict"
+    """Decides which compute peak the roofline is made of."""
+    compare_compile: bool = True
+    """Without it torch.compile is left out, and `compile_error` says so."""
+    extras: bool = True
+    """do_bench, energy and the profiled call; peak memory is always measured."""
+    energy_s: float = 0.4
+    """Length of the sustained run that energy is read from; at least 0.2 s tells anything."""
+    start_limit_s: float = 180.0
+    """Starting a process, building the module, and its first calls with compilation."""
+    compile_limit_s: float = 300.0
+    """torch.compile of one shape set; past it the baseline counts as failed."""
+    call_limit_s: float = 60.0
+    """One block, do_bench or sustained run; past it the side counts as hanging."""
+    allow_unsandboxed: bool = False

@@ -1,0 +1,105 @@
+"""How does the parent ask a side for its times without believing malformed answers?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol, TypeGuard
+
+from agentkernel.tools.profile.bench import Launched, Sustained
+from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.sandbox.protocol import JSON
+
+
+class Line(Protocol):
+    """A request to another process; what comes back is JSON or the loss of that process."""
+
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost: ...
+
+
+class RemoteSide:
+    """One callable in another process. Every answer is checked; a wrong one loses the side."""
+
+    def __init__(self, name: str, line: Line, timeout_s: float) -> None:
+        self.name = name
+        self._line = line
+        self._timeout_s = timeout_s
+
+    def block(self, calls: int) -> tuple[float, ...] | Lost:
+        """Microseconds of `calls` cold calls."""
+        answer = self._ask("block", calls=calls)
+        if isinstance(answer, Lost):
+            return answer
+        found = answer.get("us")
+        if isinstance(found, list) and len(found) == calls:
+            times = [item for item in found if _is_time(item)]
+            if len(times) == calls:
+                return tuple(times)
+        return self._malformed("block", answer)
+
+    def sustain(self, seconds: float) -> Sustained | Lost:
+        """A run without pauses."""
+        answer = self._ask("sustain", seconds=seconds)
+        if isinstance(answer, Lost):
+            return answer
+        calls, wall = answer.get("calls"), answer.get("seconds")
+        if isinstance(calls, int) and calls > 0 and _is_time(wall):
+            return Sustained(calls, wall)
+        return self._malformed("sustain", answer)
+
+    def peak_bytes(self) -> int | Lost:
+        """Device memory of one call beyond what was there."""
+        answer = self._ask("peak")
+        if isinstance(answer, Lost):
+            return answer
+        found = answer.get("bytes")
+        if isinstance(found, int) and found >= 0:
+            return found
+        return self._malformed("peak", answer)
+
+    def do_bench_us(self) -> float | Lost | None:
+        """Triton's own timing, in microseconds; None where there is none."""
+        answer = self._ask("do_bench")
+        if isinstance(answer, Lost):
+            return answer
+        found = answer.get("us")
+        if found is None or _is_time(found):
+            return found
+        return self._malformed("do_bench", answer)
+
+    def launches(self) -> tuple[Launched, ...] | Lost:
+        """What one call put on the device."""
+        answer = self._ask("launches")
+        if isinstance(answer, Lost):
+            return answer
+        found = answer.get("launches")
+        if isinstance(found, list):
+            items = [
+                Launched(item[0], float(item[1]))
+                for item in found
+                if isinstance(item, list)
+                and len(item) == 2
+                and isinstance(item[0], str)
+                and isinstance(item[1], int | float)
+            ]
+            if len(items) == len(found):
+                return tuple(items)
+        return self._malformed("launches", answer)
+
+    def _ask(self, do: str, **more: object) -> dict[str, JSON] | Lost:
+        answer = self._line.ask({"do": do, "side": self.name, **more}, self._timeout_s)
+        if isinstance(answer, Lost):
+            return answer.model_copy(update={"side": self.name})
+        return answer
+
+    def _malformed(self, do: str, answer: object) -> Lost:
+        return Lost(side=self.name, reason="malformed", log=f"{do}: {str(answer)[:300]}")
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )

@@ -1,0 +1,162 @@
+"""What does the trusted process beside the candidate's worker do? It holds eager and the compiled
+module and times them by the same lines.
+
+Started as `python -m agentkernel.tools.profile.twin FD`; pickles both ways, since both ends are
+ours and the reference is the user's own code.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, cast
+
+from agentkernel.tools.profile.bench import Bench, Device
+from agentkernel.tools.profile.workbench import Workbench
+from agentkernel.tools.sandbox.protocol import JSON
+from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.domain.problem import Problem
+
+LOG_CHARS = 4000
+
+
+class Twin:
+    """The process's state: the module, its compiled form a shape set, the inputs now in memory."""
+
+    def __init__(self) -> None:
+        self._device: Device = "cpu"
+        self._bench: Workbench | None = None
+        self._module: nn.Module | None = None
+        self._compiled: dict[int, object] = {}
+        self._inputs: tuple[object, ...] = ()
+        self._input_numbers: list[int] = []
+        self._opened = OpenTensors()
+
+    def answer(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """One request; the timing ones go on to the workbench."""
+        own = {
+            "start": self._start,
+            "prepare": self._prepare,
+            "compile": self._compile,
+            "forget": self._forget,
+            "copy": self._copy,
+        }.get(str(request["do"]))
+        return own(request) if own else self._workbench.answer(request)
+
+    @property
+    def _workbench(self) -> Workbench:
+        if self._bench is None:
+            raise RuntimeError("the twin was asked before 'start'")
+        return self._bench
+
+    def _start(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Build the module with the parent's own weights."""
+        import torch
+
+        from agentkernel.tools.problems import restore_problem
+
+        self._device = cast(Device, request["device"])
+        torch.set_float32_matmul_precision(str(request["matmul_precision"]))
+        problem = cast("Problem", request["problem"])
+        loaded = restore_problem(problem, request["live"])
+        module = loaded.build(seed=cast(int, request["seed"]), device="cpu")
+        state = cast("dict[str, object]", request["state"])
+        weights = {name: self._here(value) for name, value in state.items()}
+        module.load_state_dict(weights, strict=False, assign=True)
+        self._module = module.to(self._device).eval()
+        self._bench = Workbench(Bench(self._device, cast(int, request["flush_bytes"])))
+        return {"flush_us": self._bench.bench.flush_us()}
+
+    def _prepare(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Take the inputs of a shape set in and call eager on them."""
+        listed = cast("Sequence[object]", request["inputs"])
+        self._input_numbers = [item.number for item in listed if isinstance(item, TensorRef)]
+        self._inputs = tuple(self._here(item) for item in listed)
+        self._add("eager", self._module)
+        return {}
+
+    def _forget(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Let go of the inputs, so that the parent may free them."""
+        import torch
+
+        for side in ("eager", "compile"):
+            self._workbench.drop(side)
+        self._inputs = ()
+        self._opened.drop(self._input_numbers)
+        self._input_numbers = []
+        if self._device == "cuda":
+            torch.cuda.empty_cache()
+        return {}
+
+    def _compile(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """torch.compile in its default mode for this shape set; kept while the process lives."""
+        import torch
+
+        if request["shape_set"] not in self._compiled:
+            torch._dynamo.config.recompile_limit = 64
+            made = torch.compile(self._module, dynamic=False)
+            self._compiled[cast(int, request["shape_set"])] = made
+        self._add("compile", self._compiled[cast(int, request["shape_set"])])
+        return {}
+
+    def _copy(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        import torch
+
+        found = self._workbench.bench.copy_gb_per_s(cast(int, request["bytes"]))
+        if self._device == "cuda":
+            torch.cuda.empty_cache()
+        return {"gb_per_s": found}
+
+    def _add(self, side: str, module: object) -> None:
+        """Name a callable and warm it up: compilation and first-use costs end here."""
+        import torch
+
+        function = cast("nn.Module", module)
+        inputs = self._inputs
+        with torch.no_grad():
+            for _ in range(3):
+                function(*inputs)
+        self._workbench.bench.wait()
+        self._workbench.add(side, lambda: function(*inputs))
+
+    def _here(self, value: object) -> object:
+        """A shared tensor opened, a sent one moved to the device, anything else as it is."""
+        import torch
+
+        if isinstance(value, TensorRef):
+            self._opened.add([value], [])
+            return self._opened.get(value)
+        return value.to(self._device) if isinstance(value, torch.Tensor) else value
+
+
+def serve(line: Connection) -> None:
+    """Answer until the parent closes the line."""
+    twin = Twin()
+    while True:
+        try:
+            request = pickle.loads(line.recv_bytes())
+        except EOFError:
+            return
+        try:
+            reply: dict[str, JSON] = {"ok": twin.answer(request)}
+        except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+            text = "".join(traceback.format_exception(error))
+            reply = {"error": text[-LOG_CHARS:], "line": _one_line(error)}
+        line.send_bytes(pickle.dumps(reply))
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+if __name__ == "__main__":
+    os.dup2(2, 1)
+    serve(Connection(int(sys.argv[1])))

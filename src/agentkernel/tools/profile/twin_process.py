@@ -1,0 +1,94 @@
+"""How does the parent start, ask and end the process that holds eager and the compiled module?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing.connection import Pipe
+from types import TracebackType
+from typing import Self, cast
+
+from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.sandbox.protocol import JSON, pack_request
+
+LOG_CHARS = 2000
+
+
+class TwinProcess:
+    """One process of `agentkernel.tools.profile.twin`; a `Line` for RemoteSide.
+
+    After an answer that does not come in time, or at all, the process is gone for good.
+    """
+
+    def __init__(self) -> None:
+        self._line, theirs = Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        paths = [path for path in sys.path if path]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "agentkernel.tools.profile.twin", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """False once it died or was ended."""
+        return self._process.poll() is None
+
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost:
+        """Send one request and wait for its answer; past `timeout_s` the process is killed."""
+        if not self.alive:
+            return self._lost("died", "")
+        try:
+            self._line.send_bytes(pack_request(dict(request)))
+            if not self._line.poll(timeout_s):
+                self.close()
+                return self._lost("timeout", f"no answer within {timeout_s:g} s")
+            reply = cast("dict[str, JSON]", pickle.loads(self._line.recv_bytes()))
+        except (EOFError, OSError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            self.close()
+            return self._lost("died", self._tail())
+        value = reply.get("ok")
+        if isinstance(value, dict):
+            return value
+        return Lost(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
+
+    def close(self) -> None:
+        """Kill it and what it started (Inductor's compile workers), and reap it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        self._line.close()
+        self._log.close()
+
+    def _lost(self, reason: str, log: str) -> Lost:
+        return Lost(side="twin", reason=reason, log=log or f"exit {self._process.returncode}")
+
+    def _tail(self) -> str:
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - LOG_CHARS))
+        return self._log.read().decode(errors="replace")

@@ -1,0 +1,66 @@
+"""Which timing requests does a process answer, be it the candidate's worker or the twin?
+
+Requests and answers are JSON values, so that the sandbox's line can carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentkernel.tools.profile.bench import Bench, Call
+from agentkernel.tools.sandbox.protocol import JSON
+
+
+class Workbench:
+    """Named callables on one `Bench`. Each is called with the inputs that it was added with."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._calls: dict[str, Call] = {}
+        self._last_us: dict[str, float] = {}
+
+    def add(self, side: str, call: Call) -> None:
+        """Make `call` answer to the name `side`."""
+        self._calls[side] = call
+        self._last_us.pop(side, None)
+
+    def drop(self, side: str) -> None:
+        """Forget `side` and what its callable holds."""
+        self._calls.pop(side, None)
+        self._last_us.pop(side, None)
+
+    def answer(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Do what `request["do"]` says with `request["side"]`; a KeyError for unknown words."""
+        side = str(request["side"])
+        return {
+            "block": self._block,
+            "sustain": self._sustain,
+            "peak": self._peak,
+            "do_bench": self._do_bench,
+            "launches": self._launches,
+        }[str(request["do"])](side, request)
+
+    def _block(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        calls = _integer(request["calls"])
+        samples = self.bench.block(self._calls[side], calls, self._last_us.get(side, 0.0))
+        self._last_us[side] = min(samples)
+        return {"us": list(samples)}
+
+    def _sustain(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        seconds = float(str(request["seconds"]))
+        done = self.bench.sustain(self._calls[side], seconds, self._last_us.get(side, 1e3))
+        return {"calls": done.calls, "seconds": done.seconds}
+
+    def _peak(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        return {"bytes": self.bench.peak_bytes(self._calls[side])}
+
+    def _do_bench(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        return {"us": self.bench.do_bench_us(self._calls[side])}
+
+    def _launches(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        found = self.bench.launches(self._calls[side])
+        return {"launches": [[item.name, item.device_us] for item in found]}
+
+
+def _integer(value: object) -> int:
+    return int(str(value))
