@@ -16,10 +16,9 @@ META = {
     "summary": "causal flash attention with masked future keys and early loop end",
     "patterns": ["attention", "softmax", "gemm", "causal", "masked"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
+    "architectures": ["ampere", "ada", "hopper", "blackwell"],
     "hints": {
-        "attention.num_warps": "8",
-        "attention.tile": "128x64",
+        "attention.num_warps@hopper": "8",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

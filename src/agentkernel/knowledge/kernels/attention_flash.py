@@ -17,10 +17,9 @@ META = {
     "summary": "flash attention: scaled dot product attention with online softmax",
     "patterns": ["attention", "softmax", "gemm", "flash"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
+    "architectures": ["ampere", "ada", "hopper", "blackwell"],
     "hints": {
-        "attention.num_warps": "8",
-        "attention.tile": "128x64",
+        "attention.num_warps@hopper": "8",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

@@ -17,9 +17,7 @@ META = {
     "patterns": ["reduction", "column_reduction", "strided", "sum"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
-    "hints": {
-        "column.num_warps": "4",
-    },
+    "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

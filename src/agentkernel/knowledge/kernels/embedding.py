@@ -16,9 +16,7 @@ META = {
     "patterns": ["embedding", "gather", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
-    "hints": {
-        "row.num_warps": "4",
-    },
+    "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -15,9 +15,7 @@ META = {
     "patterns": ["gemm", "gemv", "matmul", "row_reduction"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
-    "hints": {
-        "row.num_warps": "4",
-    },
+    "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

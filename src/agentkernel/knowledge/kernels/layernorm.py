@@ -19,8 +19,8 @@ META = {
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
     "hints": {
-        "row.num_warps": "8",
-        "row.persistent_limit": "65536",
+        "row.num_warps@hopper": "8",
+        "row.persistent_limit@hopper": "65536",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

@@ -19,7 +19,7 @@ META = {
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
     "hints": {
-        "row.num_warps": "8",
+        "row.num_warps@hopper": "8",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

@@ -16,9 +16,7 @@ META = {
     "patterns": ["softmax", "strided", "column_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
-    "hints": {
-        "column.num_warps": "4",
-    },
+    "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
