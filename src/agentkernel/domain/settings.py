@@ -35,7 +35,7 @@ class BudgetSettings(Frozen):
 
 
 class JudgeOptions(Frozen):
-    """How hard the judge looks: seeds per distribution, seconds a candidate."""
+    """How hard the judge looks: seeds, seconds for each call of the candidate."""
 
     seeds: int = Field(ge=1)
     time_limit_s: float = Field(gt=0)
@@ -43,7 +43,7 @@ class JudgeOptions(Frozen):
 
 
 class KnowledgeOptions(Frozen):
-    """Which index is asked: `embedder` is "packaged" or a model's name, `index` a folder."""
+    """Which index is asked: `embedder` is "static" or a model's name, `index` a folder."""
 
     embedder: str
     index: str | None = None

@@ -53,6 +53,8 @@ def stop_reason(state: LoopState) -> StopReason | None:
     spent = out_of_budget(state)
     if spent is not None:
         return spent
+    if best is not None and no_estimated_gain(best, state):
+        return "estimate"
     exhausted = not state.queue and (state.replans >= REPLANS or nothing_to_replan(state))
     return "hypotheses" if exhausted else None
 
@@ -75,6 +77,20 @@ def no_headroom(attempt: Attempt, headroom: float) -> bool:
     return bool(measurements) and all(
         item.roofline_fraction > 1.0 - headroom for item in measurements
     )
+
+
+def no_estimated_gain(best: Attempt, state: LoopState) -> bool:
+    """True where nothing can be measured, and no hypothesis left is predicted to beat `best`.
+
+    `best` then compiles for the target without spilling; all times here are estimates.
+    """
+    profile = best.profile
+    if profile is None or profile.measured or profile.report is None:
+        return False
+    if not profile.report.fits or profile.report.spills:
+        return False
+    bar = profile.estimate.time_us * (1.0 - state.limits.headroom)
+    return all(item.predicted_us is None or item.predicted_us >= bar for item in state.queue)
 
 
 def nothing_to_replan(state: LoopState) -> bool:

@@ -17,7 +17,7 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.workflows.outcome import Result
 
-StopReason = Literal["met", "headroom", "rounds", "time", "hypotheses"]
+StopReason = Literal["met", "headroom", "rounds", "time", "hypotheses", "estimate"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import loop_child
+from agentkernel.domain.candidate import Candidate
+from agentkernel.tools.store import list_runs, open_run
+from agentkernel.workflows.events import Event, RunStarted, VerdictReached
+from agentkernel.workflows.optimize import resume, run
+from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.state import OptimizeRequest
+from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+
+EVENTS = 70
+"""About as many events as the scripted run has."""
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The scripted run, left alone."""
+    folder = tmp_path_factory.mktemp("whole")
+    request = OptimizeRequest(small_problem(folder), settings(folder / "runs", "budget.rounds=4"))
+    return run(request, workshop=loop_child.workshop(0.0))
+
+
+def kill_after(folder: Path, events: int, more_s: float) -> bool:
+    """Run or resume in a child and kill -9 it after so many events; False where it ended first."""
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    child = subprocess.Popen(
+        [sys.executable, str(TESTS / "loop_child.py"), str(folder), "0.01"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    with child:
+        assert child.stdout is not None
+        for _ in range(events):
+            if not child.stdout.readline():
+                assert child.wait() == 0
+                return False
+        time.sleep(more_s)
+        child.send_signal(signal.SIGKILL)
+    return child.returncode == -signal.SIGKILL
+
+
+def assert_same_end(folder: Path, whole: Result, kills: int) -> None:
+    """Resume to the end; the candidate is the same, no finished work was done twice."""
+    result = resume("last", runs=folder / "runs", workshop=loop_child.workshop(0.0))
+    assert result.status == whole.status == "improved"
+    assert result.candidate_sha256 == whole.candidate_sha256
+    assert result.speedup_ci95 == whole.speedup_ci95
+    assert result.candidate is not None
+    assert Path(result.candidate).read_text() == Path(whole.candidate or "").read_text()
+    store = open_run(folder / "runs", "last")
+    try:
+        done = store.records.executions()
+        finished = Counter((item.task, item.key) for item in done if item.finished)
+        assert set(finished.values()) == {1}
+        assert sum(1 for item in done if not item.finished) <= kills
+        assert sum(1 for key in finished if key[0] == "judge") == len(store.records.verdicts()) == 5
+    finally:
+        store.close()
+
+
+def kill_and_compare(folder: Path, whole: Result, seed: int, kills: int) -> None:
+    choose = random.Random(seed)
+    for _ in range(kills):
+        events = choose.randrange(1, EVENTS // kills)
+        if not kill_after(folder, events, choose.random() * 0.02):
+            break
+    assert_same_end(folder, whole, kills)
+
+
+def test_three_kills_then_resume(tmp_path: Path, whole: Result) -> None:
+    kill_and_compare(tmp_path, whole, seed=20, kills=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_a_kill_at_any_moment(tmp_path: Path, whole: Result, seed: int) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    kill_after(
+        folder, random.Random(seed).randrange(1, EVENTS), random.Random(seed).random() * 0.03
+    )
+    assert_same_end(folder, whole, 1)
+
+
+def request(folder: Path, *overrides: str) -> OptimizeRequest:
+    return OptimizeRequest(small_problem(folder), settings(folder / "runs", *overrides))
+
+
+def interrupted_run(folder: Path, judged_before: int) -> Result:
+    """Ctrl-C while the judge is at work, after some judgements."""
+
+    def stop(candidate: Candidate) -> None:
+        if len(shop.judged) > judged_before:
+            raise KeyboardInterrupt
+
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3)),
+        on_judge=stop,
+    )
+    return run(request(folder), workshop=shop)
+
+
+def test_ctrl_c_hands_back_the_best_so_far_and_resume_goes_on(tmp_path: Path) -> None:
+    result = interrupted_run(tmp_path, judged_before=1)
+    assert (result.status, result.interrupted, result.exit_code) == ("improved", True, 130)
+    assert result.candidate is not None
+    assert "'''a first'''" in Path(result.candidate).read_text()
+    assert list_runs(tmp_path / "runs")[0].status == "improved (interrupted)"
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3))
+    )
+    end = resume("last", runs=tmp_path / "runs", workshop=shop)
+    assert not end.interrupted
+    assert "'''b first'''" in Path(end.candidate or "").read_text()
+    assert len(shop.judged) == 1, "the first judgement was finished and must not be repeated"
+
+
+def test_ctrl_c_before_any_verdict_keeps_the_original(tmp_path: Path) -> None:
+    result = interrupted_run(tmp_path, judged_before=0)
+    assert (result.status, result.candidate, result.exit_code) == ("kept_original", None, 130)
+
+
+def test_a_crash_leaves_the_best_so_far(tmp_path: Path) -> None:
+    def crash(candidate: Candidate) -> None:
+        if len(shop.judged) > 1:
+            raise ZeroDivisionError("a bug")
+
+    shop = FakeWorkshop((Script("a"), Script("b")), on_judge=crash)
+    shop.coder.predicted_us = 1.0
+    with pytest.raises(ZeroDivisionError):
+        run(request(tmp_path), workshop=shop)
+    folder = next((tmp_path / "runs").iterdir())
+    assert "'''a first'''" in (folder / "plus_optimized.py").read_text()
+
+
+def test_a_finished_run_answers_at_once(tmp_path: Path) -> None:
+    first = run(request(tmp_path), workshop=FakeWorkshop((Script("a", speedup=2.0),)))
+    shop = FakeWorkshop((Script("a", speedup=2.0),))
+    seen: list[Event] = []
+    assert resume("last", seen.append, runs=tmp_path / "runs", workshop=shop) == first
+    assert [item.kind for item in seen] == ["finished"]
+    assert shop.judged == []
+
+
+@pytest.mark.parametrize("how", ["garbage", "truncated", "gone"])
+def test_a_damaged_checkpoint_is_rebuilt_without_judging_again(tmp_path: Path, how: str) -> None:
+    interrupted_run(tmp_path, judged_before=1)
+    path = next((tmp_path / "runs").iterdir()) / "checkpoint.sqlite"
+    damage(path, how)
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3))
+    )
+    verdicts: list[VerdictReached] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, VerdictReached):
+            verdicts.append(event)
+
+    end = resume("last", listen, runs=tmp_path / "runs", workshop=shop)
+    assert "'''b first'''" in Path(end.candidate or "").read_text()
+    assert len(shop.judged) == 1
+    assert [item.reused for item in verdicts] == [True, False]
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "garbage":
+        path.write_bytes(b"this is no database" * 100)
+    elif how == "truncated":
+        path.write_bytes(path.read_bytes()[:5000])
+    else:
+        path.unlink()
+
+
+def test_a_damaged_database_is_set_aside_and_filled_from_the_checkpoint(tmp_path: Path) -> None:
+    interrupted_run(tmp_path, judged_before=1)
+    folder = next((tmp_path / "runs").iterdir())
+    (folder / "run.sqlite").write_bytes(b"this is no database" * 100)
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3))
+    )
+    seen: list[Event] = []
+    end = resume("last", seen.append, runs=tmp_path / "runs", workshop=shop)
+    started = next(item for item in seen if isinstance(item, RunStarted))
+    assert started.warnings == ("run.sqlite was damaged and set aside",)
+    assert (folder / "run.sqlite.corrupt").is_file()
+    assert "'''b first'''" in Path(end.candidate or "").read_text()
+    assert len(shop.judged) == 1
+
+
+def test_time_spent_before_counts(tmp_path: Path) -> None:
+    result = interrupted_run(tmp_path, judged_before=1)
+    store = open_run(tmp_path / "runs", "last")
+    store.records.spend(100.0)
+    store.close()
+    seen: list[Event] = []
+    resume("last", seen.append, runs=tmp_path / "runs", workshop=FakeWorkshop((Script("b"),)))
+    started = next(item for item in seen if isinstance(item, RunStarted))
+    assert started.spent_s > 100.0 > result.spent_s
+
+
+def test_the_time_budget_stops_the_loop(tmp_path: Path) -> None:
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3)),
+        delay_s=0.05,
+    )
+    result = run(request(tmp_path, "budget.time_s=0.1"), workshop=shop)
+    assert len(shop.judged) == 1
+    assert result.status == "improved"
+
+
+def test_wrong_everywhere_keeps_the_original(tmp_path: Path) -> None:
+    shop = FakeWorkshop((Script("a", failure=mismatch(), repaired=False),))
+    result = run(request(tmp_path), workshop=shop)
+    assert (result.status, result.candidate, result.exit_code) == ("kept_original", None, 3)
+    assert "none accepted" in result.reason
+
+
+def test_no_template_keeps_the_original_with_the_coders_reason(tmp_path: Path) -> None:
+    result = run(request(tmp_path), workshop=FakeWorkshop((Script("a", drafted=False),)))
+    assert (result.status, result.reason) == ("kept_original", "no template for a")
+
+
+def test_slower_than_the_faster_baseline_is_never_handed_over(tmp_path: Path) -> None:
+    shop = FakeWorkshop((Script("a", speedup=1.4, compiled=1.5),))
+    result = run(request(tmp_path), workshop=shop)
+    assert (result.status, result.candidate) == ("kept_compiled", None)
+    assert result.speedup_vs_eager == pytest.approx(1.4)
+    assert "slower than the faster baseline" in result.reason
+    assert not list(Path(result.report or "").parent.glob("*_optimized.py"))

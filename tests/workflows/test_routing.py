@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+
+from agentkernel.agents.protocols import Diagnosis, Goals
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.domain.profile import Ratio
+from agentkernel.workflows import routing
+from agentkernel.workflows.state import Limits, LoopState, append_attempts
+from fakes import ANALYSIS, attempt, measurement, mismatch
+
+NEXT = Hypothesis(strategy="next", reason="because", predicted_us=1.0)
+SLOW = Hypothesis(strategy="slow", reason="because", predicted_us=100.0)
+PLAN = Plan(analysis=ANALYSIS, hypotheses=(NEXT,))
+EMPTY = Plan(analysis=ANALYSIS, hypotheses=())
+CANDIDATE = Candidate(source="a", coder="scripted", round=1)
+GOOD, BAD = attempt(), attempt(failure=mismatch())
+REPAIR = Diagnosis(failure_class="compile", evidence="", action="repair", advice="")
+NEXT_ONE = REPAIR.model_copy(update={"action": "next_hypothesis"})
+SLIGHTLY = Ratio(value=1.1, low=1.08, high=1.12)
+
+
+def state(**fields: object) -> LoopState:
+    return LoopState(plan=PLAN, round=1).model_copy(update=fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (state(queue=(NEXT,)), "draft"),
+        (state(), "decide"),
+        (state(queue=(NEXT,), round=3), "decide"),
+        (state(queue=(NEXT,), limits=Limits(time_s=5.0), spent_s=5.0), "decide"),
+    ],
+)
+def test_after_retrieve(given: LoopState, expected: str) -> None:
+    assert routing.after_retrieve(given) == expected
+
+
+def test_after_draft() -> None:
+    assert routing.after_draft(state(candidate=CANDIDATE)) == "judge"
+    assert routing.after_draft(state()) == "decide"
+
+
+def test_after_judge() -> None:
+    assert routing.after_judge(state(verdict=GOOD.verdict)) == "profile"
+    assert routing.after_judge(state(verdict=BAD.verdict)) == "debug"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (state(diagnosis=REPAIR), "draft"),
+        (state(diagnosis=REPAIR, repairs=1), "draft"),
+        (state(diagnosis=REPAIR, repairs=2), "decide"),
+        (state(diagnosis=REPAIR, round=3), "draft"),
+        (state(diagnosis=REPAIR, limits=Limits(time_s=5.0), spent_s=6.0), "decide"),
+        (state(diagnosis=NEXT_ONE), "decide"),
+        (state(), "decide"),
+    ],
+)
+def test_after_debug(given: LoopState, expected: str) -> None:
+    assert routing.after_debug(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (state(stop="met", queue=(NEXT,)), "finish"),
+        (state(queue=(NEXT,)), "draft"),
+        (state(), "plan"),
+    ],
+)
+def test_after_decide(given: LoopState, expected: str) -> None:
+    assert routing.after_decide(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(state(queue=(NEXT,)), None, id="more to try"),
+        pytest.param(state(), None, id="one replan is left"),
+        pytest.param(state(replans=1), "hypotheses", id="replanned already"),
+        pytest.param(state(plan=EMPTY), "hypotheses", id="nothing was ever offered"),
+        pytest.param(state(queue=(NEXT,), round=3), "rounds", id="rounds"),
+        pytest.param(
+            state(queue=(NEXT,), limits=Limits(time_s=1.0), spent_s=1.0), "time", id="time"
+        ),
+        pytest.param(
+            state(queue=(NEXT,), history=(attempt(measurement()),)), "met", id="goal reached"
+        ),
+        pytest.param(
+            state(queue=(NEXT,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY)),)),
+            None,
+            id="goal not reached",
+        ),
+        pytest.param(
+            state(
+                queue=(NEXT,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY, roofline=0.98)),)
+            ),
+            "headroom",
+            id="no headroom",
+        ),
+        pytest.param(
+            state(
+                queue=(NEXT,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY, roofline=0.96)),)
+            ),
+            None,
+            id="four per cent of headroom",
+        ),
+        pytest.param(
+            state(queue=(NEXT,), history=(GOOD,)), None, id="estimated, a faster one predicted"
+        ),
+        pytest.param(
+            state(queue=(SLOW,), history=(GOOD,)), "estimate", id="estimated, none predicted faster"
+        ),
+        pytest.param(
+            state(queue=(SLOW,), history=(attempt(fits=False),)), None, id="best does not fit"
+        ),
+        pytest.param(state(queue=(NEXT,), history=(BAD,)), None, id="wrong so far"),
+    ],
+)
+def test_stop_reason(given: LoopState, expected: str | None) -> None:
+    assert routing.stop_reason(given) == expected
+
+
+def test_goals_are_heeded() -> None:
+    reached = state(queue=(NEXT,), history=(attempt(measurement()),))
+    higher = reached.model_copy(update={"goals": Goals(speedup=1.5)})
+    assert routing.stop_reason(reached) == "met"
+    assert routing.stop_reason(higher) is None
+
+
+def test_history_keeps_one_entry_a_candidate_and_the_latest() -> None:
+    first, other = attempt(name="a", profiled=False), attempt(name="b")
+    again = attempt(name="a")
+    joined = append_attempts((first, other), (again,))
+    assert [item.candidate.source for item in joined] == ["a", "b"]
+    assert joined[0].profile is not None
+    assert append_attempts(joined, (again,)) == joined
+    assert append_attempts(joined, None) == joined
