@@ -1,0 +1,96 @@
+"""Does a failure become one line and the right number, and does --help stay cheap?"""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+
+from agentkernel import __version__
+from agentkernel.cli.app import COMMANDS, explain, run
+from agentkernel.errors import MissingDependency, ProblemError
+
+HELP = [sys.executable, "-m", "agentkernel", "--help"]
+BARE = [sys.executable, "-c", "import typer, rich"]
+
+
+def seconds(command: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def test_help_takes_at_most_three_times_its_libraries() -> None:
+    pairs = [(seconds(HELP), seconds(BARE)) for _ in range(7)]
+    assert min(first for first, _ in pairs) <= 3.0 * min(second for _, second in pairs)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from agentkernel.cli.app import run\n"
+        "run(['--help']); run(['optimize', '--help'])\n"
+        "heavy = {'torch', 'triton', 'langgraph', 'langchain', 'chromadb', 'numpy'}\n"
+        "print('found', sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "found []"
+
+
+def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n  {command.__name__} " in shown for command in COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"agentkernel {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ProblemError("no Model"), 2),
+        (MissingDependency("no driver"), 4),
+        (typer.Abort(), 130),
+        (OSError(errno.ENOSPC, "No space left on device"), 2),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2),
+        (ZeroDivisionError("division by zero"), 1),
+    ],
+)
+def test_failures_map_to_exit_codes(error: Exception, code: int) -> None:
+    line, found = explain(error)
+    assert found == code
+    assert line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nothing"], ["optimize"], ["optimize", "x.py", "--rounds", "many"], ["plan", "--wrong"]],
+)
+def test_usage_mistakes_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("agentkernel: ")
+
+
+def test_a_failure_is_an_object_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "nowhere.py", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["exit_code"] == 2
+    assert found["kind"] == "ProblemError"
+    assert "nowhere.py" in found["error"]
+
+
+def test_debug_raises() -> None:
+    with pytest.raises(ProblemError):
+        run(["plan", "nowhere.py"], debug=True)

@@ -1,0 +1,158 @@
+"""Does every mistake that a user can make end in one clear line and exit 2?"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentkernel.cli.app import run
+
+HEAD = "import torch\nfrom torch import nn\n"
+GOOD = HEAD + (
+    "class Model(nn.Module):\n"
+    "    def __init__(self, n=8):\n        super().__init__()\n        self.ln = nn.LayerNorm(n)\n"
+    "    def forward(self, x):\n        return self.ln(x)\n"
+    "def get_inputs():\n    return [torch.randn(4, 8)]\n"
+    "def get_init_inputs():\n    return [8]\n"
+)
+BROKEN = {
+    "syntax": (HEAD + "class Model(nn.Module:\n", "line 3"),
+    "no_model": (HEAD + "class Net(nn.Module):\n    pass\n", "Net"),
+    "constructor": (GOOD.replace("super().__init__()", "raise ValueError('width')"), "width"),
+    "forward": (GOOD.replace("return self.ln(x)", "raise RuntimeError('midway')"), "midway"),
+    "inputs": (GOOD.replace("torch.randn(4, 8)", "torch.randn(4, 9)"), "9"),
+    "control_flow": (
+        GOOD.replace("return self.ln(x)", "return self.ln(x) if x.sum() > 0 else x"),
+        "data",
+    ),
+    "import": ("import no_such_package_here\n" + GOOD, "no_such_package_here"),
+}
+
+
+def fails_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str], hint: str) -> None:
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert hint.lower() in captured.err.lower()
+    assert "Traceback" not in captured.err + captured.out
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.py"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.mark.parametrize("command", ["plan", "optimize"])
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_broken_problem(
+    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, hint = BROKEN[name]
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    words = [command, str(path), "--target", "h100"]
+    if command == "optimize":
+        words += ["--runs", str(tmp_path / "runs")]
+    fails_in_one_line(words, capsys, hint)
+
+
+def test_unknown_target_names_the_nearest(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails_in_one_line(["plan", str(good), "--target", "h1000"], capsys, "'h100'")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--input", "x=f32[4,8]"], "names no class"),
+        (["--max-memory", "lots"], "lots"),
+        (["--time", "soon"], "soon"),
+        (["--coder", "parrot"], "parrot"),
+        (["--coder", "chat:openai"], "chat:PROVIDER:MODEL"),
+        (["-c", "judge.sedes=3"], "judge.seeds"),
+        (["-c", "judge.seeds=none at all"], "judge.seeds"),
+        (["--rounds", "0"], "rounds"),
+        (["--config", "/no/such/config.yaml"], "/no/such/config.yaml"),
+        (["--runs", "/proc/no/runs"], "/proc/no/runs"),
+    ],
+)
+def test_flags(
+    words: list[str],
+    hint: str,
+    good: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fails_in_one_line(["optimize", str(good), *words], capsys, hint)
+
+
+def test_a_file_where_the_runs_should_go(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("")
+    fails_in_one_line(["optimize", str(good), "--runs", str(blocked)], capsys, "blocked")
+
+
+def test_out_folder_that_cannot_be_written(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["optimize", str(good), "--runs", str(tmp_path / "runs"), "--out", "/proc/no/out"]
+    fails_in_one_line(words, capsys, "/proc/no/out")
+
+
+@pytest.mark.parametrize("command", ["show", "resume"])
+def test_unknown_run(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails_in_one_line([command, "nothing", "--runs", str(tmp_path)], capsys, "nothing")
+
+
+@pytest.mark.parametrize("command", ["show", "resume"])
+def test_corrupt_run(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "layernorm-20260101-000000-abcd"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"format": 1')
+    fails_in_one_line([command, folder.name, "--runs", str(tmp_path)], capsys, "corrupt")
+
+
+def test_candidate_that_is_not_there(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails_in_one_line(["judge", str(good), "--candidate", "none.py"], capsys, "none.py")
+
+
+@pytest.mark.parametrize("text", ["", "problems: []", "a: [", "problems: [{fle: x.py}]"])
+def test_batch_list(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text(text)
+    fails_in_one_line(["batch", str(path), "--runs", str(tmp_path / "runs")], capsys, "list.yaml")
+
+
+def test_no_such_file_in_a_real_process(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agentkernel", "optimize", "nowhere.py", "--target", "h100"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "agentkernel: No such file: 'nowhere.py'. Expected a Python file with a torch module. "
+        "Next: check the path."
+    ]
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="a full disk is made with bubblewrap")
+def test_a_full_disk(good: Path) -> None:
+    small = ["bwrap", "--dev-bind", "/", "/", "--size", "65536", "--tmpfs", "/mnt"]
+    words = [sys.executable, "-m", "agentkernel", "optimize", str(good), "--runs", "/mnt/runs"]
+    done = subprocess.run([*small, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "No room left" in done.stderr

@@ -1,0 +1,41 @@
+"""Does `doctor` say what is there, what is missing and what mends it, without telling secrets?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentkernel.cli.app import run
+from agentkernel.cli.checks import check_disk, check_keys, check_package
+
+
+def test_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == (0 if found["ok"] else 4)
+    names = [check["name"] for check in found["checks"]]
+    assert {"python", "torch", "triton", "GPU", "sandbox", "cuobjdump", "index"} <= set(names)
+    assert len(names) < 20
+    assert all(check["mend"] for check in found["checks"] if not check["ok"])
+
+
+def test_missing_package_names_its_cure() -> None:
+    check = check_package("no-such-package-here", "1.0", "pip install it")
+    assert (check.ok, check.mend, check.required) == (False, "pip install it", True)
+
+
+def test_too_old_is_missing() -> None:
+    assert not check_package("typer", "99.0", "pip install -U typer").ok
+
+
+def test_keys_are_named_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    check = check_keys()
+    assert "OPENAI_API_KEY" in check.found
+    assert "sk-very-secret" not in repr(check)
+
+
+def test_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert str(tmp_path) in check_disk(tmp_path / "a" / "b").found
