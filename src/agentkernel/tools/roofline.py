@@ -91,7 +91,8 @@ def estimate(
 
     Bytes are those of `report` (or `traffic`, one figure a launch). The problem's matrix operations
     are split over the launches that use tensor cores, the rest over all launches, by bytes; library
-    ops bring their own. A grid smaller than the GPU gets the share of it that it fills.
+    ops bring their own. A grid smaller than the GPU gets the share of it that it fills, and a last,
+    partial wave takes its operations as long as a full one.
     """
     moved = list(traffic) or list(report.traffic)
     launches = list(zip(report.kernels, moved, strict=True))
@@ -99,14 +100,15 @@ def estimate(
     matrix_bytes = sum(size for kernel, size in launches if kernel.tensor_core) or sum(moved)
     parts: list[tuple[float, float]] = []
     for kernel, size in launches:
-        fill = grid_fill(kernel, target)
         uses_matrix = bool(kernel.tensor_core) or not any(k.tensor_core for k in report.kernels)
         share = size / matrix_bytes if uses_matrix and matrix_bytes else 0.0
         matrix_peak = analysis.matmul_peak_tflops * KERNEL_SHARE or math.inf
         compute_us = matmul * share / (matrix_peak * 1e6)
         own = size / sum(moved) if sum(moved) else 0.0
         compute_us += other * own / (vector_peak(target).tflops * 1e6)
-        parts.append((size / (bandwidth(target) * 1e3) / fill, compute_us / fill))
+        memory_us = size / (bandwidth(target) * 1e3)
+        busy, wave = busy_share(kernel, target), wave_share(kernel, target)
+        parts.append((memory_us / busy, compute_us / wave))
     parts += [
         (_memory_us(cost, target), _library_us(cost, target)) for cost in report.library_costs
     ]
@@ -210,18 +212,18 @@ def flop_time_us(cost: OpCost, target: Target, precision: Precision | str) -> fl
     return cost.flops / (peak.tflops * 1e6)
 
 
-def grid_fill(kernel: KernelResources, target: Target) -> float:
-    """Share of the GPU that a grid keeps busy: SMs without a block, and the last, partial wave."""
+def busy_share(kernel: KernelResources, target: Target) -> float:
+    """Share of the SMs that have a block at all; bandwidth is taken to scale with it."""
     blocks = math.prod(kernel.grid)
-    sms = int(target.sm_count.value)
-    if blocks == 0:
-        return 1.0
-    if blocks < sms:
-        return blocks / sms
+    return min(1.0, blocks / target.sm_count.value) if blocks else 1.0
+
+
+def wave_share(kernel: KernelResources, target: Target) -> float:
+    """Share of the GPU's operations that a grid can use: idle SMs, and the last, partial wave."""
     warps = int(target.threads_per_sm.value) // target.warp_size
     resident = max(1, round((kernel.occupancy or 1.0) * warps / kernel.num_warps))
-    waves = blocks / (sms * resident)
-    return waves / math.ceil(waves) if waves > 1 else 1.0
+    waves = math.prod(kernel.grid) / (target.sm_count.value * resident)
+    return waves / math.ceil(waves) if waves > 1 else busy_share(kernel, target)
 
 
 def graph_costs(captured: Captured) -> tuple[OpCost, ...]:

@@ -1,0 +1,51 @@
+import runpy
+from pathlib import Path
+
+import pytest
+
+from agentkernel.domain.profile import CompileReport
+from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
+from agentkernel.tools.compile import compile_candidate, compile_many
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.targets import load_targets
+
+SOURCES = runpy.run_path(str(Path(__file__).parent / "sources.py"))
+GOOD = SOURCES["LAYERNORM"]
+WRONG = {
+    "kernel": GOOD.replace("tl.rsqrt(", "tl.no_such_function("),
+    "load": GOOD.replace("super()", "supper()"),
+    "run": GOOD.replace("x.numel() // n", "x.no_such_attribute"),
+    "exit": "import os\nos._exit(3)\n",
+    "sleep": "import time\ntime.sleep(60)\n",
+}
+
+
+@pytest.fixture
+def problem(tmp_path):
+    path = tmp_path / "layernorm.py"
+    path.write_text(SOURCES["LAYERNORM_PROBLEM"])
+    return load_problem(str(path))
+
+
+def test_every_failure_is_a_value_and_the_next_source_still_compiles(problem):
+    sources = [WRONG["kernel"], WRONG["load"], WRONG["run"], WRONG["exit"], GOOD]
+    kernel, load, run, died, good = compile_many(problem, sources, load_targets()["h100-sxm"])
+    assert isinstance(kernel, CompileFailed)
+    assert "no_such_function" in kernel.log
+    assert WRONG["kernel"].splitlines()[kernel.line - 1].strip().startswith("scale = ")
+    assert isinstance(load, LoadFailed)
+    assert "supper" in load.log
+    assert isinstance(run, RunFailed)
+    assert run.reason == "raised"
+    assert "no_such_attribute" in run.log
+    assert isinstance(died, RunFailed)
+    assert died.reason == "died"
+    assert isinstance(good, CompileReport)
+    assert good.target == "h100-sxm"
+    assert good.kernels[0].grid == (4096, 1, 1)
+
+
+def test_a_source_that_hangs_is_stopped(problem):
+    outcome = compile_candidate(problem, WRONG["sleep"], load_targets()["h100-sxm"], timeout_s=1.0)
+    assert isinstance(outcome, RunFailed)
+    assert outcome.reason == "timeout"

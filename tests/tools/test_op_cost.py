@@ -1,0 +1,113 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentkernel.tools.op_cost import is_fill, is_free, op_cost, op_name, stored_bytes
+
+aten = torch.ops.aten
+SIZE = st.integers(min_value=1, max_value=64)
+
+
+def cost(op, *args):
+    return op_cost(op, args, op(*args), int)
+
+
+def empty(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@given(SIZE, SIZE, SIZE)
+def test_a_product_is_2mnk_and_moves_each_matrix_once(m, n, k):
+    found = cost(aten.mm.default, empty(m, k), empty(k, n))
+    assert found.flops == 2 * m * n * k
+    assert found.bytes_moved == 4 * (m * k + k * n + m * n)
+    assert found.kind == "matmul"
+
+
+@given(SIZE, SIZE, SIZE)
+def test_a_bias_adds_one_an_output(m, n, k):
+    found = cost(aten.linear.default, empty(m, k), empty(n, k), empty(n))
+    assert found.flops == 2 * m * n * k + m * n
+    again = cost(aten.addmm.default, empty(n), empty(m, k), empty(k, n))
+    assert again.flops == found.flops
+
+
+def test_batched_product():
+    found = cost(aten.bmm.default, empty(3, 4, 5), empty(3, 5, 6))
+    assert found.flops == 2 * 3 * 4 * 5 * 6
+
+
+def test_convolution_counts_the_taps_of_its_group():
+    found = cost(
+        aten.convolution.default,
+        empty(2, 8, 16, 16),
+        empty(12, 4, 3, 3),
+        None,
+        [1, 1],
+        [1, 1],
+        [1, 1],
+        False,
+        [0, 0],
+        2,
+    )
+    assert found.flops == 2 * (2 * 12 * 16 * 16) * (4 * 3 * 3)
+    assert found.kind == "convolution"
+
+
+def test_transposed_convolution_counts_from_its_input():
+    found = cost(
+        aten.convolution.default,
+        empty(2, 8, 16, 16),
+        empty(8, 6, 4, 4),
+        None,
+        [2, 2],
+        [1, 1],
+        [1, 1],
+        True,
+        [0, 0],
+        1,
+    )
+    assert found.flops == 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4)
+
+
+def test_attention_counts_both_products():
+    q, k, v = empty(2, 4, 128, 32), empty(2, 4, 256, 32), empty(2, 4, 256, 64)
+    found = cost(aten.scaled_dot_product_attention.default, q, k, v)
+    assert found.flops == 2 * (2 * 4) * 128 * 256 * (32 + 64)
+    causal = cost(aten.scaled_dot_product_attention.default, q, q, q, None, 0.0, True)
+    assert causal.flops == 2 * (2 * 4) * 128 * 128 * (32 + 32) // 2
+
+
+def test_pointwise_is_one_an_element_and_a_broadcast_operand_is_read_once():
+    found = cost(aten.mul.Tensor, empty(64, 128), empty(128))
+    assert (found.flops, found.kind) == (64 * 128, "pointwise")
+    assert found.bytes_moved == 4 * (2 * 64 * 128 + 128)
+    assert stored_bytes(empty(128).expand(64, 128), int) == 4 * 128
+
+
+def test_a_reduction_is_one_an_input_element():
+    found = cost(aten.sum.dim_IntList, empty(64, 128, dtype=torch.bfloat16), [1])
+    assert (found.flops, found.kind) == (64 * 128, "reduction")
+    assert found.bytes_moved == 2 * (64 * 128 + 64)
+    assert found.dtype == "bfloat16"
+
+
+def test_a_lookup_moves_what_it_reads():
+    index = torch.empty(10, dtype=torch.long, device="meta")
+    found = cost(aten.embedding.default, empty(100_000, 64), index)
+    assert found.bytes_moved == 2 * 10 * 64 * 4 + 10 * 8
+    assert found.flops == 0
+
+
+@pytest.mark.parametrize("op", [aten.view.default, aten.t.default, aten.empty_like.default])
+def test_views_and_allocations_are_free(op):
+    assert is_free(op)
+
+
+def test_work_is_not_free():
+    assert not is_free(aten.mm.default)
+    assert not is_free(aten.clone.default)
+    assert not is_free(aten.zeros.default)
+    assert is_fill(aten.zeros.default)
+    assert op_name(aten.mm.default) == "aten.mm"
