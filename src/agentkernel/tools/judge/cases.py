@@ -1,0 +1,75 @@
+"""Which calls make up a judgement? Seeds, distributions, shapes and program orders, most telling first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.values import Distribution
+
+Order = Literal["ascending", "reversed", "shuffled"]
+CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny")
+SEED_STEP = 7919
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of the candidate. An optional case is left out when the time is up."""
+
+    shape: CaseShape
+    distribution: Distribution
+    seed: int
+    order: Order = "ascending"
+    required: bool = True
+
+    @property
+    def label(self) -> str:
+        """For people: distribution, seed, shapes, order."""
+        order = "" if self.order == "ascending" else f", programs {self.order}"
+        return f"{self.distribution}, seed {self.seed}, {self.shape.label}{order}"
+
+
+def interpreted_cases(
+    declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
+) -> list[Case]:
+    """The seeds spread over distributions and shapes, then program orders, then what time allows."""
+    primary = declared[0]
+    shapes = [primary, odd[0] if odd else primary, primary]
+    shapes += list(odd[1:]) or [primary]
+    cases = [
+        Case(shapes[i % len(shapes)], CYCLE[i % len(CYCLE)], seed + i * SEED_STEP)
+        for i in range(max(1, seeds))
+    ]
+    cases.insert(1, Case(primary, "normal", seed, "reversed"))
+    used = {case.shape.label for case in cases}
+    cases += [
+        Case(shape, "normal", seed + SEED_STEP)
+        for shape in [*declared[1:], *odd]
+        if shape.label not in used
+    ]
+    smallest = min([primary, *odd], key=lambda shape: shape.elements)
+    extra = [Case(smallest, "zeros", seed, required=False)]
+    extra += [Case(primary, "own", seed, required=False)]
+    extra += [Case(shape, "normal", seed, "shuffled", required=False) for shape in odd[:1]]
+    extra += [Case(smallest, name, seed + 1, required=False) for name in CYCLE]
+    return cases + extra
+
+
+def measured_cases(
+    declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
+) -> list[Case]:
+    """On a GPU: every seed at the real shapes, every distribution off the tile size."""
+    primary = declared[0]
+    cases = [
+        Case(primary, CYCLE[i % len(CYCLE)], seed + i * SEED_STEP) for i in range(max(1, seeds))
+    ]
+    cases += [Case(shape, "normal", seed + SEED_STEP) for shape in declared[1:]]
+    cases += [
+        Case(shape, name, seed + (i + 1) * SEED_STEP)
+        for i, shape in enumerate(odd)
+        for name in CYCLE
+    ]
+    smallest = min([primary, *odd], key=lambda shape: shape.elements)
+    return [*cases, Case(smallest, "zeros", seed), Case(primary, "own", seed, required=False)]

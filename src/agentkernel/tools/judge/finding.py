@@ -1,0 +1,155 @@
+"""Do a candidate's outputs have the right form and the right values?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Precision, WrongMeta
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.compare import Comparison, compare_output
+from agentkernel.tools.sandbox.protocol import JSON
+
+if TYPE_CHECKING:
+    import torch
+
+    from agentkernel.tools.judge.reference import Answer
+
+SCALAR_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one case gave. `failure` is None where it passed."""
+
+    results: tuple[CaseResult, ...]
+    launches: tuple[str, ...]
+    failure: Failure | None
+
+    def failed(self, failure: Failure) -> Outcome:
+        """The same with `failure`."""
+        results = tuple(item.model_copy(update={"passed": False}) for item in self.results)
+        return dataclasses.replace(self, results=results, failure=failure)
+
+
+def check_outputs(
+    case: Case,
+    answer: Answer,
+    reply: dict[str, JSON],
+    found: Sequence[torch.Tensor | None],
+    precision: Precision,
+) -> Outcome:
+    """Compare form first, then values. `found` holds the parent's buffers, None for no tensor."""
+    launches = _strings(reply.get("launches"))
+    wrong = _check_form(case, answer, reply)
+    if wrong is not None:
+        return Outcome((), launches, wrong)
+    compared: list[Comparison] = []
+    for index, leaf in enumerate(answer.leaves):
+        buffer = found[index]
+        if buffer is not None:
+            compared.append(
+                compare_output(
+                    case.label,
+                    index,
+                    buffer,
+                    cast("torch.Tensor", leaf),
+                    answer.oracle[index],
+                    precision,
+                    answer.no_oracle,
+                )
+            )
+    mismatch = next((item.mismatch for item in compared if item.mismatch is not None), None)
+    result = _result(case, compared, mismatch is None)
+    return Outcome((result,), launches, _explained(mismatch, case, reply))
+
+
+def _explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) -> Mismatch | None:
+    if mismatch is None:
+        return None
+    if case.order != "ascending":
+        return mismatch.model_copy(update={"pattern": "order"})
+    outside = _strings(reply.get("loads_outside"))
+    if outside:
+        label = f"{case.label} (loads outside of every tensor: {', '.join(outside)})"
+        return mismatch.model_copy(update={"case": label})
+    return mismatch
+
+
+def _check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta | None:
+    outputs = reply.get("outputs")
+    theirs = outputs if isinstance(outputs, list) else []
+    tree = str(answer.spec).replace("\n", "").replace(" ", "")
+    if reply.get("tree") != tree or len(theirs) != len(answer.leaves):
+        return WrongMeta(
+            case=case.label, output=0, expected=tree, found=str(reply.get("tree"))[:400]
+        )
+    for index, (leaf, other) in enumerate(zip(answer.leaves, theirs, strict=True)):
+        expected, got = _form(leaf), _form_of_reply(leaf, other)
+        if expected != got:
+            return WrongMeta(case=case.label, output=index, expected=expected, found=got)
+    return None
+
+
+def _form(leaf: object) -> str:
+    import torch
+
+    if not isinstance(leaf, torch.Tensor):
+        return repr(leaf)
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    return _form_text(dtype, list(leaf.shape), list(leaf.stride()), leaf.device.type, "Tensor")
+
+
+def _form_of_reply(leaf: object, reply: JSON) -> str:
+    if not isinstance(reply, dict):
+        return str(reply)
+    if "literal" in reply:
+        text = str(reply["literal"])
+        return repr(leaf) if _same_scalar(leaf, text) else text
+    shape, stride = reply.get("shape"), reply.get("stride")
+    if not isinstance(shape, list) or not isinstance(stride, list):
+        return str(reply)
+    words = [str(reply.get(key)) for key in ("dtype", "device", "type")]
+    return _form_text(words[0], shape, stride, words[1], words[2])
+
+
+def _form_text(
+    dtype: str, shape: Sequence[object], stride: Sequence[object], device: str, kind: str
+) -> str:
+    """Strides of dimensions of size 1 say nothing, nor do those of an empty tensor."""
+    steps = [
+        "*" if size == 1 or 0 in shape else str(step)
+        for size, step in zip(shape, stride, strict=False)
+    ]
+    kind = "" if kind in ("Tensor", "Parameter") else f" {kind}"
+    return f"{dtype}{list(shape)} stride ({', '.join(steps)}) on {device}{kind}"
+
+
+def _same_scalar(leaf: object, text: str) -> bool:
+    if isinstance(leaf, float):
+        try:
+            return math.isclose(leaf, float(text), rel_tol=SCALAR_TOLERANCE)
+        except ValueError:
+            return False
+    return repr(leaf) == text
+
+
+def _result(case: Case, compared: Sequence[Comparison], passed: bool) -> CaseResult:
+    return CaseResult(
+        label=case.label,
+        seed=case.seed,
+        distribution=case.distribution,
+        shapes=case.shape.label,
+        norm_error=max((item.found.norm for item in compared), default=0.0),
+        eager_norm_error=max((item.eager.norm for item in compared), default=0.0),
+        element_error=max((item.found.element for item in compared), default=0.0),
+        eager_element_error=max((item.eager.element for item in compared), default=0.0),
+        passed=passed,
+    )
+
+
+def _strings(value: JSON | None) -> tuple[str, ...]:
+    return tuple(str(item)[:200] for item in value[:10_000]) if isinstance(value, list) else ()

@@ -1,0 +1,168 @@
+"""Is this candidate right? Policy, build, then case after case against the oracle."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.verdict import (
+    CaseResult,
+    Failure,
+    Gate,
+    LoadFailed,
+    PolicyViolation,
+    Verdict,
+)
+from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_cases
+from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.shapes import CaseShape, odd_shapes, scaled
+from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.sandbox.session import Worker, open_worker
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import Captured
+
+INTERPRETED_ELEMENTS = 100_000
+INTERPRETED_ODD_ELEMENTS = 150_000
+ODD_ELEMENTS = 1 << 24
+UNLIMITED = 1 << 62
+GATES: dict[str, Gate] = {
+    "policy": "policy",
+    "load": "load",
+    "compile": "compile",
+    "run": "run",
+    "meta": "meta",
+    "mismatch": "correctness",
+    "inputs": "inputs",
+}
+
+
+@dataclass
+class Findings:
+    """What a judgement has gathered so far."""
+
+    sandbox: str = ""
+    cases: list[CaseResult] = field(default_factory=list)
+    launches: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def judge(
+    loaded: LoadedProblem, captured: Captured, source: str, settings: JudgeSettings
+) -> Verdict:
+    """Judge `source` (defines `ModelNew`) against `loaded`. `captured` says which sizes are free.
+
+    Raises SandboxUnavailable where nothing can isolate the candidate, ProblemError where the
+    reference itself does not run; everything else is a verdict.
+    """
+    started = time.monotonic()
+    findings = Findings()
+    failure: Failure | None = check_policy(source, settings.policy)
+    if failure is None:
+        interpret = settings.device == "cpu"
+        with open_worker(
+            device=settings.device,
+            interpret=interpret,
+            allow_unsandboxed=settings.allow_unsandboxed,
+        ) as worker:
+            findings.sandbox = worker.tier
+            failure = _judge_in(worker, loaded, captured, source, settings, findings)
+    return _verdict(loaded, source, settings, findings, failure, time.monotonic() - started)
+
+
+def _judge_in(
+    worker: Worker,
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> Failure | None:
+    trial = Trial(worker, loaded, settings, findings.notes)
+    failure: Failure | None = trial.build(source)
+    if failure is not None:
+        return failure
+    started = time.monotonic()
+    slowest = 0.0
+    left_out = 0
+    for case in plan_cases(loaded, captured, settings):
+        spent = time.monotonic() - started
+        if not case.required and spent + slowest > settings.budget_s:
+            left_out += 1
+            continue
+        begin = time.monotonic()
+        outcome = trial.run(case)
+        slowest = max(slowest, time.monotonic() - begin)
+        if isinstance(outcome, NotApplicable):
+            findings.notes.append(f"left out: {case.label}: {outcome.reason}")
+            continue
+        findings.cases.extend(outcome.results)
+        findings.launches = findings.launches or outcome.launches
+        if outcome.failure is not None:
+            return outcome.failure
+        if settings.policy == "triton" and not outcome.launches:
+            return PolicyViolation(
+                rule="no-kernel-launched", line=0, text=f"forward launched no kernel ({case.label})"
+            )
+    if left_out:
+        findings.notes.append(f"{left_out} optional cases left out: time")
+    if not findings.cases:
+        return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
+    return None
+
+
+def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSettings) -> list[Case]:
+    """The cases of one judgement, in order."""
+    interpret = settings.device == "cpu"
+    free = captured.free_dims
+    limit = INTERPRETED_ELEMENTS if interpret else UNLIMITED
+    declared: list[CaseShape] = [
+        scaled(inputs, free, limit, index) for index, inputs in enumerate(loaded.problem.shape_sets)
+    ]
+    odd = odd_shapes(
+        loaded.problem.shape_sets[0], free, INTERPRETED_ODD_ELEMENTS if interpret else ODD_ELEMENTS
+    )
+    plan = interpreted_cases if interpret else measured_cases
+    return plan(declared, odd, settings.seed, settings.seeds)
+
+
+def _verdict(
+    loaded: LoadedProblem,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+    failure: Failure | None,
+    seconds: float,
+) -> Verdict:
+    return Verdict(
+        candidate=sha256_text(source),
+        problem=loaded.problem.sha256,
+        accepted=failure is None,
+        interpreted=settings.device == "cpu",
+        device=_device_name(settings),
+        gate="accepted" if failure is None else GATES[failure.kind],
+        failure=failure,
+        cases=tuple(findings.cases),
+        launches=findings.launches,
+        precision=settings.precision,
+        policy=settings.policy,
+        sandbox=findings.sandbox,
+        seconds=round(seconds, 3),
+        seed=settings.seed,
+        notes=tuple(dict.fromkeys(findings.notes)),
+    )
+
+
+def _device_name(settings: JudgeSettings) -> str:
+    if settings.device == "cpu":
+        return "triton interpreter"
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+__all__ = ["JudgeSettings", "judge", "plan_cases"]

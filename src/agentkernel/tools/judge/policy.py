@@ -1,0 +1,239 @@
+"""May this source run at all? A static reading of its syntax tree, before anything executes it.
+
+It keeps honest coders honest and gives their mistakes a rule and a line. It is no wall: those are
+the sandbox and the comparison with the oracle.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from agentkernel.domain.verdict import Policy, PolicyViolation
+from agentkernel.tools.judge.vocabulary import (
+    BANNED_ATTRIBUTES,
+    BANNED_NAMES,
+    COMPUTE_METHODS,
+    IMPORTS,
+    LIBRARY_METHODS,
+    LIBRARY_OPS,
+    TORCH_COMPUTE_SPACES,
+    TORCH_PLAIN,
+)
+
+
+def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
+    """The first violation in `source`, in the order of the lines; None where it may run."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        return PolicyViolation(rule="syntax", line=error.lineno or 0, text=str(error.msg))
+    reading = _Reading(tree, source, policy)
+    found = sorted(reading.violations(), key=lambda item: item.line)
+    return found[0] if found else None
+
+
+class _Reading:
+    """One source with what is known about its names."""
+
+    def __init__(self, tree: ast.Module, source: str, policy: Policy) -> None:
+        self.tree = tree
+        self.lines = source.splitlines()
+        self.policy = policy
+        self.modules: dict[str, str] = {}
+        self.kernels = {f.name for f in _functions(tree) if _is_jit(f)}
+        self._kernel_nodes = {
+            id(node) for f in _functions(tree) if _is_jit(f) for node in ast.walk(f)
+        }
+
+    def violations(self) -> Iterator[PolicyViolation]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield from self._imports(node)
+        for node in ast.walk(self.tree):
+            yield from self._names(node)
+        yield from self._shape_of_file()
+        for node in ast.walk(self._class() or ast.Module(body=[], type_ignores=[])):
+            if isinstance(node, ast.Try | ast.TryStar):
+                yield self._at(node, "try-in-model", "a fallback hides what ran")
+        if self.policy != "any":
+            yield from self._compute()
+
+    def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[PolicyViolation]:
+        for alias in node.names:
+            base = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
+            full = f"{base}.{alias.name}" if isinstance(node, ast.ImportFrom) else base
+            allowed = any(name in IMPORTS for name in (base, full))
+            if not allowed or alias.name == "*" or getattr(node, "level", 0):
+                yield self._at(node, "import", f"{full} is not among {', '.join(sorted(IMPORTS))}")
+            elif isinstance(node, ast.ImportFrom) or alias.asname:
+                self.modules[alias.asname or alias.name] = full
+            else:
+                self.modules[alias.name.split(".")[0]] = alias.name.split(".")[0]
+
+    def _names(self, node: ast.AST) -> Iterator[PolicyViolation]:
+        if isinstance(node, ast.Name) and node.id in BANNED_NAMES:
+            yield self._at(node, "banned-name", node.id)
+        elif isinstance(node, ast.Name) and _dunder(node.id) and node.id != "__name__":
+            yield self._at(node, "dunder", node.id)
+        elif isinstance(node, ast.Attribute):
+            if node.attr in BANNED_ATTRIBUTES:
+                yield self._at(node, "banned-attribute", node.attr)
+            elif _dunder(node.attr) and node.attr != "__init__":
+                yield self._at(node, "dunder", node.attr)
+            elif self._path(node).startswith("torch.") and self._torch_banned(node):
+                yield self._at(node, "torch-namespace", self._path(node))
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            yield self._at(node, "global-state", ", ".join(node.names))
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            yield from self._patching(node)
+
+    def _torch_banned(self, node: ast.Attribute) -> bool:
+        words = self._path(node).split(".")
+        space = words[1]
+        if space in {"ops", "compile", "jit", "_dynamo", "_inductor", "_C", "classes", "hub"}:
+            return True
+        return space in {"utils", "load", "save", "multiprocessing", "distributed", "package"}
+
+    def _patching(
+        self, node: ast.Assign | ast.AugAssign | ast.AnnAssign
+    ) -> Iterator[PolicyViolation]:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            root = self._path(target).split(".")[0]
+            if isinstance(target, ast.Attribute) and root in {"torch", "triton", "math"}:
+                yield self._at(node, "patching", f"assigns to {self._path(target)}")
+
+    def _shape_of_file(self) -> Iterator[PolicyViolation]:
+        if self._class() is None:
+            yield PolicyViolation(rule="no-model", line=1, text="there is no class ModelNew")
+            return
+        if self.policy != "triton":
+            return
+        if not self.kernels:
+            yield PolicyViolation(rule="no-kernel", line=1, text="there is no @triton.jit function")
+        elif not self._launches():
+            yield PolicyViolation(
+                rule="no-launch", line=1, text=f"none of {sorted(self.kernels)} is launched"
+            )
+
+    def _launches(self) -> bool:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+                value = node.func.value
+                names = {item.id for item in ast.walk(value) if isinstance(item, ast.Name)}
+                if names & self.kernels or isinstance(value, ast.Name | ast.Attribute):
+                    return True
+        return False
+
+    def _compute(self) -> Iterator[PolicyViolation]:
+        """Torch compute outside kernels and constructors: forbidden, but for the library's GEMM and
+        convolution under "mixed"."""
+        for function in self._forward_functions():
+            for node in ast.walk(function):
+                if id(node) in self._kernel_nodes:
+                    continue
+                if isinstance(node, ast.Call):
+                    yield from self._call(node)
+                elif self.policy == "triton" and _is_matmul(node):
+                    yield self._at(node, "torch-compute", "the @ operator")
+
+    def _forward_functions(self) -> list[ast.FunctionDef]:
+        model = self._class()
+        built = [f for f in ast.walk(model) if isinstance(f, ast.FunctionDef)] if model else []
+        skip = {id(f) for f in built if f.name == "__init__"}
+        skip |= {id(f) for f in self._constructor_helpers()}
+        return [f for f in _functions(self.tree) if id(f) not in skip and not _is_jit(f)]
+
+    def _constructor_helpers(self) -> list[ast.FunctionDef]:
+        """`__init__` of every class: parameters may be drawn and initialised with torch."""
+        return [f for f in _functions(self.tree) if f.name in {"__init__", "reset_parameters"}]
+
+    def _call(self, node: ast.Call) -> Iterator[PolicyViolation]:
+        path = self._path(node.func)
+        if path.startswith("torch."):
+            if not self._torch_call_allowed(path):
+                yield self._at(node, "torch-compute", path)
+        elif path.startswith("self.") and path.count(".") == 1:
+            name = path.removeprefix("self.")
+            if name not in self._own_methods() and not self._module_call_allowed(name):
+                yield self._at(node, "module-call", f"{path}(...) computes in torch")
+        elif path.startswith("self.") and path.endswith(".forward"):
+            yield self._at(node, "module-call", f"{path}(...) computes in torch")
+        elif isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            library = self.policy == "mixed" and method in LIBRARY_METHODS
+            root = path.split(".")[0]
+            if method in COMPUTE_METHODS and not library and root not in {"math", "tl", "triton"}:
+                yield self._at(node, "torch-compute", f"the tensor method {method}")
+
+    def _torch_call_allowed(self, path: str) -> bool:
+        if self.policy == "mixed" and path in LIBRARY_OPS:
+            return True
+        if any(path.startswith(space) for space in TORCH_COMPUTE_SPACES):
+            return False
+        words = path.split(".")
+        return words[1] in TORCH_PLAIN or (len(words) == 2 and words[1] in TORCH_PLAIN)
+
+    def _module_call_allowed(self, name: str) -> bool:
+        """Under "mixed": a submodule built as nn.Linear or nn.Conv*."""
+        if self.policy != "mixed":
+            return False
+        model = self._class()
+        for node in ast.walk(model) if model else ():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                targets = {self._path(target) for target in node.targets}
+                kind = self._path(node.value.func).rpartition(".")[2]
+                if f"self.{name}" in targets and (kind == "Linear" or kind.startswith("Conv")):
+                    return True
+        return False
+
+    def _own_methods(self) -> set[str]:
+        model = self._class()
+        return (
+            {f.name for f in ast.walk(model) if isinstance(f, ast.FunctionDef)} if model else set()
+        )
+
+    def _class(self) -> ast.ClassDef | None:
+        for node in self.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
+                return node
+        return None
+
+    def _path(self, node: ast.AST) -> str:
+        """`F.linear` -> "torch.nn.functional.linear"; "" for what is no dotted name."""
+        words: list[str] = []
+        while isinstance(node, ast.Attribute):
+            words.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        words.append(self.modules.get(node.id, node.id))
+        return ".".join(reversed(words))
+
+    def _at(self, node: ast.AST, rule: str, text: str) -> PolicyViolation:
+        line = getattr(node, "lineno", 0)
+        code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+        return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
+
+
+def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def _is_jit(function: ast.FunctionDef) -> bool:
+    for decorator in function.decorator_list:
+        item = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(item, ast.Attribute) and item.attr == "jit":
+            return True
+        if isinstance(item, ast.Name) and item.id == "jit":
+            return True
+    return False
+
+
+def _is_matmul(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+
+
+def _dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")

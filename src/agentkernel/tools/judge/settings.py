@@ -1,0 +1,23 @@
+"""What may a caller of the judge choose?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.verdict import Policy, Precision
+
+
+class JudgeSettings(Frozen):
+    """`device` "cpu" means Triton's interpreter. `time_limit_s` bounds each call of the candidate,
+    `budget_s` the whole of an interpreted judgement before cases past the required ones are left
+    out (and the verdict's notes say so)."""
+
+    precision: Precision = "strict"
+    policy: Policy = "triton"
+    device: Literal["cpu", "cuda"] = "cpu"
+    seed: int = 0
+    seeds: int = 5
+    time_limit_s: float = 60.0
+    budget_s: float = 25.0
+    allow_unsandboxed: bool = False

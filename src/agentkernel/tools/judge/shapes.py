@@ -1,0 +1,92 @@
+"""On which shapes is a candidate tried? The problem's own (scaled where interpreted) and odd ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.problem import ShapeSet, TensorSpec
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import FreeDim
+
+LADDER = (257, 127, 65, 33, 17, 7, 3, 1)
+ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3), (3, 17, 5, 33))
+ODD_COUNT = 3
+
+
+@dataclass(frozen=True)
+class CaseShape:
+    """One set of inputs with where it comes from: "declared", "scaled" or "odd"."""
+
+    inputs: ShapeSet
+    origin: str
+    index: int
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.inputs.label
+
+    @property
+    def elements(self) -> int:
+        """Elements of all tensor inputs together."""
+        return count_elements(self.inputs)
+
+
+def count_elements(inputs: ShapeSet) -> int:
+    """Elements of all tensors of `inputs`."""
+    return sum(math.prod(spec.shape) for spec in inputs.tensors)
+
+
+def scaled(inputs: ShapeSet, free: Sequence[FreeDim], limit: int, index: int = 0) -> CaseShape:
+    """`inputs` with its largest free sizes halved until at most `limit` elements are left."""
+    sizes = {item.symbol: _size(inputs, item) for item in free}
+    while count_elements(replace_sizes(inputs, free, sizes)) > limit:
+        symbol = max(sizes, key=lambda name: sizes[name], default=None)
+        if symbol is None or sizes[symbol] <= 2:
+            break
+        sizes[symbol] = max(2, sizes[symbol] // 2)
+    small = replace_sizes(inputs, free, sizes)
+    return CaseShape(small, "declared" if small == inputs else "scaled", index)
+
+
+def odd_shapes(inputs: ShapeSet, free: Sequence[FreeDim], limit: int) -> tuple[CaseShape, ...]:
+    """Up to three sets off every tile size, at most `limit` elements each where that can be had."""
+    symbols = list(dict.fromkeys(item.symbol for item in free))
+    found: list[CaseShape] = []
+    for pattern in ODD_SETS if symbols else ():
+        sizes = {name: pattern[i % len(pattern)] for i, name in enumerate(symbols)}
+        while count_elements(replace_sizes(inputs, free, sizes)) > limit:
+            largest = max(sizes, key=lambda name: sizes[name])
+            if sizes[largest] == 1:
+                break
+            sizes[largest] = next(size for size in LADDER if size < sizes[largest])
+        candidate = CaseShape(replace_sizes(inputs, free, sizes), "odd", 0)
+        if candidate.inputs not in [item.inputs for item in found]:
+            found.append(candidate)
+    return tuple(found[:ODD_COUNT])
+
+
+def replace_sizes(inputs: ShapeSet, free: Sequence[FreeDim], sizes: Mapping[str, int]) -> ShapeSet:
+    """`inputs` with every free dimension set to its symbol's size."""
+    shapes = {
+        i: list(spec.shape) for i, spec in enumerate(inputs.inputs) if isinstance(spec, TensorSpec)
+    }
+    for item in free:
+        shapes[item.input_index][item.dim] = sizes[item.symbol]
+    return ShapeSet(
+        inputs=tuple(
+            spec.model_copy(update={"shape": tuple(shapes[i])})
+            if isinstance(spec, TensorSpec)
+            else spec
+            for i, spec in enumerate(inputs.inputs)
+        )
+    )
+
+
+def _size(inputs: ShapeSet, item: FreeDim) -> int:
+    spec = inputs.inputs[item.input_index]
+    return spec.shape[item.dim] if isinstance(spec, TensorSpec) else 1

@@ -1,0 +1,183 @@
+"""Which numbers go in? Drawn by the judge, never by the candidate, from several distributions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
+from agentkernel.errors import AgentKernelError
+from agentkernel.tools.problems import LoadedProblem
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Distribution = Literal["normal", "uniform", "large", "tiny", "zeros", "own"]
+TINY = {"float16": 1e-3, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-5}
+LARGE = (1e4, 1e3, 1e2, 1e1)
+SAMPLE_LIMIT_BYTES = 8 << 30
+
+
+class Sampler:
+    """Draws inputs. Keeps one sample of the problem's own inputs, for ranges of integers and for
+    modules that make no sense on a plain distribution."""
+
+    def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
+        self._loaded = loaded
+        self._device = device
+        self._seed = seed
+        self._samples: dict[int, tuple[object, ...] | None] = {}
+
+    def draw(
+        self,
+        inputs: ShapeSet,
+        index: int,
+        distribution: Distribution,
+        seed: int,
+        scale: float,
+        cap: int | None = None,
+    ) -> list[object]:
+        """Values for `inputs` (of declared set `index`) on the device; scalars as they are.
+
+        `scale` is the standard deviation of normal values; integers stay at or below `cap`.
+        """
+        import torch
+
+        generator = torch.Generator(device=self._device)
+        generator.manual_seed(seed)
+        values: list[object] = []
+        for position, spec in enumerate(inputs.inputs):
+            if isinstance(spec, ScalarSpec):
+                values.append(ast.literal_eval(spec.literal))
+            else:
+                value = self._tensor(spec, index, position, distribution, generator, scale)
+                exact = value.dtype.is_floating_point or value.dtype == torch.bool
+                values.append(value if cap is None or exact else value.clamp_(max=cap))
+        return values
+
+    def own(self, index: int) -> tuple[object, ...] | None:
+        """The problem's own inputs of set `index`; None where they are too large to make."""
+        if index not in self._samples:
+            self._samples[index] = self._sample(index)
+        return self._samples[index]
+
+    def _sample(self, index: int) -> tuple[object, ...] | None:
+        import torch
+
+        specs = self._loaded.problem.shape_sets[index].tensors
+        size = sum(torch.Size(s.shape).numel() * _dtype(s).itemsize for s in specs)
+        if size > SAMPLE_LIMIT_BYTES:
+            return None
+        return self._loaded.make_inputs(index, seed=self._seed, device=self._device)
+
+    def _tensor(
+        self,
+        spec: TensorSpec,
+        index: int,
+        position: int,
+        distribution: Distribution,
+        generator: torch.Generator,
+        scale: float,
+    ) -> torch.Tensor:
+        import torch
+
+        dtype = _dtype(spec)
+        options = {"generator": generator, "device": self._device}
+        if dtype == torch.bool:
+            return torch.rand(spec.shape, **options) < 0.5
+        if not dtype.is_floating_point:
+            low, high = self._range(index, position)
+            return torch.randint(low, high + 1, spec.shape, dtype=torch.int64, **options).to(dtype)
+        if distribution == "own":
+            return self._resampled(spec, index, position, generator)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        if distribution == "zeros":
+            return torch.zeros(spec.shape, dtype=dtype, device=self._device)
+        if distribution == "uniform":
+            return torch.rand(spec.shape, dtype=wide, **options).to(dtype)
+        value = torch.randn(spec.shape, dtype=wide, **options)
+        return value.mul_(scale).to(dtype)
+
+    def _range(self, index: int, position: int) -> tuple[int, int]:
+        import torch
+
+        sample = self.own(index)
+        value = None if sample is None else sample[position]
+        if not isinstance(value, torch.Tensor) or value.numel() == 0:
+            return 0, 1
+        return int(value.min()), int(value.max())
+
+    def _resampled(
+        self, spec: TensorSpec, index: int, position: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        import torch
+
+        sample = self.own(index)
+        if sample is None or not isinstance(sample[position], torch.Tensor):
+            raise AgentKernelError("The problem's own inputs are too large to sample from.")
+        value = sample[position]
+        assert isinstance(value, torch.Tensor)
+        flat = value.reshape(-1)
+        picks = torch.randint(
+            0, max(1, flat.numel()), spec.shape, generator=generator, device=self._device
+        )
+        return flat[picks]
+
+
+def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
+    """Standard deviations to try, the first that the reference survives counts."""
+    if distribution == "large":
+        return LARGE
+    if distribution == "tiny":
+        kinds = [TINY[s.dtype] for s in inputs.tensors if s.dtype in TINY]
+        return (max(kinds, default=1.0),)
+    return (1.0,)
+
+
+def randomise_state(model: nn.Module, seed: int) -> None:
+    """Move parameters and running statistics off their initial values, in place, reproducibly."""
+    import torch
+
+    with torch.no_grad():
+        for position, (name, value) in enumerate(sorted(model.state_dict().items())):
+            if not value.dtype.is_floating_point or value.numel() == 0:
+                continue
+            generator = torch.Generator(device=value.device)
+            generator.manual_seed(seed * 1009 + position)
+            _perturb(name, value, generator, is_parameter=name in _parameter_names(model))
+
+
+def _perturb(
+    name: str, value: torch.Tensor, generator: torch.Generator, *, is_parameter: bool
+) -> None:
+    import torch
+
+    options = {"generator": generator, "device": value.device}
+    if name.rpartition(".")[2] == "running_var":
+        value.copy_((value.float().abs() * (0.5 + torch.rand(value.shape, **options))) + 1e-2)
+    elif name.rpartition(".")[2] == "running_mean":
+        value.add_(torch.randn(value.shape, **options).mul_(0.5).to(value.dtype))
+    elif is_parameter:
+        noise = torch.randn(value.shape, **options)
+        shift = 0.1 * value.float().std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
+        value.copy_(value.float() * (1 + 0.1 * noise) + shift * noise.roll(1))
+
+
+def _parameter_names(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_parameters(remove_duplicate=False)}
+
+
+def _dtype(spec: TensorSpec) -> torch.dtype:
+    import torch
+
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    return dtype
+
+
+def tensors_of(values: Sequence[object]) -> list[tuple[int, torch.Tensor]]:
+    """Position and tensor of every tensor among `values`."""
+    import torch
+
+    return [(i, value) for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
