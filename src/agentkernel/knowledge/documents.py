@@ -6,7 +6,6 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -94,7 +93,6 @@ def hints_for(document: FrontMatter, family: str | None, dtypes: Sequence[str]) 
     return plain | special
 
 
-@lru_cache(maxsize=4)
 def load_documents(folder: Path = PACKAGE) -> tuple[Document, ...]:
     """All notes (`notes/*.md`) and kernel examples (`kernels/*.py`) below `folder`, by id."""
     notes = [read_note(path) for path in sorted((folder / "notes").glob("*.md"))]

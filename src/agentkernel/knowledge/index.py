@@ -66,8 +66,8 @@ class KnowledgeIndex:
         order = sorted(scored, key=lambda name: (-scored[name], name))
         chosen = order[:limit]
         note = f"notes/{family}"
-        if note in scored and note not in chosen:
-            chosen = [*order[: max(limit - 1, 0)], note]
+        if chosen and note in scored and note not in chosen:
+            chosen = [*order[: limit - 1], note]
         return tuple(
             _retrieved(self._documents[name], scored[name], family, dtypes) for name in chosen
         )

@@ -1,0 +1,145 @@
+from pathlib import Path
+
+import pytest
+
+from agentkernel.knowledge.documents import (
+    ARCHITECTURES,
+    DocumentError,
+    documents_sha256,
+    family_of,
+    hints_for,
+    load_documents,
+    read_kernel,
+    read_note,
+)
+
+NOTE = """---
+title: A note
+summary: what it says
+architectures: [hopper]
+hints: {row.num_warps: "8", "row.num_warps@ada": "4", gemm.fp32.tile: "64x64x32"}
+source: here
+licence: Apache-2.0
+---
+
+Lead.
+
+## First
+
+One.
+
+## Second
+
+Two.
+"""
+
+
+def test_every_architecture_has_a_note_and_forty_kernels_are_there() -> None:
+    documents = load_documents()
+    notes = {item.id for item in documents if item.kind == "hardware"}
+    assert notes == {f"notes/{family}" for family in ARCHITECTURES}
+    assert sum(item.kind == "kernel" for item in documents) >= 40
+    assert len({item.title for item in documents}) == len(documents)
+
+
+def test_every_document_is_the_projects_own_and_has_patterns_or_an_architecture() -> None:
+    for item in load_documents():
+        assert (item.source, item.licence) == ("agentkernel", "Apache-2.0"), item.id
+        assert item.patterns or item.architectures, item.id
+        if item.kind == "kernel":
+            assert "Helps:" in item.text, item.id
+            assert "Pitfalls:" in item.text, item.id
+
+
+def test_every_number_of_a_note_has_a_named_source() -> None:
+    for item in load_documents():
+        if item.kind == "hardware":
+            assert item.text.startswith("Sources"), item.id
+            peaks = next(part for part in item.passages if "Peaks and memory bandwidth" in part)
+            assert "[" in peaks, item.id
+
+
+def test_a_note_splits_into_passages(tmp_path: Path) -> None:
+    path = tmp_path / "hopper.md"
+    path.write_text(NOTE)
+    note = read_note(path)
+    assert note.id == "notes/hopper"
+    assert note.passages == (
+        "A note. what it says",
+        "A note: First\n\nOne.",
+        "A note: Second\n\nTwo.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype", "expected"),
+    [
+        ("hopper", "float32", {"row.num_warps": "8", "gemm.fp32.tile": "64x64x32"}),
+        ("ada", "float32", {"row.num_warps": "4", "gemm.fp32.tile": "64x64x32"}),
+        ("hopper", "bfloat16", {"row.num_warps": "8"}),
+    ],
+)
+def test_hints_hold_for_an_architecture_and_a_dtype(
+    tmp_path: Path, family: str, dtype: str, expected: dict[str, str]
+) -> None:
+    path = tmp_path / "hopper.md"
+    path.write_text(NOTE)
+    assert hints_for(read_note(path), family, (dtype,)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("80", "ampere"),
+        ("86", "ampere"),
+        ("89", "ada"),
+        ("sm_90", "hopper"),
+        ("sm_90a", "hopper"),
+        ("100", "blackwell"),
+        ("120", "blackwell"),
+        ("gfx942", "cdna3"),
+        ("hopper", "hopper"),
+        ("75", None),
+    ],
+)
+def test_family_of(name: str, family: str | None) -> None:
+    assert family_of(name) == family
+
+
+def test_a_kernel_is_parsed_and_never_executed(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(
+        '"""What it is."""\nraise SystemExit\n'
+        'META = {"title": "T", "patterns": ["p"], "source": "s", "licence": "l"}\n'
+    )
+    assert read_kernel(path).title == "T"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"""Doc."""\nX = 1\n', "no META"),
+        ('META = {"title": "T", "source": "s", "licence": "l"}\n', "no docstring"),
+        ('"""Doc."""\nMETA = {"title": "T"}\n', "source"),
+        (
+            '"""D."""\nMETA = {"title": "T", "source": "s", "licence": "l", '
+            '"architectures": ["volta"]}\n',
+            "'volta'",
+        ),
+    ],
+)
+def test_a_bad_kernel_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    with pytest.raises(DocumentError, match=message) as caught:
+        read_kernel(path)
+    assert "bad.py" in str(caught.value)
+
+
+def test_the_hash_follows_the_content(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    note = tmp_path / "notes" / "hopper.md"
+    note.write_text(NOTE)
+    before = documents_sha256(tmp_path)
+    note.write_text(NOTE + "more")
+    assert documents_sha256(tmp_path) != before

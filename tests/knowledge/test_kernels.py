@@ -1,0 +1,57 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentkernel.knowledge.documents import load_documents
+
+HERE = Path(__file__).parent
+KERNELS = {item.id.removeprefix("kernels/") for item in load_documents() if item.kind == "kernel"}
+TF32X3_REFUSED = {
+    item.id.removeprefix("kernels/")
+    for item in load_documents()
+    if item.kind == "kernel" and item.architectures and "cdna3" not in item.architectures
+}
+
+
+def run(script: str, *words: str, **environment: str) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    report: dict[str, str] = json.loads(done.stdout)
+    return report
+
+
+def test_every_kernel_is_right_in_the_interpreter() -> None:
+    report = run("verify_kernels.py", "cpu", TRITON_INTERPRET="1")
+    assert set(report) == KERNELS
+    assert {name: note for name, note in report.items() if note} == {}
+
+
+@pytest.mark.gpu
+def test_every_kernel_is_right_on_the_gpu() -> None:
+    report = run("verify_kernels.py", "cuda")
+    assert set(report) == KERNELS
+    assert {name: note for name, note in report.items() if note} == {}
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_hopper() -> None:
+    report = run("cross_compile_kernels.py", "cuda", "90", "32")
+    assert set(report) == KERNELS
+    assert {name: note for name, note in report.items() if note} == {}
+
+
+@pytest.mark.slow
+def test_kernels_for_cdna3_compile_for_it() -> None:
+    report = run("cross_compile_kernels.py", "hip", "gfx942", "64")
+    refused = {name for name, note in report.items() if note}
+    assert refused == TF32X3_REFUSED
