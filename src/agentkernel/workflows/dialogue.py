@@ -55,22 +55,23 @@ COMMANDS: tuple[tuple[str, Word], ...] = (
     (r"again|retry|(?:a )?second try|another try|try harder", "again"),
     (r"show|status|result|source", "show"),
 )
+KEEP = re.compile(
+    r"(?:please )?(?:keep|save)(?: it| this| that)?(?: (?:as|to|in))?(?: (\S*[./]\S*))?$", re.I
+)
 SIZE_FACTORS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
 def understand(text: str) -> Command | Change | NotUnderstood:
     """The request in `text`; several settings may be named at once ("for a100 in bf16")."""
-    words = " ".join(text.strip().lower().split())
-    keep = re.match(
-        r"(?:please )?(?:keep|save)(?: it| this| that)?(?: (?:as|to|in))?(?: (\S+))?$",
-        " ".join(text.split()),
-        re.I,
-    )
+    plain = " ".join(text.split())
+    words = plain.lower()
+    keep = KEEP.match(plain)
     if keep:
         return Command(word="keep", argument=keep[1] or "")
     settings: dict[str, SettingValue] = {}
     for rule in RULES:
         settings.update(rule(words))
+    settings.update(_coder(plain))
     if settings:
         return Change(settings=settings)
     for pattern, word in COMMANDS:
@@ -115,8 +116,9 @@ def _policy(words: str) -> dict[str, SettingValue]:
     return {"goals.policy": found[1]} if found else {}
 
 
-def _coder(words: str) -> dict[str, SettingValue]:
-    found = re.search(r"\bcoder (\S+)", words)
+def _coder(plain: str) -> dict[str, SettingValue]:
+    """In the case it was written in: models' names may have capitals."""
+    found = re.search(r"\bcoder (\S+)", plain, re.I)
     return {"coder": found[1]} if found else {}
 
 
@@ -131,6 +133,5 @@ RULES: tuple[Callable[[str], dict[str, SettingValue]], ...] = (
     _objective,
     _goal,
     _policy,
-    _coder,
     _rounds,
 )
