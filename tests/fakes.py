@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from agentkernel.domain.profile import (
     KernelResources,
     Measurement,
     Profile,
+    ProfileFailed,
     Ratio,
     Timing,
 )
@@ -29,7 +31,7 @@ from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Verdict
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.settings import load_settings
 from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.context import Crew, Tools
+from agentkernel.workflows.context import Crew, Kit, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
 from agentkernel.workflows.outcome import Baselines
 
@@ -68,7 +70,7 @@ NOTE = Retrieved(
     licence="Apache-2.0",
     score=0.9,
     text="Use eight warps.",
-    hints={"num_warps": "8"},
+    hints={"row.num_warps": "8", "focus": "rows"},
 )
 
 
@@ -104,6 +106,7 @@ class Script:
     compiled: float = 1.5
     """torch.compile's own speedup over eager."""
     drafted: bool = True
+    unprofiled: ProfileFailed | None = None
 
 
 def verdict(candidate: Candidate, failure: Failure | None = None, *, problem: str = "") -> Verdict:
@@ -326,9 +329,10 @@ class FakeWorkshop:
     def judge_sha256(self) -> str:
         return "f" * 64
 
+    @contextmanager
     def equip(
         self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
-    ) -> tuple[Crew, Tools]:
+    ) -> Iterator[Kit]:
         crew = Crew(
             RulesPlanner(self.coder.hypotheses), self.retriever, self.coder, RulesDebugger()
         )
@@ -359,7 +363,7 @@ class FakeWorkshop:
             profile_key=lambda candidate: work_key(profile_scope, candidate),
             draft_key=lambda request: draft_key(loaded.problem.sha256, request),
         )
-        return crew, tools
+        yield Kit(crew, tools)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         self.judged.append(candidate.sha256)
@@ -370,9 +374,11 @@ class FakeWorkshop:
         first = candidate.note == "first"
         return verdict(candidate, script.failure if first or not script.repaired else None)
 
-    def _profile(self, candidate: Candidate) -> Profile:
+    def _profile(self, candidate: Candidate) -> Profile | ProfileFailed:
         time.sleep(self.delay_s)
         script = self.coder.scripts[candidate.strategy]
+        if script.unprofiled is not None:
+            return script.unprofiled
         index = list(self.coder.scripts).index(candidate.strategy)
         if script.speedup is None:
             return profile(candidate, estimate_us=2.5 + index)

@@ -13,6 +13,7 @@ import pytest
 
 import loop_child
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.store import list_runs, open_run
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
@@ -241,3 +242,16 @@ def test_slower_than_the_faster_baseline_is_never_handed_over(tmp_path: Path) ->
     assert result.speedup_vs_eager == pytest.approx(1.4)
     assert "slower than the faster baseline" in result.reason
     assert not list(Path(result.report or "").parent.glob("*_optimized.py"))
+
+
+@pytest.mark.parametrize(
+    ("side", "status"), [("candidate", "kept_original"), ("gpu", "verified"), ("eager", "verified")]
+)
+def test_a_candidate_that_breaks_while_profiled_is_not_handed_over(
+    tmp_path: Path, side: str, status: str
+) -> None:
+    failed = ProfileFailed(side=side, reason="compile", log="ptxas\nerror: no such register")
+    result = run(request(tmp_path), workshop=FakeWorkshop((Script("a", unprofiled=failed),)))
+    assert result.status == status
+    assert "compile" in result.reason
+    assert (result.candidate is not None) == (status == "verified")

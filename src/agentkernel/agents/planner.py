@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agentkernel.agents.protocols import Attempt, Goals
+from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, RooflineClass
+from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.tools.problems import LoadedProblem
 
@@ -20,12 +22,15 @@ EFFICIENCY: dict[RooflineClass, float] = {
     "latency": 0.5,
 }
 """Share of the roofline that a good kernel of the class reaches; for ranking only."""
-CLASS_DEFAULTS: dict[RooflineClass, dict[str, str]] = {
-    "memory": {"focus": "bytes", "num_warps": "auto", "num_stages": "auto"},
-    "compute": {"focus": "tensor cores", "num_warps": "auto", "num_stages": "auto"},
-    "mixed": {"focus": "fusion", "num_warps": "auto", "num_stages": "auto"},
-    "latency": {"focus": "launches", "num_warps": "auto", "num_stages": "auto"},
+SHORT_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+FOCUS: dict[RooflineClass, str] = {
+    "memory": "fewest bytes",
+    "compute": "tensor cores",
+    "mixed": "fusion",
+    "latency": "fewest launches",
 }
+AUTO = "auto"
+"""The coder's own choice, or its search's."""
 
 
 class RulesPlanner:
@@ -53,7 +58,7 @@ class RulesPlanner:
         return Plan(
             analysis=analysis,
             hypotheses=tuple(ranked[:MOST]),
-            decisions=default_decisions(analysis, goals),
+            decisions=default_decisions(problem.problem, analysis, goals),
             retrieved=tuple(item.id for item in retrieved),
         )
 
@@ -66,9 +71,18 @@ def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
     return hypothesis.model_copy(update={"predicted_us": time_us})
 
 
-def default_decisions(analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:
+def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:
     """The choices that hold where no document says otherwise."""
-    choices = CLASS_DEFAULTS[analysis.roofline] | {"precision": goals.precision}
+    dtype = SHORT_DTYPES.get(main_dtype(problem), "fp32")
+    keys = (
+        f"gemm.{dtype}.tile",
+        f"gemm.{dtype}.num_warps",
+        f"gemm.{dtype}.num_stages",
+        "row.num_warps",
+        "row.persistent_limit",
+    )
+    choices = {key: AUTO for key in keys if bears_on(key, analysis.patterns)}
+    choices |= {"focus": FOCUS[analysis.roofline], "precision": goals.precision}
     return tuple(
         Decision(key=key, value=value, default=value, because="default")
         for key, value in sorted(choices.items())

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
-from agentkernel.domain.profile import Profile
+from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision, Verdict
 from agentkernel.tools.problems import LoadedProblem
@@ -31,6 +31,8 @@ class Attempt(Frozen):
     candidate: Candidate
     verdict: Verdict | None = None
     profile: Profile | None = None
+    unprofiled: ProfileFailed | None = None
+    """Why there is no profile, where one was tried."""
 
 
 class Diagnosis(Frozen):

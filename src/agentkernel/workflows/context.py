@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agentkernel.agents.protocols import (
     Coder,
@@ -16,7 +17,7 @@ from agentkernel.agents.protocols import (
 )
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Analysis, Plan, Retrieved
-from agentkernel.domain.profile import Profile
+from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
@@ -33,7 +34,7 @@ class Tools:
 
     analyse: Callable[[], Analysis]
     judge: Callable[[Candidate], Verdict]
-    profile: Callable[[Candidate], Profile]
+    profile: Callable[[Candidate], Profile | ProfileFailed]
     baselines: Callable[[], Baselines | None]
     """Times of eager and torch.compile, None where nothing can be measured."""
     apply_hints: Callable[[Plan, tuple[Retrieved, ...]], Plan]
@@ -50,6 +51,13 @@ class Crew:
     retriever: Retriever
     coder: Coder
     debugger: Debugger
+
+
+class Kit(NamedTuple):
+    """Who works on a run, and with what."""
+
+    crew: Crew
+    tools: Tools
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,6 @@ class Workshop(Protocol):
 
     def equip(
         self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
-    ) -> tuple[Crew, Tools]:
-        """Agents and tools for one problem."""
+    ) -> AbstractContextManager[Kit]:
+        """Agents and tools for one problem, put away when the run is over."""
         ...

@@ -109,6 +109,17 @@ class ProfileTaken(Frozen):
     reused: bool
 
 
+class ProfileMissed(Frozen):
+    """A candidate could be neither measured nor estimated; `side` is whose fault it was."""
+
+    kind: Literal["profile_missed"] = "profile_missed"
+    round: int
+    candidate: str
+    side: str
+    reason: str
+    log: str
+
+
 class Diagnosed(Frozen):
     """The debugger's answer."""
 
@@ -147,6 +158,7 @@ Event: TypeAlias = Annotated[
     | CandidateDrafted
     | VerdictReached
     | ProfileTaken
+    | ProfileMissed
     | Diagnosed
     | Decided
     | Finished,

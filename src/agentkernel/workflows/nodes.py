@@ -9,7 +9,7 @@ from langgraph.runtime import Runtime
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.plan import Plan
-from agentkernel.domain.profile import Profile
+from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
@@ -166,7 +166,12 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
     reused = found is not None
     if found is None:
         records.started("profile", key)
-        found = context.tools.profile(candidate)
+        made = context.tools.profile(candidate)
+        if isinstance(made, ProfileFailed):
+            context.emit(_unprofiled_event(state.round, candidate, made))
+            attempt = Attempt(candidate=candidate, verdict=state.verdict, unprofiled=made)
+            return Update(profile=None, history=(attempt,))
+        found = made
         records.save_profile(key, found)
     context.emit(_profile_event(state.round, candidate, found, reused))
     attempt = Attempt(candidate=candidate, verdict=state.verdict, profile=found)
@@ -251,6 +256,18 @@ def _verdict_event(
         eager_error_vs_oracle=verdict.worst_eager_error,
         seconds=verdict.seconds,
         reused=reused,
+    )
+
+
+def _unprofiled_event(
+    round_number: int, candidate: Candidate, failed: ProfileFailed
+) -> events.ProfileMissed:
+    return events.ProfileMissed(
+        round=round_number,
+        candidate=candidate.id,
+        side=failed.side,
+        reason=failed.reason,
+        log=failed.log,
     )
 
 

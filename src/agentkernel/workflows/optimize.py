@@ -102,12 +102,12 @@ def _work(
 
     settings: Settings = store.manifest.settings
     try:
-        crew, tools = shop.equip(loaded, settings, resolved)
-        session = Session(store.records.spent_before())
-        emit(_started(store, resolved, session, resumed=resumed))
-        context = Context(loaded, resolved.target, store, crew, tools, emit, session)
-        result = drive(context, build_graph)
-        emit(Finished(result=result))
+        with shop.equip(loaded, settings, resolved) as (crew, tools):
+            session = Session(store.records.spent_before())
+            emit(_started(store, resolved, session, resumed=resumed))
+            context = Context(loaded, resolved.target, store, crew, tools, emit, session)
+            result = drive(context, build_graph)
+            emit(Finished(result=result))
     finally:
         store.close()
     return result

@@ -9,7 +9,7 @@ from typing import Literal
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
-from agentkernel.domain.profile import Measurement, Ratio
+from agentkernel.domain.profile import Measurement, ProfileFailed, Ratio
 
 Faster = Literal["eager", "torch.compile"]
 
@@ -84,9 +84,14 @@ def accepted(attempt: Attempt) -> bool:
     return attempt.verdict is not None and attempt.verdict.accepted
 
 
+def breaks(attempt: Attempt) -> bool:
+    """True where the candidate itself kept it from being profiled: it may never be handed over."""
+    return attempt.unprofiled is not None and attempt.unprofiled.side == "candidate"
+
+
 def best_attempt(history: Sequence[Attempt], goals: Goals) -> Attempt | None:
     """The best accepted attempt by the objective: safe measured ones first, then the estimate."""
-    usable = [item for item in history if accepted(item)]
+    usable = [item for item in history if accepted(item) and not breaks(item)]
     return min(usable, key=lambda item: _rank(item, goals), default=None)
 
 
@@ -189,7 +194,9 @@ def decide_outcome(
         return _kept(_why_none(history, nothing), None, _baseline_name(baselines))
     profile = best.profile
     if profile is None:
-        reason = "a candidate was accepted, and nothing about its speed could be found out"
+        missed = best.unprofiled
+        why = f": {missed.side}: {missed.reason}" if missed is not None else ""
+        reason = f"accepted by the judge; its speed could not be found out{why}"
         return Outcome(status="verified", reason=reason, best=best, handed_over=True)
     if not profile.measured:
         return _unmeasured(best)
@@ -263,9 +270,19 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     judged = [item.verdict for item in history if item.verdict is not None]
     if not judged:
         return nothing or "no candidate was drafted"
+    broken = next((item.unprofiled for item in reversed(history) if breaks(item)), None)
+    if broken is not None:
+        return (
+            f"the accepted candidate does not run for the target: {broken.reason}: {_tail(broken)}"
+        )
     last = judged[-1]
     kind = last.failure.kind if last.failure is not None else last.gate
     count = f"{len(judged)} candidate" + ("s" if len(judged) > 1 else "")
     return (
         f"{count} drafted, none accepted; the last one stopped at the gate {last.gate!r} ({kind})"
     )
+
+
+def _tail(failed: ProfileFailed) -> str:
+    lines = [line.strip() for line in failed.log.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no log"
