@@ -100,8 +100,8 @@ def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 def _put(tree: dict[str, object], key: str, value: object, where: str) -> None:
     known = [name for name, _ in _flatten(default_tree())]
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
-        near = near or [name for name in known if name.rpartition(".")[2] == key]
+        near = [name for name in known if name.rpartition(".")[2] == key]
+        near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"The nearest known one is {near[0]!r}." if near else f"Known: {', '.join(known)}."
         raise SettingError(f"Unknown setting {key!r} ({where}). {hint}")
     *sections, last = key.split(".")
