@@ -111,3 +111,20 @@ def test_work_is_not_free():
     assert not is_free(aten.zeros.default)
     assert is_fill(aten.zeros.default)
     assert op_name(aten.mm.default) == "aten.mm"
+
+
+def test_einsum_multiplies_over_all_its_letters():
+    found = op_cost(
+        aten.einsum.default,
+        ("...bij, bjk -> ...bik", [empty(7, 3, 4, 5), empty(3, 5, 6)]),
+        empty(7, 3, 4, 6),
+        int,
+    )
+    assert found.flops == 2 * 7 * 3 * 4 * 5 * 6
+    assert found.kind == "matmul"
+
+
+def test_a_loss_counts_what_it_reads():
+    found = cost(aten.mse_loss.default, empty(64, 128), empty(64, 128))
+    assert found.flops == 64 * 128
+    assert found.bytes_moved == 4 * (2 * 64 * 128 + 1)

@@ -29,6 +29,7 @@ FIRST_OPERAND = {
 }
 """Matrix products -> which argument is the left matrix, whose last dimension is contracted."""
 ATTENTION = ("aten.scaled_dot_product_attention", "aten._scaled_dot_product")
+EINSUM = "aten.einsum"
 RECURRENT = ("aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu")
 LOOKUPS = ("aten.embedding", "aten.index_select", "aten.gather", "aten.index")
 FLOPS_PER_ELEMENT = {
@@ -47,6 +48,7 @@ FLOPS_PER_ELEMENT = {
     "aten._log_softmax": 5,
     "aten.log_softmax": 5,
     "aten.logsumexp": 4,
+    "aten.cross_entropy_loss": 5,
     "aten.var": 4,
     "aten.var_mean": 4,
     "aten.std": 4,
@@ -80,6 +82,7 @@ MAYBE_VIEWS = frozenset(
         "view_as",
         "unflatten",
         "_reshape_alias",
+        "_unsafe_view",
         "dropout",
         "numpy_T",
     )
@@ -142,7 +145,7 @@ def stored_bytes(tensor: torch.Tensor, size_of: SizeOf) -> int:
 
 
 def _kind(name: str) -> Kind:
-    if name in FIRST_OPERAND or name in RECURRENT:
+    if name in FIRST_OPERAND or name in RECURRENT or name == EINSUM:
         return "matmul"
     if "conv" in name.split(".")[-1]:
         return "convolution"
@@ -166,6 +169,8 @@ def _flops(
     if kind == "copy" or not outputs:
         return 0
     written = numel(outputs[0], size_of)
+    if name == EINSUM:
+        return _einsum_flops(str(args[0]), inputs, size_of)
     if name in RECURRENT:
         weights = sum(numel(item, size_of) for item in inputs[1:] if item.ndim == 2)
         steps = numel(inputs[0], size_of) // max(1, size_of(inputs[0].shape[-1]))
@@ -181,7 +186,22 @@ def _flops(
     read = max((numel(item, size_of) for item in inputs), default=written)
     if kind == "reduction":
         return read * FLOPS_PER_ELEMENT.get(name, 1)
-    return max(numel(item, size_of) for item in outputs)
+    return max(read, *(numel(item, size_of) for item in outputs))
+
+
+def _einsum_flops(equation: str, inputs: list[torch.Tensor], size_of: SizeOf) -> int:
+    """Multiply and add for every combination of the letters; an ellipsis counts once."""
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    batch = 1
+    for term, tensor in zip(terms, inputs, strict=False):
+        shape = [size_of(size) for size in tensor.shape]
+        before, dots, after = term.partition("...")
+        sizes |= dict(zip(before, shape, strict=False))
+        sizes |= dict(zip(reversed(after), reversed(shape), strict=False))
+        if dots:
+            batch = max(batch, math.prod(shape[len(before) : len(shape) - len(after)]))
+    return 2 * batch * math.prod(sizes.values())
 
 
 def _convolution_flops(

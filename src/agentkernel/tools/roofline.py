@@ -37,7 +37,6 @@ EAGER_EXTRA_PASSES = {
     "aten.group_norm": 1,
     "aten.native_group_norm": 1,
     "aten.instance_norm": 1,
-    "aten.rms_norm": 1,
 }
 """Ops that eager runs as one kernel more, with one more pass over the input."""
 

@@ -101,6 +101,22 @@ def test_foreign_habits_work_without_a_gpu(compile_for):
     assert relu.flops == 1024 * 64
 
 
+def test_library_attention_counts_as_one_op(compile_for):
+    source = """
+from torch import nn
+import torch.nn.functional as F
+
+class ModelNew(nn.Module):
+    def forward(self, q, k):
+        return F.scaled_dot_product_attention(q, k, value=k, is_causal=True) + 1
+"""
+    heads = torch.empty(2, 4, 128, 32, device="meta", dtype=torch.bfloat16)
+    report = compile_for(source, "h200", (heads, heads))
+    assert report.library_ops == ("aten.scaled_dot_product_attention", "aten.add")
+    assert report.library_costs[0].flops == 2 * (2 * 4) * 128 * 128 * (32 + 32) // 2
+    assert report.kernels == ()
+
+
 def test_torch_and_triton_are_themselves_again_afterwards(compile_for):
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction

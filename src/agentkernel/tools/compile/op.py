@@ -12,7 +12,7 @@ from torch import nn
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.tools.compile.kernels import compile_launches
-from agentkernel.tools.compile.library import LibraryRecorder
+from agentkernel.tools.compile.library import record_library
 from agentkernel.tools.compile.pretend import gpu_target, pretend_gpu
 from agentkernel.tools.compile.recorder import Launch, record_launches
 from agentkernel.tools.op_cost import FILLS
@@ -40,8 +40,7 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
             model = _build(payload, source, state)
         except Exception:  # noqa: BLE001 - the candidate may raise anything
             return _failed("load")
-        library = LibraryRecorder()
-        with record_launches(gpu) as launches, library:
+        with record_launches(gpu) as launches, record_library() as library:
             try:
                 model(*inputs)
             except Exception:  # noqa: BLE001 - the candidate may raise anything
@@ -50,8 +49,8 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
     report = CompileReport(
         target=target.name,
         kernels=tuple(kernels),
-        library_ops=tuple(cost.op for cost in library.costs if cost.op not in FILLS),
-        library_costs=tuple(library.costs),
+        library_ops=tuple(cost.op for cost in library if cost.op not in FILLS),
+        library_costs=tuple(library),
     )
     return {"report": report.model_dump_json()}
 
