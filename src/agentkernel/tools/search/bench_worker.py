@@ -1,0 +1,184 @@
+"""How are many schedules held and timed in one sandboxed process that any of them may kill?"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.profile.bench import Device
+from agentkernel.tools.sandbox.protocol import JSON
+from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+from agentkernel.tools.search.agreement import Sketch
+
+OPS = "agentkernel.tools.search.worker_ops"
+WARM_LIMIT_S = 90.0
+BLOCK_LIMIT_S = 30.0
+STICKY = (
+    "CUDA error",
+    "illegal memory access",
+    "device-side assert",
+    "misaligned address",
+    "out of memory",
+)
+"""After these the CUDA context may be lost, or others of the group are to blame: each is loaded
+again by itself, in a new process."""
+LOG_CHARS = 300
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A schedule that raised."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """The outcome of loading a group: sketches of the outputs, and who raised."""
+
+    sketches: dict[int, Sketch] = field(default_factory=dict)
+    broken: dict[int, Broken] = field(default_factory=dict)
+
+
+class BenchWorker:
+    """A worker with a problem's weights and inputs, started again after whatever kills it."""
+
+    def __init__(
+        self,
+        problem: LoadedProblem,
+        *,
+        device: Device,
+        seed: int,
+        flush_bytes: int,
+        allow_unsandboxed: bool,
+    ) -> None:
+        self._problem = problem
+        self._device: Device = device
+        self._flush_bytes = flush_bytes
+        self._allow_unsandboxed = allow_unsandboxed
+        module = problem.build(seed=seed, device=device)
+        self._weights = {
+            name: value for name, value in module.state_dict().items() if hasattr(value, "shape")
+        }
+        self._inputs = problem.make_inputs(0, seed=seed, device=device)
+        self._worker: Worker | None = None
+        self._held: set[int] = set()
+        self.last_failure = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+        self._weights, self._inputs = {}, ()
+        if self._device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+
+    def alive(self, index: int) -> bool:
+        """True while the worker holds schedule `index`."""
+        return index in self._held
+
+    def warm(self, variants: Sequence[tuple[int, str]]) -> Warmed | None:
+        """Load schedules and call each; None where one of them took the process down."""
+        reply = self._call("warm", {"variants": list(variants)}, WARM_LIMIT_S)
+        if reply is None:
+            return None
+        found = Warmed()
+        for index, _ in variants:
+            item = reply.get(str(index))
+            sketch = _sketch(item)
+            if sketch is None:
+                found.broken[index] = Broken(_error(item))
+            else:
+                found.sketches[index] = sketch
+        if any(word in item.reason for item in found.broken.values() for word in STICKY):
+            self.last_failure = next(iter(found.broken.values())).reason
+            self._end()
+            return None
+        self._held |= set(found.sketches)
+        return found
+
+    def time_block(
+        self, index: int, calls: int, *, last_us: float, limit_us: float
+    ) -> tuple[float, ...] | None:
+        """Microseconds of single calls; None where the schedule failed (and the worker with it)."""
+        payload = {"index": index, "calls": calls, "last_us": last_us, "limit_us": limit_us}
+        reply = self._call("time_block", payload, BLOCK_LIMIT_S)
+        found = None if reply is None else reply.get("us")
+        if isinstance(found, list):
+            times = [item for item in found if isinstance(item, float) and 0 < item < math.inf]
+            if times and len(times) == len(found):
+                return tuple(times)
+            self.last_failure = "it answered with times that are none"
+        return None
+
+    def _call(
+        self, op: str, payload: Mapping[str, object], limit_s: float
+    ) -> dict[str, JSON] | None:
+        """One op; None where it failed. The worker ends then; the next call starts another."""
+        worker = self._running()
+        reply = worker.call(f"{OPS}:{op}", payload, limit_s)
+        if isinstance(reply, WorkerFailed):
+            self.last_failure = f"{reply.reason}: {reply.log.strip()[-LOG_CHARS:]}"
+            self._end()
+            return None
+        return reply
+
+    def _running(self) -> Worker:
+        if self._worker is None:
+            worker = open_worker(
+                device=self._device,
+                interpret=self._device == "cpu",
+                allow_unsandboxed=self._allow_unsandboxed,
+            )
+            self._worker = worker
+            worker.call(f"{OPS}:start", self._shared(worker), WARM_LIMIT_S)
+        return self._worker
+
+    def _shared(self, worker: Worker) -> dict[str, object]:
+        import torch
+
+        return {
+            "init_args": self._problem.init_args,
+            "init_kwargs": self._problem.init_kwargs,
+            "state": {name: worker.share(value) for name, value in self._weights.items()},
+            "inputs": [
+                worker.share(item) if isinstance(item, torch.Tensor) else item
+                for item in self._inputs
+            ],
+            "flush_bytes": self._flush_bytes,
+            "threads": 1 if self._device == "cpu" else min(8, os.cpu_count() or 1),
+        }
+
+    def _end(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+        self._held.clear()
+
+
+def _sketch(item: JSON) -> Sketch | None:
+    if not isinstance(item, dict):
+        return None
+    nans, samples = item.get("nan"), item.get("samples")
+    if not isinstance(nans, int) or not isinstance(samples, list):
+        return None
+    values = [value for value in samples if isinstance(value, float)]
+    return Sketch(nans, tuple(values)) if len(values) == len(samples) else None
+
+
+def _error(item: JSON) -> str:
+    text = item.get("error") if isinstance(item, dict) else None
+    return str(text) if text else "it answered with something that is no sketch"

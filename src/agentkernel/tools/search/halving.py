@@ -1,0 +1,100 @@
+"""How are many schedules told apart with few calls? By successive halving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple, Protocol
+
+FINALISTS = 3
+
+
+class Stage(NamedTuple):
+    """Calls of one stage, in blocks that alternate between the schedules."""
+
+    calls: int
+    blocks: int
+
+
+STAGES = (Stage(5, 1), Stage(20, 2), Stage(100, 10))
+"""All of them, then the best third, then the best three interleaved."""
+
+
+class Timer(Protocol):
+    """Times one block of a schedule; None where it failed (the caller knows why)."""
+
+    def __call__(self, index: int, calls: int) -> Sequence[float] | None: ...
+
+
+class Standing(NamedTuple):
+    """What is known of a schedule at the end: its median in microseconds and the stages it saw."""
+
+    time_us: float
+    stage: int
+
+
+def halve(
+    indices: Sequence[int], timer: Timer, time_left: Callable[[], bool]
+) -> dict[int, Standing]:
+    """Median times of the schedules, measured the more carefully the better they are.
+
+    A schedule that drops out never ranks before one that went on: its time is raised to the slowest
+    of the next stage where it reads lower. Schedules that fail, or whose turn never comes, are left
+    out. Jamieson and Talwalkar, "Non-stochastic Best Arm Identification", AISTATS 2016.
+    """
+    standings: dict[int, Standing] = {}
+    field = list(indices)
+    for number, stage in enumerate(STAGES):
+        found = _run_stage(field, stage, timer, time_left)
+        for index in found.failed:
+            standings.pop(index, None)
+        if number == 0 or found.complete:
+            standings |= {index: Standing(value, number) for index, value in found.times.items()}
+        if not found.complete:
+            break
+        ranked = sorted(found.times, key=lambda index: found.times[index])
+        field = ranked[: max(FINALISTS, -(-len(ranked) // 3)) if number == 0 else FINALISTS]
+    return _consistent(standings)
+
+
+class _Found(NamedTuple):
+    """Medians in microseconds, who failed, and whether time sufficed for everyone."""
+
+    times: dict[int, float]
+    failed: frozenset[int]
+    complete: bool
+
+
+def _run_stage(
+    field: Sequence[int], stage: Stage, timer: Timer, time_left: Callable[[], bool]
+) -> _Found:
+    samples: dict[int, list[float]] = {index: [] for index in field}
+    failed: set[int] = set()
+    complete = True
+    for block in range(stage.blocks):
+        for index in field if block % 2 == 0 else reversed(field):
+            if index in failed:
+                continue
+            complete = complete and time_left()
+            found = timer(index, stage.calls // stage.blocks) if complete else ()
+            if found is None:
+                failed.add(index)
+            else:
+                samples[index].extend(found)
+    times = {
+        index: median(values) for index, values in samples.items() if values and index not in failed
+    }
+    return _Found(times, frozenset(failed), complete)
+
+
+def _consistent(standings: dict[int, Standing]) -> dict[int, Standing]:
+    """Raise the time of whoever dropped out to that of the slowest who went on."""
+    result: dict[int, Standing] = {}
+    floor = 0.0
+    for number in sorted({item.stage for item in standings.values()}, reverse=True):
+        here = {index: item for index, item in standings.items() if item.stage == number}
+        result |= {
+            index: Standing(max(item.time_us, floor), number) for index, item in here.items()
+        }
+        floor = max([floor, *(item.time_us for item in here.values())])
+    return result

@@ -1,0 +1,151 @@
+"""Which schedule is the fastest on the GPU that is here?"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.target import Target
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.profile.bench import Device, flush_bytes
+from agentkernel.tools.search.agreement import Sketch, disagreements
+from agentkernel.tools.search.bench_worker import BenchWorker
+from agentkernel.tools.search.halving import Standing, halve
+from agentkernel.tools.search.pruning import BUDGET_SPENT, compile_all, prune
+from agentkernel.tools.search.static import Schedule, estimate_all
+
+COMPILE_SHARE = 0.4
+"""Share of the budget in which cross-compilation may begin."""
+GROUP = 8
+"""Schedules that are loaded at once; where one kills the worker, each is loaded by itself."""
+HOPELESS = 4.0
+"""A schedule this many times slower than the best so far is timed by one call."""
+
+
+class MeasuringSearcher:
+    """Prunes like StaticSearcher, then times what is left in one sandboxed worker.
+
+    Cold L2, few calls each, successive halving (see halving.halve). A schedule that raises, dies or
+    computes something else than most is out, with the reason in `TrialResult.pruned`. The budget is
+    `seconds` of wall time; what does not get its turn is out as well.
+    """
+
+    def __init__(
+        self,
+        seconds: float = 25.0,
+        *,
+        seed: int = 0,
+        device: Device = "cuda",
+        allow_unsandboxed: bool = False,
+    ) -> None:
+        self._seconds = seconds
+        self._seed = seed
+        self._device: Device = device
+        self._allow_unsandboxed = allow_unsandboxed
+
+    def rank(
+        self,
+        problem: LoadedProblem,
+        sources: Sequence[str],
+        labels: Sequence[str],
+        schedules: Sequence[Schedule],
+        target: Target,
+    ) -> tuple[TrialResult, ...]:
+        """One result a source, in the order given; `time_us` is measured, in microseconds."""
+        end = time.monotonic() + self._seconds
+        outcomes = compile_all(
+            problem,
+            sources,
+            target,
+            seconds=self._seconds * COMPILE_SHARE,
+            allow_unsandboxed=self._allow_unsandboxed,
+        )
+        pruned = dict(enumerate(prune(outcomes)))
+        estimates = estimate_all(problem, outcomes, target)
+        kept = [index for index, reason in pruned.items() if reason is None]
+        kept.sort(key=lambda index: (estimates[index] or math.inf, index))
+        standings, reasons = self._race(problem, sources, kept, target, end) if kept else ({}, {})
+        reasons = pruned | reasons
+        return tuple(
+            TrialResult(
+                label=labels[index],
+                sha256=sha256_text(source),
+                schedule=schedules[index],
+                pruned=None if index in standings else reasons[index] or BUDGET_SPENT,
+                time_us=standings[index].time_us if index in standings else None,
+                estimated_us=estimates[index],
+            )
+            for index, source in enumerate(sources)
+        )
+
+    def _race(
+        self,
+        problem: LoadedProblem,
+        sources: Sequence[str],
+        kept: Sequence[int],
+        target: Target,
+        end_s: float,
+    ) -> tuple[dict[int, Standing], dict[int, str | None]]:
+        with BenchWorker(
+            problem,
+            device=self._device,
+            seed=self._seed,
+            flush_bytes=flush_bytes(target.l2_mb.value) if self._device == "cuda" else 1 << 16,
+            allow_unsandboxed=self._allow_unsandboxed,
+        ) as bench:
+            race = _Race(bench, sources, end_s)
+            return race.run(kept), race.reasons
+
+
+class _Race:
+    """One search on one worker: who is ready, who is out and why, and the best time so far."""
+
+    def __init__(self, bench: BenchWorker, sources: Sequence[str], end_s: float) -> None:
+        self._bench = bench
+        self._sources = sources
+        self._end_s = end_s
+        self._ready: set[int] = set()
+        self._last_us: dict[int, float] = {}
+        self.reasons: dict[int, str | None] = {}
+
+    def run(self, indices: Sequence[int]) -> dict[int, Standing]:
+        sketches: dict[int, Sketch] = {}
+        for begin in range(0, len(indices), GROUP):
+            if not self._time_left():
+                break
+            sketches |= self._warm(indices[begin : begin + GROUP])
+        self.reasons |= disagreements(sketches)
+        field = [index for index in indices if index in sketches and index not in self.reasons]
+        return halve(field, self._time, self._time_left)
+
+    def _warm(self, group: Sequence[int]) -> dict[int, Sketch]:
+        found = self._bench.warm([(index, self._sources[index]) for index in group])
+        if found is None and len(group) > 1:
+            return {key: item for index in group for key, item in self._warm([index]).items()}
+        if found is None:
+            self.reasons[group[0]] = f"kills its process: {self._bench.last_failure}"
+            return {}
+        self.reasons |= {key: item.reason for key, item in found.broken.items()}
+        self._ready |= set(found.sketches)
+        return found.sketches
+
+    def _time(self, index: int, calls: int) -> Sequence[float] | None:
+        if index in self.reasons:
+            return None
+        if not self._bench.alive(index) and not self._warm([index]):
+            return None
+        best = min(self._last_us.values(), default=math.inf)
+        found = self._bench.time_block(
+            index, calls, last_us=self._last_us.get(index, 0.0), limit_us=HOPELESS * best
+        )
+        if found is None:
+            self.reasons[index] = f"failed while it was timed: {self._bench.last_failure}"
+            return None
+        self._last_us[index] = min(found)
+        return found
+
+    def _time_left(self) -> bool:
+        return time.monotonic() < self._end_s

@@ -1,0 +1,133 @@
+"""What does the sandboxed worker do for a search? It holds many schedules of one problem."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
+
+from agentkernel.tools.profile.bench import Bench, Call
+from agentkernel.tools.profile.worker_ops import bind, take_weights
+from agentkernel.tools.sandbox.protocol import JSON
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from agentkernel.tools.sandbox.tensors import TensorRef
+    from agentkernel.tools.sandbox.worker import WorkerState
+
+SAMPLES = 512
+LOG_CHARS = 400
+
+
+def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Keep what every schedule shares. Payload: init_args, init_kwargs, state (name -> TensorRef),
+    inputs (TensorRefs and scalars), flush_bytes, threads."""
+    state.memory["shared"] = dict(payload)
+    state.memory["bench"] = Bench(state.device, cast(int, payload["flush_bytes"]))
+    state.memory["calls"] = {}
+    if state.device == "cuda":
+        from triton.runtime import driver
+
+        driver.active.get_current_device()
+    return {}
+
+
+def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Load and call `variants` (pairs of index and source), several at once, since Triton compiles
+    outside Python's lock. The reply has, by index, a sketch of the output or an error."""
+    variants = cast("Sequence[tuple[int, str]]", payload["variants"])
+    threads = cast(int, cast("dict[str, object]", state.memory["shared"])["threads"])
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        found = list(pool.map(lambda item: _warm_one(item[0], item[1], state), variants))
+    cast(Bench, state.memory["bench"]).wait()
+    return {str(index): item for (index, _), item in zip(variants, found, strict=True)}
+
+
+def time_block(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Microseconds of `calls` cold calls of schedule `index`, after untimed ones; one call alone
+    where that is longer than `limit_us`."""
+    calls = cast("dict[int, Call]", state.memory["calls"])
+    call = calls[cast(int, payload["index"])]
+    bench = cast(Bench, state.memory["bench"])
+    first = bench.block(call, 1, cast(float, payload["last_us"]))
+    if first[0] > cast(float, payload["limit_us"]):
+        return {"us": list(first)}
+    return {"us": list(bench.block(call, cast(int, payload["calls"]), first[0]))}
+
+
+def _warm_one(index: int, source: str, state: WorkerState) -> dict[str, JSON]:
+    import torch
+
+    try:
+        with torch.no_grad():
+            call = _call(index, source, state)
+            call()
+            sketch = _sketch(call())
+    except Exception as error:  # noqa: BLE001 - a schedule may raise anything
+        text = "".join(traceback.format_exception_only(error)).strip()
+        return {"error": text[-LOG_CHARS:]}
+    cast("dict[int, Call]", state.memory["calls"])[index] = call
+    return sketch
+
+
+def _call(index: int, source: str, state: WorkerState) -> Call:
+    """The schedule's `ModelNew` with the shared weights, bound to the shared inputs."""
+    shared = cast("dict[str, object]", state.memory["shared"])
+    module = state.execute(source, name=f"schedule_{index}")
+    weights = cast("Mapping[str, TensorRef]", shared["state"])
+    made = _without_numbers(module.ModelNew, shared)
+    if made is not None:
+        take_weights(made, weights, state)
+    if made is None or any(tensor.is_meta for tensor in _tensors(made)):
+        made = _construct(module.ModelNew, shared)
+        take_weights(made, weights, state)
+    return bind(made.to(state.device).eval(), cast("Sequence[object]", shared["inputs"]), state)
+
+
+def _without_numbers(function: object, shared: Mapping[str, object]) -> nn.Module | None:
+    """Built on meta, which draws no random numbers; None where the constructor needs real ones."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return _construct(function, shared)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _construct(function: object, shared: Mapping[str, object]) -> nn.Module:
+    args = cast("Sequence[object]", shared["init_args"])
+    kwargs = cast("Mapping[str, object]", shared["init_kwargs"])
+    return cast("type[nn.Module]", function)(*args, **kwargs)
+
+
+def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters, buffers, and tensors kept as plain attributes."""
+    import torch
+
+    yield from module.parameters()
+    yield from module.buffers()
+    for item in module.modules():
+        yield from (value for value in vars(item).values() if isinstance(value, torch.Tensor))
+
+
+def _sketch(output: object) -> dict[str, JSON]:
+    """See agreement.Sketch: samples at even distances over each output, NaN and inf as 0."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    samples: list[float] = []
+    nans = 0
+    for leaf in tree_leaves(output):
+        if not isinstance(leaf, torch.Tensor) or leaf.numel() == 0:
+            continue
+        flat = leaf.reshape(-1)
+        nans += int(torch.isnan(flat).sum()) if flat.is_floating_point() else 0
+        count = min(SAMPLES, flat.numel())
+        places = torch.arange(count, device=flat.device) * flat.numel() // count
+        picked = flat[places].double().nan_to_num(0.0, 0.0, 0.0)
+        samples.extend(float(value) for value in picked.cpu())
+    return {"nan": nans, "samples": cast("list[JSON]", samples)}
