@@ -80,11 +80,10 @@ def a_document(name: str, score: float, **hints: str) -> Retrieved:
 
 def test_what_is_retrieved_fits_the_problem_and_the_target(tmp_path: Path) -> None:
     retriever = KnowledgeRetriever(open_index(tmp_path), limit=5)
-    found = retriever.retrieve(a_problem(), an_analysis("gemm"), a_target())
+    found = retriever.retrieve(a_problem(), an_analysis(**{"aten.linear": 1}), a_target())
     assert len(found) == 5
-    names = [item.id for item in found]
-    assert "kernels/gemm_fp32" in names
-    assert "notes/hopper" in names
+    assert found[0].id == "kernels/gemm_fp32"
+    assert "notes/hopper" in [item.id for item in found]
 
 
 def test_removing_the_document_changes_the_recorded_decision(tmp_path: Path) -> None:
@@ -124,7 +123,9 @@ def test_the_highest_score_speaks_first() -> None:
         a_document("high", 0.9, row__num_warps="8"),
     )
     plan = apply_hints(a_plan(patterns=("row_norm",)), found)
-    assert plan.decisions == (Decision(key="row.num_warps", value="8", default="", because="high"),)
+    assert plan.decisions == (
+        Decision(key="row.num_warps", value="8", default="auto", because="high"),
+    )
     assert plan.retrieved == ("low", "high")
 
 
@@ -161,12 +162,12 @@ def test_bears_on(key: str, patterns: tuple[str, ...], expected: bool) -> None:
     assert bears_on(key, patterns) is expected
 
 
-def test_the_query_names_patterns_ops_and_gpu() -> None:
+def test_the_query_names_patterns_and_ops() -> None:
     analysis = an_analysis(
         "row_norm", **{"aten.mul.Tensor": 1, "aten.native_layer_norm.default": 3}
     )
-    assert query_text(analysis, a_target()) == (
-        "row norm native layer norm mul compute bound A test GPU"
+    assert query_text(analysis) == (
+        "row norm norm layernorm pointwise layer norm mul compute bound"
     )
 
 

@@ -8,9 +8,12 @@ from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.index import KnowledgeIndex
+from agentkernel.knowledge.patterns import op_name, patterns_of
 from agentkernel.tools.problems import LoadedProblem
 
 DEFAULT = "default"
+AUTO = "auto"
+"""The value of a key that nobody decided: the coder chooses or searches."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 FAMILY_WORDS: Mapping[str, frozenset[str]] = {
     "gemm": frozenset(("gemm", "matmul", "linear", "mm", "bmm", "addmm", "baddbmm")),
@@ -37,19 +40,19 @@ class KnowledgeRetriever:
     ) -> tuple[Retrieved, ...]:
         """At most `limit` documents, best first; the hardware note of `target` is one of them."""
         return self._index.search(
-            query_text(analysis, target),
+            query_text(analysis),
             architecture=target.arch,
-            patterns=analysis.patterns,
+            patterns=patterns_of(analysis),
             dtype=main_dtype(problem.problem),
             limit=self._limit,
         )
 
 
-def query_text(analysis: Analysis, target: Target) -> str:
-    """The patterns and the ops, the commonest first, and the GPU, as words."""
+def query_text(analysis: Analysis) -> str:
+    """The patterns, the ops (the commonest first) and what bounds them, as words."""
     ops = sorted(analysis.op_counts, key=lambda name: (-analysis.op_counts[name], name))
-    words = [*analysis.patterns, *(name.split(".")[1] if "." in name else name for name in ops)]
-    return f"{' '.join(words).replace('_', ' ')} {analysis.roofline} bound {target.title}"
+    words = [*patterns_of(analysis), *map(op_name, ops)]
+    return f"{' '.join(words).replace('_', ' ')} {analysis.roofline} bound"
 
 
 def main_dtype(problem: Problem) -> str:
@@ -70,7 +73,7 @@ def apply_hints(plan: Plan, retrieved: Sequence[Retrieved]) -> Plan:
     for key, value, document in _bearing_hints(plan.analysis, retrieved):
         known = decisions.get(key)
         if known is None or known.because == DEFAULT:
-            default = known.default if known is not None else ""
+            default = known.default if known is not None else AUTO
             decisions[key] = Decision(key=key, value=value, default=default, because=document)
     return plan.model_copy(
         update={
@@ -85,9 +88,10 @@ def _bearing_hints(
 ) -> Iterator[tuple[str, str, str]]:
     """(key, value, document id) of each key's first mention, best document first."""
     seen: set[str] = set()
+    patterns = patterns_of(analysis)
     for document in sorted(retrieved, key=lambda item: -item.score):
         for key, value in sorted(document.hints.items()):
-            if key not in seen and bears_on(key, analysis.patterns):
+            if key not in seen and bears_on(key, patterns):
                 seen.add(key)
                 yield key, value, document.id
 

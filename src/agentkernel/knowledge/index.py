@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 PATTERN_BOOST = 0.35
 """Added for a share of the query's patterns that the document covers (times that share)."""
+FOCUS_BOOST = 0.2
+"""Added for the share of the document's patterns that the query asks for (times that share)."""
 DTYPE_BOOST = 0.05
+OTHER_DTYPE = -0.15
 ARCHITECTURE_BOOST = 0.15
 OTHER_ARCHITECTURE = -0.5
 """A document for other architectures only is of little use."""
@@ -94,8 +97,9 @@ class KnowledgeIndex:
 
 def _boost(document: Document, family: str | None, patterns: Sequence[str], dtype: str) -> float:
     boost = PATTERN_BOOST * pattern_overlap(patterns, document.patterns)
-    if dtype and dtype in document.dtypes:
-        boost += DTYPE_BOOST
+    boost += FOCUS_BOOST * pattern_overlap(document.patterns, patterns)
+    if dtype and document.dtypes:
+        boost += DTYPE_BOOST if dtype in document.dtypes else OTHER_DTYPE
     if document.architectures and family is not None:
         boost += ARCHITECTURE_BOOST if family in document.architectures else OTHER_ARCHITECTURE
     return boost
