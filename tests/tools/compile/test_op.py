@@ -101,6 +101,16 @@ def test_foreign_habits_work_without_a_gpu(compile_for):
     assert relu.flops == 1024 * 64
 
 
+def test_a_forward_that_reads_values_is_tried_on_real_zeros(compile_for):
+    reading = SOURCES["LAYERNORM"].replace(
+        "n = x.shape[-1]", "n = x.shape[-1] + int(self.norm.bias[0].item())"
+    )
+    small = (torch.empty(64, 8192, device="meta"),)
+    (kernel,) = compile_for(reading, "h100-sxm", small, (8192,)).kernels
+    assert kernel.grid == (64, 1, 1)
+    assert kernel.bytes_touched == 4 * (2 * 64 * 8192 + 2 * 8192)
+
+
 def test_library_attention_counts_as_one_op(compile_for):
     source = """
 from torch import nn
