@@ -1,4 +1,4 @@
-"""Which calls make up a judgement? Seeds, distributions, shapes and program orders, most telling first."""
+"""Which calls make up a judgement? Seeds, distributions, shapes, orders; most telling first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case:
 def interpreted_cases(
     declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
 ) -> list[Case]:
-    """The seeds spread over distributions and shapes, then program orders, then what time allows."""
+    """The seeds spread over distributions and shapes, program orders, then what time allows."""
     primary = declared[0]
     shapes = [primary, odd[0] if odd else primary, primary]
     shapes += list(odd[1:]) or [primary]

@@ -1,4 +1,4 @@
-"""What does the worker do for the judge? Build, load weights, call: it is told nothing of the answer."""
+"""What does the worker do for the judge? Build, load weights, call; it never sees the answer."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _tree_text(spec: object) -> str:
 
 def _start(state: WorkerState, order: str) -> list[str]:
     if state.interpret:
-        from agentkernel.tools.judge.interpreter import Order, watch
+        from agentkernel.tools.judge.watch import Order, watch
 
         watch.reset(cast("Order", order))
         return watch.launches
@@ -127,7 +127,7 @@ def _start(state: WorkerState, order: str) -> list[str]:
 def _refusal(state: WorkerState) -> Exception | None:
     if not state.interpret:
         return None
-    from agentkernel.tools.judge.interpreter import watch
+    from agentkernel.tools.judge.watch import watch
 
     return watch.refusal
 
@@ -135,7 +135,7 @@ def _refusal(state: WorkerState) -> Exception | None:
 def _loads_outside(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.interpreter import watch
+    from agentkernel.tools.judge.watch import watch
 
     return sorted(set(watch.loads_outside))[:5]
 

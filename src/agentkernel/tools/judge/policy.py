@@ -64,7 +64,7 @@ class _Reading:
             base = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
             full = f"{base}.{alias.name}" if isinstance(node, ast.ImportFrom) else base
             allowed = any(name in IMPORTS for name in (base, full))
-            if not allowed or alias.name == "*" or getattr(node, "level", 0):
+            if not allowed or alias.name == "*" or getattr(node, "level", False):
                 yield self._at(node, "import", f"{full} is not among {', '.join(sorted(IMPORTS))}")
             elif isinstance(node, ast.ImportFrom) or alias.asname:
                 self.modules[alias.asname or alias.name] = full

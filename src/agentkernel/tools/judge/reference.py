@@ -30,7 +30,7 @@ class Answer:
     no_oracle: bool = False
 
 
-class KeepDouble(TorchDispatchMode):
+class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Explicit casts of fp64 values to narrower floats do nothing: the oracle stays in fp64."""
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
@@ -77,7 +77,7 @@ def _oracle(model: nn.Module, inputs: Sequence[object], leaves: Sequence[object]
     from torch.utils._pytree import tree_flatten
 
     try:
-        with KeepDouble():
+        with KeepDouble():  # type: ignore[no-untyped-call]
             exact, _ = tree_flatten(_doubled(model)(*[_double(value) for value in inputs]))
         note, missing = None, False
     except (RuntimeError, TypeError) as error:

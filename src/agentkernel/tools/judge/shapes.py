@@ -1,4 +1,4 @@
-"""On which shapes is a candidate tried? The problem's own (scaled where interpreted) and odd ones."""
+"""On which shapes is a candidate tried? The problem's own, scaled where needed, and odd ones."""
 
 from __future__ import annotations
 

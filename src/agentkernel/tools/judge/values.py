@@ -84,20 +84,22 @@ class Sampler:
         import torch
 
         dtype = _dtype(spec)
-        options = {"generator": generator, "device": self._device}
+        device = self._device
         if dtype == torch.bool:
-            return torch.rand(spec.shape, **options) < 0.5
+            return torch.rand(spec.shape, generator=generator, device=device).less(0.5)
         if not dtype.is_floating_point:
             low, high = self._range(index, position)
-            return torch.randint(low, high + 1, spec.shape, dtype=torch.int64, **options).to(dtype)
+            return torch.randint(
+                low, high + 1, spec.shape, dtype=torch.int64, generator=generator, device=device
+            ).to(dtype)
         if distribution == "own":
             return self._resampled(spec, index, position, generator)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         if distribution == "zeros":
             return torch.zeros(spec.shape, dtype=dtype, device=self._device)
         if distribution == "uniform":
-            return torch.rand(spec.shape, dtype=wide, **options).to(dtype)
-        value = torch.randn(spec.shape, dtype=wide, **options)
+            return torch.rand(spec.shape, dtype=wide, generator=generator, device=device).to(dtype)
+        value = torch.randn(spec.shape, dtype=wide, generator=generator, device=device)
         return value.mul_(scale).to(dtype)
 
     def _range(self, index: int, position: int) -> tuple[int, int]:
@@ -154,13 +156,21 @@ def _perturb(
 ) -> None:
     import torch
 
-    options = {"generator": generator, "device": value.device}
+    device = value.device
     if name.rpartition(".")[2] == "running_var":
-        value.copy_((value.float().abs() * (0.5 + torch.rand(value.shape, **options))) + 1e-2)
+        value.copy_(
+            (
+                value.float().abs()
+                * (0.5 + torch.rand(value.shape, generator=generator, device=device))
+            )
+            + 1e-2
+        )
     elif name.rpartition(".")[2] == "running_mean":
-        value.add_(torch.randn(value.shape, **options).mul_(0.5).to(value.dtype))
+        value.add_(
+            torch.randn(value.shape, generator=generator, device=device).mul_(0.5).to(value.dtype)
+        )
     elif is_parameter:
-        noise = torch.randn(value.shape, **options)
+        noise = torch.randn(value.shape, generator=generator, device=device)
         shift = 0.1 * value.float().std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
         value.copy_(value.float() * (1 + 0.1 * noise) + shift * noise.roll(1))
 

@@ -1,0 +1,61 @@
+"""What do the interpreter's hooks know of the launch at hand, and what have they refused?"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Literal
+
+Order = Literal["ascending", "reversed", "shuffled"]
+
+
+class InterpreterRefused(Exception):
+    """Something that the interpreter would wave through and a GPU would not."""
+
+
+class MissingPrecision(InterpreterRefused):
+    """An fp32 dot without input_precision: tf32 on a GPU, exact in the interpreter."""
+
+
+class OutOfBounds(InterpreterRefused):
+    """A store to memory of no tensor of the launch."""
+
+
+@dataclass
+class Watch:
+    """What the hooks know of the current launch, and have seen since `reset`."""
+
+    order: Order = "ascending"
+    unnamed_dot_allowed: bool = False
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    kernel: str = ""
+    launches: list[str] = field(default_factory=list)
+    refusal: InterpreterRefused | None = None
+    loads_outside: list[str] = field(default_factory=list)
+    permutation: list[int] | None = None
+
+    def reset(self, order: Order) -> None:
+        """Before a call of the candidate."""
+        self.order = order
+        self.launches.clear()
+        self.loads_outside.clear()
+        self.refusal = None
+
+    def refuse(self, error: InterpreterRefused) -> InterpreterRefused:
+        """Remember the first refusal: the interpreter wraps exceptions on their way out."""
+        self.refusal = self.refusal or error
+        return error
+
+
+watch = Watch()
+
+
+def candidate_line() -> int:
+    """The line of the candidate's file that is running; 0 where none is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("candidate.py"):
+            return frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return 0
