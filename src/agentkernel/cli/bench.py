@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.domain.profile import Profile
+from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.errors import ProblemError
@@ -14,8 +14,8 @@ from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.judge import JudgeSettings
 from agentkernel.tools.judge.judge import judge as run_judge
 from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile.profile import profile as run_profile
-from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.profile import ProfileSettings
+from agentkernel.tools.profile import profile as run_profile
 from agentkernel.tools.settings import load_settings
 from agentkernel.tools.targets import ResolvedTarget, find_target
 
@@ -48,14 +48,14 @@ class CandidateBench:
             ),
         )
 
-    def profile(self) -> Profile:
+    def profile(self) -> Profile | ProfileFailed:
         """Measured against eager and torch.compile where a GPU fits, else estimated."""
         return run_profile(
             self.loaded,
             self.captured,
             self.source,
             self.resolved,
-            ProfileSettings(),
+            ProfileSettings(seed=self.settings.seed),
         )
 
 

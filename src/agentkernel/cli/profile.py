@@ -43,6 +43,7 @@ def profile(
     from agentkernel.cli.bench import open_bench
     from agentkernel.cli.judge import verdict_lines
     from agentkernel.cli.output import console, print_json
+    from agentkernel.domain.profile import ProfileFailed
 
     bench = open_bench(
         reference,
@@ -68,9 +69,12 @@ def profile(
         screen.print(f"{bench.loaded.problem.name}: {bench.resolved.note}")
         for line in verdict_lines(verdict):
             screen.print(line, markup=False)
-        for part in profile_parts(found) if found is not None else ():
-            screen.print(part)
-    raise typer.Exit(0 if verdict.accepted else 3)
+        if isinstance(found, ProfileFailed):
+            screen.print(f"not profiled: {found.side}: {found.reason}", markup=False)
+        elif found is not None:
+            for part in profile_parts(found):
+                screen.print(part)
+    raise typer.Exit(3 if found is None else 1 if isinstance(found, ProfileFailed) else 0)
 
 
 def profile_parts(profile: Profile) -> list[RenderableType]:
