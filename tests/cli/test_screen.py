@@ -1,0 +1,136 @@
+"""Do the live table and the result panel show what the events say, and call estimates so?"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from run_events import KERNEL, one_round, profile_taken, result, started
+
+from agentkernel.cli.live import LiveTable, Progress
+from agentkernel.cli.panel import kernel_table, result_panel
+from agentkernel.cli.watch import follow
+from agentkernel.domain.profile import CompileReport
+from agentkernel.workflows.events import CandidateDrafted, OnEvent
+from agentkernel.workflows.outcome import Result
+
+
+def drawn(what: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=120, force_terminal=False)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def progress_of(events: list[object]) -> Progress:
+    progress = Progress()
+    for event in events:
+        progress.show(event)  # type: ignore[arg-type]
+    return progress
+
+
+def test_an_estimated_candidate_has_no_speedup() -> None:
+    shown = drawn(progress_of([*one_round(profile_taken())]).table())
+    assert "cccccccccc" in shown
+    assert "accepted (interpreted)" in shown
+    assert "181 us estimated" in shown
+    assert "x " not in shown.split("accepted")[1].split("\n")[0].replace("x eager", "")
+    assert " left" in shown
+
+
+def test_a_measured_candidate_shows_both_baselines() -> None:
+    taken = profile_taken(
+        measured=True,
+        measured_on="h200",
+        time_us=130.0,
+        speedup_vs_eager=1.31,
+        speedup_vs_compile=1.02,
+        roofline_fraction=0.92,
+    )
+    shown = drawn(progress_of([*one_round(taken)]).table())
+    for figure in ("130 us", "1.31x", "1.02x", "92%"):
+        assert figure in shown
+    assert "estimated" not in shown
+
+
+def test_nothing_to_offer_is_a_row() -> None:
+    none = CandidateDrafted(
+        round=1, candidate=None, coder="compiler", strategy="", reason="no template"
+    )
+    assert "no template" in drawn(progress_of([started(), none]).table())
+
+
+def test_without_a_limit_the_time_spent_is_shown() -> None:
+    assert " spent" in drawn(progress_of([started(time_limit_s=None)]).table())
+
+
+def test_live_table_draws_on_a_terminal() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with LiveTable(console) as table:
+        for event in one_round(profile_taken()):
+            table.show(event)
+    assert isinstance(console.file, io.StringIO)
+    assert "181 us estimated" in console.file.getvalue()
+
+
+def test_panel_of_an_estimate() -> None:
+    shown = drawn(result_panel(result()))
+    assert "verified: accepted by the judge" in shown
+    assert "estimated (h100-sxm)  181 us, eager 260 us, 1.44x" in shown
+    assert "judged in the interpreter" in shown
+    assert "/tmp/layernorm_optimized.py" in shown
+    assert "measured" not in shown
+
+
+def test_panel_of_a_measurement() -> None:
+    measured = result(
+        status="improved",
+        measured=True,
+        measured_on="h200",
+        interpreted=False,
+        time_us=130.0,
+        eager_us=170.0,
+        compiled_us=133.0,
+        speedup_vs_eager=1.31,
+        speedup_vs_compile=1.02,
+        speedup_ci95=(1.01, 1.03),
+        roofline_fraction=0.92,
+    )
+    shown = drawn(result_panel(measured))
+    assert "measured (h200)" in shown
+    assert "1.02x (133 us), 95% [1.01, 1.03]" in shown
+
+
+def test_kernels_show_registers_spills_and_shared_memory() -> None:
+    shown = drawn(kernel_table(CompileReport(target="h100-sxm", kernels=(KERNEL,))))
+    assert shown.splitlines()[1].split() == (
+        ["layer_norm_rows", "8192", "x", "1", "x", "1", "8", "64", "0", "B", "128", "B", "50%"]
+    )
+
+
+def test_json_is_a_line_an_event_and_the_result_last(capsys: pytest.CaptureFixture[str]) -> None:
+    def job(on_event: OnEvent) -> Result:
+        for event in one_round(profile_taken()):
+            on_event(event)
+        return result()
+
+    follow(job, as_json=True)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.get("kind") for line in lines[:-1]] == [
+        "run_started",
+        "node_started",
+        "candidate_drafted",
+        "verdict",
+        "profile",
+    ]
+    wanted = {"status", "run", "measured", "candidate", "certificate", "speedup_vs_eager"}
+    wanted |= {"speedup_vs_compile", "speedup_ci95", "roofline_fraction"}
+    wanted |= {"error_vs_oracle", "eager_error_vs_oracle"}
+    assert wanted <= set(lines[-1])
