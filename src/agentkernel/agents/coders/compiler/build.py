@@ -1,0 +1,72 @@
+"""From a captured graph to complete drop-ins: lower, partition, schedule, write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from agentkernel.agents.coders.compiler.axes import Misfit
+from agentkernel.agents.coders.compiler.constructor import ConstructorText
+from agentkernel.agents.coders.compiler.fusion import Output, Partition, partition
+from agentkernel.agents.coders.compiler.ir import Node, Shape, Uncovered
+from agentkernel.agents.coders.compiler.lowering import LoweredGraph, lower
+from agentkernel.agents.coders.compiler.lowering.registry import to_expr
+from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
+from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source, write
+from agentkernel.tools.capture import Captured
+from agentkernel.tools.problems import LoadedProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A captured graph, lowered and split into kernels; ready for any schedule."""
+
+    loaded: LoadedProblem
+    captured: Captured
+    constructor: ConstructorText
+    graph: LoweredGraph
+    partition: Partition
+    symbols: Symbols
+
+    def write(self, schedules: Mapping[object, AnySchedule]) -> Source:
+        """The drop-in under `schedules`, one entry a step of the partition."""
+        return write(
+            self.loaded, self.captured, self.constructor, self.graph.inputs, self.partition, schedules
+        )  # fmt: skip
+
+
+def compile_graph(
+    loaded: LoadedProblem, captured: Captured, constructor: ConstructorText
+) -> Compiled:
+    """Lower and partition. Raises Uncovered where some operation has neither template nor library."""
+    if captured.mutated_inputs or captured.mutated_buffers:
+        raise Uncovered("mutation", "forward changes its inputs or buffers in place")
+    graph = lower(captured)
+    names = {name: name for name in captured.user_inputs}
+    symbols = symbols_of(captured, names)
+    outputs = _outputs(captured, graph)
+    try:
+        parts = partition(outputs, symbols.hint)
+    except Misfit as error:
+        raise Uncovered("layout", str(error)) from error
+    return Compiled(loaded, captured, constructor, graph, parts, symbols)
+
+
+def _outputs(captured: Captured, graph: LoweredGraph) -> list[Output]:
+    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    return [
+        Output(node, name, _strides(node, values[name]))
+        for node, name in zip(graph.outputs, graph.output_names, strict=True)
+    ]
+
+
+def _strides(node: Node, value: object) -> Shape:
+    """Eager's strides; a stride of 0 over a size above 1 cannot be written to."""
+    assert isinstance(value, torch.Tensor)
+    strides = tuple(to_expr(stride) for stride in value.stride())
+    for stride, size in zip(strides, node.shape, strict=True):
+        if stride == 0 and size != 1:
+            raise Uncovered("expand", "an output whose elements share memory")
+    return strides

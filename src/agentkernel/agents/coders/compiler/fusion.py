@@ -1,0 +1,186 @@
+"""Which nodes go into which kernel? Greedy merging along edges wherever one iteration space fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from agentkernel.agents.coders.compiler.axes import Hint, Misfit, Store, contiguous_strides
+from agentkernel.agents.coders.compiler.ir import Node, Shape
+from agentkernel.agents.coders.compiler.region import Region, analyse
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """A value that forward returns, with eager's strides."""
+
+    node: Node
+    name: str
+    strides: Shape
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryStep:
+    """A call left to torch, or an anchor such as a matrix product."""
+
+    node: Node
+
+
+Step = Region | LibraryStep
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Kernels and library calls in an order that respects their data flow."""
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+
+
+def topological(outputs: Iterable[Node]) -> list[Node]:
+    """Every node that the outputs need, producers first; what nothing needs is gone."""
+    order: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node in order:
+            return
+        for arg in node.args:
+            visit(arg)
+        order[node] = None
+
+    for node in outputs:
+        visit(node)
+    return list(order)
+
+
+def owner(node: Node) -> Node:
+    """The node that a kernel must compute to have `node`: below views and fields."""
+    root = node.root
+    return root.args[0] if root.kind == "field" else root
+
+
+@dataclass
+class _Merger:
+    """The state of one partition: a group id for each placed node."""
+
+    order: list[Node]
+    outputs: Sequence[Output]
+    hint: Hint
+    group: dict[Node, int]
+
+    def producers(self, node: Node) -> Iterator[Node]:
+        for arg in node.args:
+            source = owner(arg)
+            if source in self.group:
+                yield source
+
+    def members(self, *groups: int) -> list[Node]:
+        return [node for node in self.order if self.group.get(node) in groups]
+
+    def stores(self, inside: Sequence[Node]) -> list[Store]:
+        """Values of `inside` that are read elsewhere or returned."""
+        members = frozenset(inside)
+        found: dict[tuple[Node, Shape], None] = {}
+        for output in self.outputs:
+            if owner(output.node) in members:
+                found.setdefault((output.node, output.strides))
+        returned = {node for node, _ in found}
+        for node in self.order:
+            if node in members or node.kind in ("view", "field"):
+                continue
+            for arg in node.args:
+                root = arg.root
+                if owner(arg) in members and root not in returned:
+                    found.setdefault((root, contiguous_strides(root.shape)))
+        return [Store(node, strides) for node, strides in found]
+
+    def fits(self, nodes: list[Node]) -> Region | None:
+        try:
+            return analyse(nodes, self.stores(nodes), self.hint)
+        except Misfit:
+            return None
+
+    def merge_all(self) -> None:
+        for node in self.order:
+            if node in self.group and node.computes:
+                for source in self.producers(node):
+                    if source.computes:
+                        self.merge(self.group[source], self.group[node])
+        self._siblings()
+
+    def _siblings(self) -> None:
+        """Join kernels that read the same buffer, so that it is read once."""
+        readers: dict[Node, list[Node]] = {}
+        for node in self.order:
+            if node.computes:
+                for arg in node.args:
+                    if arg.root.kind in ("input", "library") and arg.root.shape:
+                        readers.setdefault(arg.root, []).append(node)
+        for nodes in readers.values():
+            for left, right in zip(nodes, nodes[1:], strict=False):
+                if len(left.args[0].root.shape) > 1:
+                    self.merge(self.group[left], self.group[right])
+
+    def merge(self, first: int, second: int) -> None:
+        if first == second or self.cyclic(first, second):
+            return
+        nodes = self.members(first, second)
+        if self.fits(nodes) is not None:
+            for node in nodes:
+                self.group[node] = second
+
+    def cyclic(self, first: int, second: int) -> bool:
+        """True where a path leads from one group to the other through a third."""
+        edges: dict[int, set[int]] = {}
+        for node, number in self.group.items():
+            for source in self.producers(node):
+                if self.group[source] != number:
+                    edges.setdefault(self.group[source], set()).add(number)
+        return _detour(edges, first, second) or _detour(edges, second, first)
+
+
+def _detour(edges: dict[int, set[int]], start: int, goal: int) -> bool:
+    waiting = [item for item in edges.get(start, ()) if item != goal]
+    seen = set(waiting)
+    while waiting:
+        item = waiting.pop()
+        if item == goal:
+            return True
+        for following in edges.get(item, ()):
+            if following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return False
+
+
+def partition(outputs: Sequence[Output], hint: Hint) -> Partition:
+    """Split the graph behind `outputs` into kernels and library calls. May raise Misfit."""
+    order = topological(output.node for output in outputs)
+    placed = [node for node in order if node.computes or node.kind == "library"]
+    merger = _Merger(order, outputs, hint, {node: index for index, node in enumerate(placed)})
+    merger.merge_all()
+    return Partition(tuple(_steps(merger)), tuple(outputs))
+
+
+def _steps(merger: _Merger) -> Iterator[Step]:
+    """Groups in the order of their data flow."""
+    done: set[int] = set()
+    numbers = list(dict.fromkeys(merger.group.values()))
+    while len(done) < len(numbers):
+        ready = [
+            number for number in numbers if number not in done and _ready(merger, number, done)
+        ]
+        for number in ready:
+            nodes = merger.members(number)
+            if nodes[0].kind == "library":
+                yield LibraryStep(nodes[0])
+            else:
+                yield analyse(nodes, merger.stores(nodes), merger.hint)
+            done.add(number)
+
+
+def _ready(merger: _Merger, number: int, done: set[int]) -> bool:
+    needed = {
+        merger.group[source] for node in merger.members(number) for source in merger.producers(node)
+    }
+    return all(other in done or other == number for other in needed)

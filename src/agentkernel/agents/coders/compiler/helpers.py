@@ -1,0 +1,111 @@
+"""Which small Triton functions do generated kernels call, where the built-in ones are too coarse?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+EXP = '''\
+@triton.jit
+def exp(x):
+    """e**x in fp32 to about one ulp: the rounding error of x * log2(e) is put back."""
+    scaled = x * 1.4426950408889634
+    error = tl.fma(x, 1.4426950408889634, -scaled) + x * 1.9259629911266175e-08
+    error = tl.where(tl.abs(scaled) < 150.0, error, 0.0)
+    return tl.exp2(scaled) * (1.0 + error * 0.6931471805599453)'''
+
+EXPM1 = '''\
+@triton.jit
+def expm1(x):
+    """e**x - 1 without cancellation near 0 (Kahan's quotient)."""
+    grown = exp(x)
+    near = (grown - 1.0) * x / tl.log(grown)
+    exact = tl.where(grown == 1.0, x, near)
+    return tl.where((x < -17.0) | (x > 88.0), grown - 1.0, exact)'''
+
+LOG1P = '''\
+@triton.jit
+def log1p(x):
+    """log(1 + x) without cancellation near 0 (Kahan's quotient)."""
+    grown = 1.0 + x
+    near = tl.log(grown) * (x / (grown - 1.0))
+    return tl.where(grown == 1.0, x, tl.where(tl.abs(x) < 1.0, near, tl.log(grown)))'''
+
+SIGMOID = '''\
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + e**-x)."""
+    return 1.0 / (1.0 + exp(-x))'''
+
+TANH = '''\
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent: an odd polynomial near 0, elsewhere 1 - 2 / (e**2|x| + 1)."""
+    size = tl.abs(x)
+    square = x * x
+    small = -5.70498872745e-3 * square + 2.06390887954e-2
+    small = small * square - 5.37397155531e-2
+    small = small * square + 1.33314422036e-1
+    small = small * square - 3.33332819422e-1
+    small = x + x * square * small
+    large = 1.0 - 2.0 / (exp(2.0 * size) + 1.0)
+    return tl.where(size < 0.625, small, tl.where(x < 0.0, -large, large))'''
+
+MAXIMUM = '''\
+@triton.jit
+def maximum(x, y):
+    """The larger of two; NaN where either is NaN."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)'''
+
+MINIMUM = '''\
+@triton.jit
+def minimum(x, y):
+    """The smaller of two; NaN where either is NaN."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)'''
+
+MULTIPLY = '''\
+@triton.jit
+def multiply(x, y):
+    """The combining function of a product."""
+    return x * y'''
+
+ROW_MAX = '''\
+@triton.jit
+def max_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """Maximum along an axis; NaN where any element is NaN."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
+    return tl.where(found == 1, float("nan"), tl.max(x, axis=axis, keep_dims=keep_dims))'''
+
+ROW_MIN = '''\
+@triton.jit
+def min_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """Minimum along an axis; NaN where any element is NaN."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
+    return tl.where(found == 1, float("nan"), tl.min(x, axis=axis, keep_dims=keep_dims))'''
+
+HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "exp": (EXP, ()),
+    "expm1": (EXPM1, ("exp",)),
+    "log1p": (LOG1P, ()),
+    "sigmoid": (SIGMOID, ("exp",)),
+    "tanh": (TANH, ("exp",)),
+    "maximum": (MAXIMUM, ()),
+    "minimum": (MINIMUM, ()),
+    "multiply": (MULTIPLY, ()),
+    "max_along": (ROW_MAX, ()),
+    "min_along": (ROW_MIN, ()),
+}
+"""Name -> (source, names of helpers that it calls)."""
+
+
+def helper_sources(names: Iterable[str]) -> list[str]:
+    """Sources of the named helpers and of what they call, callees first."""
+    wanted: set[str] = set()
+
+    def want(name: str) -> None:
+        wanted.add(name)
+        for other in HELPERS[name][1]:
+            want(other)
+
+    for name in names:
+        want(name)
+    return [source for name, (source, _) in HELPERS.items() if name in wanted]

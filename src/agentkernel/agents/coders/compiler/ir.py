@@ -1,0 +1,212 @@
+"""In which few primitive operations does the compiler think? Typed nodes with symbolic shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import sympy
+import torch
+
+Expr = sympy.Expr
+Shape = tuple[Expr, ...]
+Scalar = int | float | bool
+Kind = Literal[
+    "input", "constant", "size", "iota", "pointwise", "reduce", "field", "view", "library"
+]
+Attr = object
+
+ONE: Expr = sympy.Integer(1)
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "moments", "expsum")
+"""`moments` yields (mean, sum of squared deviations), `expsum` (max, sum of exp(x - max))."""
+
+
+class Uncovered(Exception):
+    """An ATen call that no lowering covers: `op` and why. Caught by the coder, never by users."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(f"{op}: {reason}")
+        self.op = op
+        self.reason = reason
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Node:
+    """One value. Compared by identity; `GraphBuilder` returns the same node for the same call."""
+
+    kind: Kind
+    op: str
+    args: tuple[Node, ...]
+    dtype: torch.dtype
+    shape: Shape
+    attrs: tuple[Attr, ...]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.op}:{self.name}{list(self.shape)}"
+
+    @property
+    def root(self) -> Node:
+        """The node below all views."""
+        return self.args[0].root if self.kind == "view" else self
+
+    @property
+    def computes(self) -> bool:
+        """True for what a generated kernel evaluates and a partition must place."""
+        return self.kind in ("pointwise", "reduce")
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type that arithmetic is done in: fp32 for the narrow floats, else the type itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def numel(shape: Sequence[Expr]) -> Expr:
+    """Product of sizes."""
+    return sympy.Mul(*shape) if shape else ONE
+
+
+def same(left: Expr, right: Expr) -> bool:
+    """True where both sizes are provably equal."""
+    return left == right or sympy.expand(left - right) == 0
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The broadcast of shapes by PyTorch's rule; a size is 1 only where it is the literal 1."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[Expr] = [ONE] * rank
+    for shape in shapes:
+        for index, size in enumerate(shape, rank - len(shape)):
+            if size != 1:
+                result[index] = size
+    return tuple(result)
+
+
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_not",
+                         "logical_and", "logical_or", "logical_xor"))  # fmt: skip
+
+
+@dataclass
+class GraphBuilder:
+    """Makes nodes, one for each distinct call (common subexpressions are shared as they are made)."""
+
+    known: dict[tuple[object, ...], Node] = field(default_factory=dict)
+    label: str = "value"
+    """Name that nodes get by default: the fx node in work."""
+
+    def _make(
+        self,
+        kind: Kind,
+        op: str,
+        args: tuple[Node, ...],
+        dtype: torch.dtype,
+        shape: Shape,
+        attrs: tuple[Attr, ...] = (),
+        name: str | None = None,
+    ) -> Node:
+        key = (kind, op, tuple(id(arg) for arg in args), dtype, shape, repr(attrs))
+        if kind in ("input", "library"):
+            key += (name,)
+        if key not in self.known:
+            self.known[key] = Node(kind, op, args, dtype, shape, attrs, name or self.label)
+        return self.known[key]
+
+    def input(self, name: str, dtype: torch.dtype, shape: Shape) -> Node:
+        """A placeholder: a user input or a parameter."""
+        return self._make("input", "input", (), dtype, shape, (), name)
+
+    def constant(self, value: Scalar, dtype: torch.dtype = torch.float32) -> Node:
+        """A literal scalar. Its type is weak: it takes the type of what it meets."""
+        return self._make("constant", "constant", (), dtype, (), (value,))
+
+    def size(self, value: Expr, dtype: torch.dtype = torch.float32) -> Node:
+        """A number that follows from the shapes, as a scalar."""
+        if value.is_number:
+            number = int(value) if not dtype.is_floating_point else float(value)
+            return self.constant(number, dtype)
+        return self._make("size", "size", (), dtype, (), (value,))
+
+    def iota(self, shape: Shape, dim: int) -> Node:
+        """The index along `dim` at every place of `shape` (int64)."""
+        return self._make("iota", "iota", (), torch.int64, shape, (dim,), "index")
+
+    def pointwise(
+        self, op: str, *operands: Node | Scalar, dtype: torch.dtype | None = None, name: str = ""
+    ) -> Node:
+        """`op` at every place of the broadcast of the operands."""
+        nodes = tuple(item if isinstance(item, Node) else self.constant(item) for item in operands)
+        if dtype is None:
+            dtype = torch.bool if op in COMPARISONS else _common_dtype(op, nodes)
+        shape = broadcast([node.shape for node in nodes])
+        return self._make("pointwise", op, nodes, dtype, shape, (), name or None)
+
+    def reduce(self, op: str, value: Node, dims: Sequence[int], name: str = "") -> Node:
+        """Reduce over `dims`; they stay as size 1. Multi-valued kinds are read by `field`."""
+        rank = len(value.shape)
+        axes = tuple(sorted({dim % rank for dim in dims})) if rank else ()
+        shape = tuple(ONE if index in axes else s for index, s in enumerate(value.shape))
+        dtype = compute_dtype(value.dtype)
+        if op in ("argmax", "argmin"):
+            dtype = torch.int64
+        elif op in ("any", "all"):
+            dtype = torch.bool
+        elif op in ("sum", "prod") and not dtype.is_floating_point:
+            dtype = torch.int64
+        return self._make("reduce", op, (value,), dtype, shape, (axes,), name or None)
+
+    def field(self, reduced: Node, index: int, name: str) -> Node:
+        """Part `index` of a reduction with several results."""
+        return self._make(
+            "field", "field", (reduced,), reduced.dtype, reduced.shape, (index,), name
+        )
+
+    def reshape(self, value: Node, shape: Shape) -> Node:
+        """The same elements in row-major order under another shape."""
+        if len(shape) == len(value.shape) and all(map(same, shape, value.shape)):
+            return value
+        return self._make("view", "reshape", (value,), value.dtype, shape, (), value.name)
+
+    def permute(self, value: Node, order: Sequence[int]) -> Node:
+        """Dimensions in another order."""
+        if list(order) == list(range(len(order))):
+            return value
+        shape = tuple(value.shape[index] for index in order)
+        return self._make("view", "permute", (value,), value.dtype, shape, tuple(order), value.name)
+
+    def expand(self, value: Node, shape: Shape) -> Node:
+        """Broadcast to `shape` explicitly."""
+        if len(shape) == len(value.shape) and all(map(same, shape, value.shape)):
+            return value
+        return self._make("view", "expand", (value,), value.dtype, shape, (), value.name)
+
+    def slice(self, value: Node, dim: int, start: Expr, length: Expr, step: int = 1) -> Node:
+        """Every `step`-th element along `dim` from `start`, `length` of them."""
+        shape = tuple(length if index == dim else s for index, s in enumerate(value.shape))
+        attrs = (dim, start, step)
+        return self._make("view", "slice", (value,), value.dtype, shape, attrs, value.name)
+
+    def library(
+        self, op: str, args: Sequence[Node], dtype: torch.dtype, shape: Shape, call: object
+    ) -> Node:
+        """A call that torch serves; `call` is the fx node."""
+        return self._make("library", op, tuple(args), dtype, shape, (call,), self.label)
+
+
+def _common_dtype(op: str, nodes: tuple[Node, ...]) -> torch.dtype:
+    """Type promotion among compute types; constants are weak."""
+    strong = [node for node in nodes if node.kind not in ("constant", "size")]
+    chosen = strong[1:] if op == "where" and len(strong) > 1 else strong
+    types = [compute_dtype(node.dtype) for node in chosen or nodes]
+    result = types[0]
+    for other in types[1:]:
+        result = torch.promote_types(result, other)
+    weak_float = any(
+        node.kind in ("constant", "size")
+        and any(isinstance(value, float) and not math.isnan(value) for value in node.attrs)
+        for node in nodes
+    )
+    if weak_float and not result.is_floating_point:
+        result = torch.float32
+    return result

@@ -1,0 +1,205 @@
+"""How does a region under a schedule become a kernel's text and the lines that launch it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentkernel.agents.coders.compiler.emit import INT32_MAX, Emitter, Names
+from agentkernel.agents.coders.compiler.ir import Expr, Node, numel
+from agentkernel.agents.coders.compiler.pointwise import pointwise
+from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.rows import indent, persistent
+from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.sizes import Symbols
+from agentkernel.agents.coders.compiler.sweeps import column_lines, looped
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """Kernels as top-level code, their names, the wrapper's launch lines and the helpers called."""
+
+    source: str
+    kernels: tuple[str, ...]
+    launch: tuple[str, ...]
+    helpers: frozenset[str]
+    allocations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """What one kernel needs: its region, schedule, name and the wrapper's names of its buffers."""
+
+    region: Region
+    schedule: Schedule
+    name: str
+    buffers: dict[Node, str]
+    symbols: Symbols
+    anchor: str
+    """Wrapper variable whose device the workspace is made on."""
+
+
+def emit_kernel(request: KernelRequest) -> KernelCode:
+    """The text of one region's kernel (two under `split`)."""
+    if request.schedule.form == "split":
+        from agentkernel.agents.coders.compiler.split import emit_split
+
+        return emit_split(request)
+    emitter = new_emitter(request)
+    form = request.schedule.form
+    body = {"persistent": persistent, "looped": looped}.get(form, pointwise)(emitter)
+    header = program_lines(emitter)
+    source = function_text(request.name, parameters(emitter), summary(request), [*header, *body])
+    launch = launch_line(emitter, request, grid(emitter))
+    return KernelCode(source, (request.name,), (launch,), frozenset(emitter.helpers))
+
+
+def new_emitter(request: KernelRequest) -> Emitter:
+    """An emitter whose names do not collide with parameters."""
+    emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
+    emitter.names = Names({"row", "col", "offset", "start", "col_mask", "row_mask"})
+    return emitter
+
+
+def summary(request: KernelRequest) -> str:
+    """One line for people: the fused operations in order."""
+    region = request.region
+    words = list(dict.fromkeys(node.name for node in region.nodes if len(node.name) > 1))
+    what = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
+    where = {
+        "flat": "element by element",
+        "tile": "tile by tile",
+        "persistent": "whole rows in registers",
+        "looped": "each row walked in tiles",
+        "split": "each row shared among programs",
+    }[request.schedule.form]
+    return f"{what}: {where}."
+
+
+def program_lines(emitter: Emitter) -> list[str]:
+    """Which rows and columns the program has, before any load."""
+    form = emitter.schedule.form
+    if form == "flat":
+        return _flat_lines(emitter)
+    lines = _row_lines(emitter)
+    if form == "tile":
+        return [*lines, *column_lines(emitter, "tl.program_id(1) * BLOCK_N")]
+    return [*lines, *column_lines(emitter, "0")] if form == "persistent" else lines
+
+
+def _flat_lines(emitter: Emitter) -> list[str]:
+    wide = ".to(tl.int64)" if _wide(emitter) or len(emitter.region.cols) <= 1 else ""
+    count = emitter.sizes.text(emitter.region.col_count)
+    return [
+        f"offset = tl.program_id(0){wide} * BLOCK_N + tl.arange(0, BLOCK_N)",
+        f"col_mask = offset < {count}",
+        *emitter.split_index(emitter.region.cols, "offset"),
+    ]
+
+
+def _wide(emitter: Emitter) -> bool:
+    """True where some buffer may pass 2**31 elements at the captured shapes."""
+    buffers = [item.buffer for item in emitter.region.layout.loads.values()]
+    buffers += [store.node for store in emitter.region.stores]
+    return any(emitter.symbols.hint(numel(node.shape)) > INT32_MAX for node in buffers)
+
+
+def _row_lines(emitter: Emitter) -> list[str]:
+    if not emitter.region.rows:
+        return []
+    if emitter.many_rows:
+        lines = [
+            "row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
+            "row_mask = row < n_rows",
+        ]
+        emitter.sizes.text(emitter.region.row_count)
+    else:
+        lines = ["row = tl.program_id(0).to(tl.int64)"]
+    return lines + emitter.split_index(emitter.region.rows, "row")
+
+
+def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
+    """Size parameters of a kernel with their values in the wrapper."""
+    found: list[tuple[str, Expr]] = []
+    if emitter.many_rows and emitter.region.rows:
+        found.append(("n_rows", emitter.region.row_count))
+    found.append((emitter.sizes.cols_name, emitter.region.col_count))
+    found += [(name, symbol) for name, symbol in emitter.sizes.extra.items()]
+    return found
+
+
+def parameters(emitter: Emitter) -> list[str]:
+    """The kernel's signature: pointers, sizes (static ones as constants), blocks."""
+    sizes = [
+        f"{name}: tl.constexpr" if expr.is_number and name != "n_rows" else name
+        for name, expr in size_parameters(emitter)
+    ]
+    blocks = ["BLOCK_M: tl.constexpr"] if emitter.many_rows else []
+    runtime = [item for item in sizes if "constexpr" not in item]
+    constant = [item for item in sizes if "constexpr" in item]
+    return [*emitter.pointers, *runtime, *constant, *blocks, "BLOCK_N: tl.constexpr"]
+
+
+def function_text(name: str, signature: list[str], doc: str, lines: list[str]) -> str:
+    """A decorated Triton function."""
+    head = f"def {name}({', '.join(signature)}):"
+    if len(head) > 100:
+        head = "\n".join([f"def {name}(", *packed(signature, 92), "):"])
+    return "\n".join(["@triton.jit", head, *indent([f'"""{doc}"""', *lines])])
+
+
+def block_text(emitter: Emitter) -> str:
+    """BLOCK_N in the launch: a literal, or what covers a row whose length is free."""
+    count = emitter.region.col_count
+    if emitter.schedule.form == "persistent" and not count.is_number:
+        return f"triton.next_power_of_2({emitter.symbols.wrapper(count)})"
+    return str(emitter.schedule.block_cols)
+
+
+def grid(emitter: Emitter) -> str:
+    """The launch grid as Python over sizes."""
+    wrapper = emitter.symbols.wrapper
+    region, schedule = emitter.region, emitter.schedule
+    if schedule.form == "flat":
+        return f"(triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}),)"
+    rows = wrapper(region.row_count)
+    if emitter.many_rows and region.rows:
+        rows = f"triton.cdiv({rows}, {schedule.block_rows})"
+    if schedule.form == "tile":
+        return f"({rows}, triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}))"
+    return f"({rows},)"
+
+
+def launch_line(emitter: Emitter, request: KernelRequest, grid_text: str) -> str:
+    """The call, with every constant in sight."""
+    schedule = emitter.schedule
+    values = [*emitter.pointers.values()]
+    sizes = size_parameters(emitter)
+    runtime = [item for item in sizes if not (item[1].is_number and item[0] != "n_rows")]
+    constant = [item for item in sizes if item not in runtime]
+    values += [emitter.symbols.wrapper(expr) for _, expr in runtime]
+    values += [f"{name}={expr}" for name, expr in constant]
+    if emitter.many_rows:
+        values.append(f"BLOCK_M={schedule.block_rows}")
+    values += [f"BLOCK_N={block_text(emitter)}", f"num_warps={schedule.num_warps}"]
+    if schedule.form == "looped":
+        values.append(f"num_stages={schedule.num_stages}")
+    return wrapped_call(f"{request.name}[{grid_text}]", values)
+
+
+def wrapped_call(head: str, values: list[str]) -> str:
+    """A call on one line, or with its arguments indented below."""
+    line = f"{head}({', '.join(values)})"
+    if len(line) <= 88:
+        return line
+    return "\n".join([f"{head}(", *packed(values, 84), ")"])
+
+
+def packed(items: list[str], width: int) -> list[str]:
+    """Items with commas, as many a line as fit, indented by four spaces."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 2 <= width:
+            lines[-1] += f" {item},"
+        else:
+            lines.append(f"    {item},")
+    return lines

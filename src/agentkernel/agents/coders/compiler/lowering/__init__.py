@@ -1,0 +1,25 @@
+"""ATen to IR: importing this package fills the table of lowerings."""
+
+from agentkernel.agents.coders.compiler.lowering import (
+    losses,
+    norms,
+    pointwise,
+    reductions,
+    views,
+)
+from agentkernel.agents.coders.compiler.lowering.registry import (
+    LOWERINGS,
+    LoweredGraph,
+    lower,
+)
+
+__all__ = [
+    "LOWERINGS",
+    "LoweredGraph",
+    "losses",
+    "lower",
+    "norms",
+    "pointwise",
+    "reductions",
+    "views",
+]

@@ -1,0 +1,186 @@
+"""How are sums, extrema, variances, norms and softmaxes written in the IR's reductions?"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from agentkernel.agents.coders.compiler.ir import Node, Scalar, Uncovered, numel
+from agentkernel.agents.coders.compiler.lowering.registry import (
+    Lowered,
+    Lowering,
+    dims_of,
+    lowers,
+)
+
+
+def count(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
+    """Number of elements that a reduction over `dims` folds, as a scalar."""
+    return state.b.size(numel([x.shape[dim] for dim in dims]), x.dtype)
+
+
+def mean_over(state: Lowering, x: Node, dims: tuple[int, ...], name: str = "mean") -> Node:
+    """Mean over `dims`, which stay as size 1."""
+    total = state.b.reduce("sum", x, dims, "total")
+    return state.b.pointwise("div", total, count(state, x, dims), name=name)
+
+
+def _finish(state: Lowering, reduced: Node) -> Lowered:
+    """Give a kept-dims result the shape that eager has."""
+    return state.b.reshape(reduced, state.shape)
+
+
+@lowers("sum.default", "sum.dim_IntList")
+def _sum(
+    state: Lowering, x: Node, dim: object = None, keepdim: bool = False, *, dtype: object = None
+) -> Lowered:
+    if x.dtype == torch.bool:
+        x = state.cast(x, torch.int64)
+    if isinstance(dtype, torch.dtype):
+        x = state.cast(x, dtype)
+    return _finish(state, state.b.reduce("sum", x, dims_of(dim, len(x.shape))))
+
+
+@lowers("mean.default", "mean.dim")
+def _mean(
+    state: Lowering, x: Node, dim: object = None, keepdim: bool = False, *, dtype: object = None
+) -> Lowered:
+    x = state.compute(x)
+    return _finish(state, mean_over(state, x, dims_of(dim, len(x.shape))))
+
+
+@lowers("amax.default", "amin.default", "max.default", "min.default")
+def _extremum(state: Lowering, x: Node, dim: object = None, keepdim: bool = False) -> Lowered:
+    op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
+    return _finish(state, state.b.reduce(op, x, dims_of(dim, len(x.shape))))
+
+
+@lowers("max.dim", "min.dim")
+def _extremum_index(state: Lowering, x: Node, dim: int, keepdim: bool = False) -> Lowered:
+    op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
+    dims = dims_of(dim, len(x.shape))
+    value = state.b.reshape(state.b.reduce(op, x, dims), state.shape)
+    index = state.b.reshape(state.b.reduce(f"arg{op}", x, dims), state.shape)
+    return state.cast(value, x.dtype), index
+
+
+@lowers("argmax.default", "argmin.default")
+def _arg(state: Lowering, x: Node, dim: int | None = None, keepdim: bool = False) -> Lowered:
+    op = "argmax" if "argmax" in str(getattr(state.call, "target", "")) else "argmin"
+    if dim is None:
+        x = state.b.reshape(x, (numel(x.shape),))
+        dim = 0
+    return _finish(state, state.b.reduce(op, x, dims_of(dim, len(x.shape))))
+
+
+@lowers("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
+def _logical(state: Lowering, x: Node, dim: object = None, keepdim: bool = False) -> Lowered:
+    op = "any" if ".any" in str(getattr(state.call, "target", "")) else "all"
+    truth = x if x.dtype == torch.bool else state.b.pointwise("ne", x, 0)
+    return _finish(state, state.b.reduce(op, truth, dims_of(dim, len(x.shape))))
+
+
+@lowers("prod.default", "prod.dim_int")
+def _prod(
+    state: Lowering, x: Node, dim: object = None, keepdim: bool = False, *, dtype: object = None
+) -> Lowered:
+    return _finish(state, state.b.reduce("prod", x, dims_of(dim, len(x.shape))))
+
+
+def moments(state: Lowering, x: Node, dims: tuple[int, ...]) -> tuple[Node, Node]:
+    """Mean and sum of squared deviations, numerically as two passes (or their exact merge)."""
+    both = state.b.reduce("moments", x, dims, "moments")
+    return state.b.field(both, 0, "mean"), state.b.field(both, 1, "squares")
+
+
+@lowers("var.default", "var.dim", "var.correction", "std.default", "std.dim", "std.correction",
+        "var_mean.correction", "var_mean.dim", "std_mean.correction")  # fmt: skip
+def _variance(
+    state: Lowering, x: Node, dim: object = None, unbiased: object = None, keepdim: bool = False,
+    *, correction: Scalar | None = None,
+) -> Lowered:  # fmt: skip
+    name = str(getattr(state.call, "target", ""))
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    if name.endswith("correction"):
+        correction = 1 if correction is None else correction
+    x = state.compute(x)
+    dims = dims_of(dim, len(x.shape))
+    mean, squares = moments(state, x, dims)
+    size = numel([x.shape[item] for item in dims]) - int(correction)
+    variance = state.b.pointwise("div", squares, state.b.size(size, x.dtype), name="var")
+    result = state.b.pointwise("sqrt", variance, name="std") if ".std" in name else variance
+    spread = state.b.reshape(result, state.shape)
+    if "_mean" in name:
+        return state.cast(spread, state.dtype), state.cast(
+            state.b.reshape(mean, state.shape), state.dtype
+        )
+    return spread
+
+
+@lowers(
+    "linalg_vector_norm.default", "norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype"
+)
+def _norm(
+    state: Lowering, x: Node, ord: Scalar | None = 2, dim: object = None, keepdim: bool = False,  # noqa: A002
+    *, dtype: object = None,
+) -> Lowered:  # fmt: skip
+    return _finish(state, norm_over(state, state.compute(x), ord, dims_of(dim, len(x.shape))))
+
+
+def norm_over(state: Lowering, x: Node, order: Scalar | None, dims: tuple[int, ...]) -> Node:
+    """The vector norm of `order` 1, 2 or infinity."""
+    b = state.b
+    if order in (2, None):
+        return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", x, x), dims), name="norm")
+    if order == 1:
+        return b.reduce("sum", b.pointwise("abs", x), dims, "norm")
+    if order == math.inf:
+        return b.reduce("max", b.pointwise("abs", x), dims, "norm")
+    raise Uncovered("aten.linalg_vector_norm", f"order {order}")
+
+
+@lowers("logsumexp.default")
+def _logsumexp(state: Lowering, x: Node, dim: object, keepdim: bool = False) -> Lowered:
+    x = state.compute(x)
+    return _finish(state, log_sum_exp(state, x, dims_of(dim, len(x.shape))))
+
+
+def log_sum_exp(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
+    """log(sum(exp(x))) with the maximum taken out; infinite maxima as eager has them."""
+    b = state.b
+    both = b.reduce("expsum", x, dims, "expsum")
+    top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
+    total = b.pointwise("add", b.pointwise("log", total), top)
+    return b.pointwise("where", b.pointwise("isinf", top), top, total, name="lse")
+
+
+@lowers("softmax.int", "_softmax.default", "_safe_softmax.default")
+def _softmax(state: Lowering, x: Node, dim: int, *_: object, **__: object) -> Lowered:
+    b = state.b
+    if "_safe" in str(getattr(state.call, "target", "")):
+        raise Uncovered("aten._safe_softmax", "rows that are masked out entirely")
+    x = state.compute(x)
+    dims = dims_of(dim, len(x.shape))
+    both = b.reduce("expsum", x, dims, "expsum")
+    top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
+    weight = b.pointwise("exp", b.pointwise("sub", x, top, name="shifted"), name="numerator")
+    return b.pointwise("div", weight, total)
+
+
+def log_softmax_over(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
+    """(x - max) - log(sum(exp(x - max)))."""
+    b = state.b
+    both = b.reduce("expsum", x, dims, "expsum")
+    top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
+    shifted = b.pointwise("sub", x, top, name="shifted")
+    return b.pointwise("sub", shifted, b.pointwise("log", total, name="log_sum"))
+
+
+@lowers("log_softmax.int", "_log_softmax.default")
+def _log_softmax(state: Lowering, x: Node, dim: int, *_: object, **__: object) -> Lowered:
+    x = state.compute(x)
+    return log_softmax_over(state, x, dims_of(dim, len(x.shape)))

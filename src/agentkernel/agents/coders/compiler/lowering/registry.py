@@ -1,0 +1,226 @@
+"""How does an ATen graph become IR? A table from ATen names to lowerings, and the walk over it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from torch import fx
+
+from agentkernel.agents.coders.compiler.ir import (
+    Expr,
+    GraphBuilder,
+    Node,
+    Scalar,
+    Shape,
+    Uncovered,
+    compute_dtype,
+)
+from agentkernel.tools.capture import Captured
+
+Operand = Node | Scalar
+Lowered = Node | tuple[Node | None, ...]
+LOWERINGS: dict[str, Callable[..., Lowered]] = {}
+
+
+def lowers(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
+    """Register a lowering for ATen overloads, e.g. `aten.relu.default`."""
+
+    def register(function: Callable[..., Lowered]) -> Callable[..., Lowered]:
+        for name in names:
+            LOWERINGS[f"aten.{name}"] = function
+        return function
+
+    return register
+
+
+@dataclass
+class Lowering:
+    """The state of one walk. `b` builds nodes; `call` is the fx node in work."""
+
+    captured: Captured
+    b: GraphBuilder = field(default_factory=GraphBuilder)
+    values: dict[fx.Node, object] = field(default_factory=dict)
+    call: fx.Node | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that eager gives to the (first) result of the call in work."""
+        return _first_value(self.call).dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the (first) result of the call in work."""
+        return shape_of(_first_value(self.call))
+
+    def number(self, value: Operand, like: Node) -> Operand:
+        """`value` as an operand in the compute type of `like`."""
+        return value if isinstance(value, Node) else value
+
+    def cast(self, node: Node, dtype: torch.dtype) -> Node:
+        """`node` as `dtype`; between floats of one compute type it only names the stored type."""
+        if node.dtype == dtype:
+            return node
+        return self.b.pointwise("cast", node, dtype=dtype)
+
+    def compute(self, node: Node) -> Node:
+        """`node` in the float type that arithmetic is done in."""
+        dtype = compute_dtype(node.dtype)
+        return self.cast(node, dtype if dtype.is_floating_point else torch.float32)
+
+    def library(self, reason: str = "no template") -> Lowered:
+        """Leave the call in work to torch."""
+        assert self.call is not None
+        args = [value for value in _tensors(self, self.call) if isinstance(value, Node)]
+        result = self.call.meta["val"]
+        if not isinstance(result, torch.Tensor):
+            raise Uncovered(str(self.call.target), "several results from a library call")
+        return self.b.library(
+            str(self.call.target), args, result.dtype, shape_of(result), self.call
+        )
+
+
+@dataclass(frozen=True)
+class LoweredGraph:
+    """IR of a whole forward. `outputs` follow `captured.outputs`, without the None entries."""
+
+    outputs: tuple[Node, ...]
+    output_names: tuple[str, ...]
+    inputs: dict[str, Node]
+
+
+def lower(captured: Captured) -> LoweredGraph:
+    """Turn the captured graph into IR. Raises Uncovered for what has no lowering and no library form."""
+    state = Lowering(captured)
+    inputs: dict[str, Node] = {}
+    for node in captured.graph.graph.nodes:
+        state.call = node
+        if node.op == "placeholder":
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                _check_readable(captured, node)
+                made = state.b.input(node.name, value.dtype, shape_of(value))
+                inputs[node.name] = made
+                state.values[node] = made
+        elif node.op == "call_function":
+            state.b.label = _label(node)
+            state.values[node] = _lower_call(state, node)
+        elif node.op == "get_attr":
+            raise Uncovered(str(node.target), "a tensor made inside forward")
+    by_name = {node.name: value for node, value in state.values.items()}
+    names = tuple(name for name in captured.outputs if name is not None)
+    outputs = tuple(_output(state, by_name[name], name) for name in names)
+    return LoweredGraph(outputs, names, inputs)
+
+
+def _check_readable(captured: Captured, node: fx.Node) -> None:
+    path = captured.constants.get(node.name)
+    if path is not None and path.startswith("lifted_tensor") and node.users:
+        raise Uncovered(node.name, "a tensor constant made inside forward")
+
+
+def _output(state: Lowering, value: object, name: str) -> Node:
+    if not isinstance(value, Node):
+        raise Uncovered(name, "an output that is no tensor")
+    if value.root.kind in ("input", "constant", "size", "iota", "field") or (
+        value.kind == "view" and value.root.kind == "library"
+    ):
+        return state.b.pointwise("copy", value, dtype=value.dtype, name=name)
+    return value
+
+
+def _lower_call(state: Lowering, node: fx.Node) -> object:
+    if node.target is operator.getitem:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        parts = state.values[source]
+        index = node.args[1]
+        if not isinstance(parts, tuple) or not isinstance(index, int):
+            raise Uncovered("getitem", "an unknown source")
+        return parts[index]
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt | int | float | bool):
+        return _plain(value)
+    name = str(node.target)
+    function = LOWERINGS.get(name)
+    if function is None:
+        return state.library()
+    args, kwargs = _mapped(state, node)
+    result = function(state, *args, **kwargs)
+    if isinstance(result, Node) and isinstance(value, torch.Tensor):
+        _check_shape(result, value, name)
+        result = state.cast(result, value.dtype)
+    return result
+
+
+def _check_shape(result: Node, value: torch.Tensor, name: str) -> None:
+    expected = shape_of(value)
+    if len(expected) != len(result.shape):
+        raise Uncovered(name, f"lowered to rank {len(result.shape)}, eager has {len(expected)}")
+
+
+def _mapped(state: Lowering, node: fx.Node) -> tuple[list[object], dict[str, object]]:
+    args = [_argument(state, item) for item in node.args]
+    kwargs = {key: _argument(state, item) for key, item in node.kwargs.items()}
+    return args, kwargs
+
+
+def _argument(state: Lowering, value: object) -> object:
+    if isinstance(value, fx.Node):
+        return state.values[value] if value in state.values else _plain(value.meta.get("val"))
+    if isinstance(value, list | tuple):
+        return [_argument(state, item) for item in value]
+    return _plain(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, torch.SymInt):
+        found = value.node.expr
+        return int(found) if found.is_number else found
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        raise Uncovered("sym_float", "a float computed from sizes")
+    return value
+
+
+def _tensors(state: Lowering, node: fx.Node) -> list[object]:
+    return [state.values.get(item) for item in node.all_input_nodes]
+
+
+def _first_value(node: fx.Node | None) -> torch.Tensor:
+    assert node is not None
+    value = node.meta["val"]
+    found = value[0] if isinstance(value, tuple | list) else value
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def _label(node: fx.Node) -> str:
+    stem = node.name.rstrip("0123456789").rstrip("_")
+    return stem or node.name
+
+
+def to_expr(size: object) -> Expr:
+    """A size of a meta tensor as a sympy expression."""
+    if isinstance(size, torch.SymInt):
+        found: Expr = size.node.expr
+        return found
+    if isinstance(size, sympy.Expr):
+        return size
+    assert isinstance(size, int)
+    return sympy.Integer(size)
+
+
+def shape_of(value: torch.Tensor) -> Shape:
+    """Sizes of a meta tensor."""
+    return tuple(to_expr(size) for size in value.shape)
+
+
+def dims_of(dims: object, rank: int) -> tuple[int, ...]:
+    """ATen's dim argument (None, int or list; empty means all) as non-negative positions."""
+    if dims is None or (isinstance(dims, list) and not dims):
+        return tuple(range(rank))
+    listed: Sequence[object] = dims if isinstance(dims, list) else [dims]
+    return tuple(sorted(int(dim) % max(rank, 1) for dim in listed))  # type: ignore[call-overload]

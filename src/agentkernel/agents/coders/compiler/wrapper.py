@@ -1,0 +1,244 @@
+"""How does a whole drop-in read: imports, kernels, `ModelNew`, and a forward that launches them?"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from agentkernel.agents.coders.compiler.anchors import Anchor, emit_anchor
+from agentkernel.agents.coders.compiler.axes import Store, contiguous_strides
+from agentkernel.agents.coders.compiler.constructor import ConstructorText
+from agentkernel.agents.coders.compiler.emit import Names, identifier
+from agentkernel.agents.coders.compiler.fusion import LibraryStep, Output, Partition
+from agentkernel.agents.coders.compiler.helpers import helper_sources
+from agentkernel.agents.coders.compiler.ir import Node, Shape, same
+from agentkernel.agents.coders.compiler.kernel import KernelCode, KernelRequest, emit_kernel
+from agentkernel.agents.coders.compiler.library import library_call
+from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
+from agentkernel.tools.capture import Captured
+from agentkernel.tools.problems import LoadedProblem
+
+AnySchedule = Schedule | dict[str, int]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A finished drop-in: its text, kernel names, and the constants of each kernel."""
+
+    text: str
+    kernels: tuple[str, ...]
+    schedule: dict[str, dict[str, int]]
+
+
+@dataclass
+class Forward:
+    """The forward in the making: lines, and the wrapper's variable for every stored value."""
+
+    loaded: LoadedProblem
+    captured: Captured
+    constructor: ConstructorText
+    names: Names
+    arguments: list[str] = field(default_factory=list)
+    placeholders: dict[str, str] = field(default_factory=dict)
+    buffers: dict[Node, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    helpers: set[str] = field(default_factory=set)
+    schedule: dict[str, dict[str, int]] = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))
+    device: str = ""
+
+
+def write(
+    loaded: LoadedProblem,
+    captured: Captured,
+    constructor: ConstructorText,
+    inputs: Mapping[str, Node],
+    partition: Partition,
+    schedules: Mapping[object, AnySchedule],
+) -> Source:
+    """The drop-in for `partition`, each step under its entry of `schedules`."""
+    forward = Forward(loaded, captured, constructor, Names(set(constructor.names)))
+    _begin(forward, inputs)
+    for step in partition.steps:
+        if isinstance(step, Region):
+            schedule = schedules[step]
+            assert isinstance(schedule, Schedule)
+            _region(forward, step, schedule, partition.outputs)
+        elif isinstance(step, Anchor):
+            tile = schedules[step]
+            assert isinstance(tile, dict)
+            _anchor(forward, step, tile)
+        else:
+            _library(forward, step)
+    _return(forward, partition.outputs)
+    return _assemble(forward)
+
+
+def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
+    """Name arguments and parameters, make inputs contiguous, read the free sizes."""
+    captured = forward.captured
+    signature = _parameters(forward.loaded)
+    for index, placeholder in enumerate(captured.user_inputs):
+        wanted, default = signature[index] if index < len(signature) else (f"input_{index}", "")
+        name = forward.names.unique(identifier(wanted))
+        forward.arguments.append(f"{name}={default}" if default else name)
+        forward.placeholders[placeholder] = name
+    forward.symbols = symbols_of(captured, forward.placeholders)
+    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    forward.device = next(
+        (f"{forward.placeholders[name]}.device" for name in inputs if name in forward.placeholders),
+        "",
+    )
+    for placeholder, node in inputs.items():
+        if placeholder in forward.placeholders:
+            name = forward.placeholders[placeholder]
+            forward.buffers[node] = name
+            if node.shape and _used(captured, placeholder):
+                forward.lines.append(f"{name} = {name}.contiguous()")
+        elif _used(captured, placeholder):
+            path = captured.parameters.get(placeholder) or captured.constants[placeholder]
+            expression = forward.constructor.expressions.get(path, f"self.{path}")
+            value = values[placeholder]
+            if isinstance(value, torch.Tensor) and not value.is_contiguous():
+                expression = f"{expression}.contiguous()"
+            forward.buffers[node] = expression
+            forward.device = forward.device or f"{expression}.device"
+    for symbol, reading in forward.symbols.readings.items():
+        name = forward.symbols.readings[symbol].replace(".shape[", "_dim").rstrip("]")
+        forward.lines.append(f"{name} = {reading}")
+
+
+def _used(captured: Captured, placeholder: str) -> bool:
+    return any(n.name == placeholder and n.users for n in captured.graph.graph.nodes)
+
+
+def _parameters(loaded: LoadedProblem) -> list[tuple[str, str]]:
+    """Names of forward's parameters, with the source of their defaults."""
+    found = list(inspect.signature(loaded.module_class.forward).parameters.values())[1:]
+    return [
+        (item.name, "" if item.default is inspect.Parameter.empty else repr(item.default))
+        for item in found
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+        and (item.default is inspect.Parameter.empty or _plain(item.default))
+    ]
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def shape_text(symbols: Symbols, shape: Shape) -> str:
+    """A tuple of sizes in the wrapper."""
+    sizes = [symbols.wrapper(size) for size in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def allocation(forward: Forward, name: str, node: Node, strides: Shape) -> str:
+    """The line that makes a buffer with eager's dtype and strides."""
+    shape = shape_text(forward.symbols, node.shape)
+    tail = f"device={forward.device}, dtype={node.dtype}"
+    if all(map(same, strides, contiguous_strides(node.shape))):
+        return f"{name} = torch.empty({shape}, {tail})"
+    layout = shape_text(forward.symbols, strides)
+    return f"{name} = torch.empty_strided({shape}, {layout}, {tail})"
+
+
+def _region(
+    forward: Forward, region: Region, schedule: Schedule, outputs: Sequence[Output]
+) -> None:
+    returned = {output.node for output in outputs}
+    for store in region.stores:
+        _allocate(forward, store, store.node in returned, len(outputs) == 1)
+    name = forward.names.unique(f"{_title(region)}_kernel")
+    request = KernelRequest(
+        region, schedule, name, forward.buffers, forward.symbols, forward.device
+    )
+    _place(forward, emit_kernel(request))
+    forward.schedule[name] = schedule.constants
+
+
+def _allocate(forward: Forward, store: Store, returned: bool, single: bool) -> None:
+    wanted = ("output" if single else f"{store.node.name}_output") if returned else store.node.name
+    name = forward.names.unique(wanted)
+    forward.buffers[store.node] = name
+    forward.lines.append(allocation(forward, name, store.node, store.strides))
+
+
+def _title(region: Region) -> str:
+    """What a kernel is called: its operations' names, the telling ones first."""
+    named = [store.node.name for store in region.stores]
+    return "_".join(dict.fromkeys(identifier(name).lower() for name in named[:2])) or "kernel"
+
+
+def _place(forward: Forward, code: KernelCode) -> None:
+    forward.pieces.append(code.source)
+    forward.kernels += code.kernels
+    forward.helpers |= code.helpers
+    forward.lines += code.allocations
+    forward.lines += [line for text in code.launch for line in text.splitlines()]
+
+
+def _anchor(forward: Forward, anchor: Anchor, schedule: dict[str, int]) -> None:
+    name = forward.names.unique("output" if anchor.returned else anchor.result.name)
+    forward.buffers[anchor.result] = name
+    forward.lines.append(
+        allocation(forward, name, anchor.result, contiguous_strides(anchor.result.shape))
+    )
+    kernel = forward.names.unique(f"{identifier(anchor.node.name)}_kernel")
+    code = emit_anchor(anchor, schedule, kernel, forward.buffers, forward.symbols)
+    _place(forward, code)
+    forward.schedule[kernel] = dict(schedule)
+
+
+def _library(forward: Forward, step: LibraryStep) -> None:
+    name = forward.names.unique(step.node.name)
+    call = library_call(step.node, forward.buffers, forward.symbols)
+    forward.lines.append(f"{name} = {call}")
+    forward.buffers[step.node] = name
+
+
+def _return(forward: Forward, outputs: Sequence[Output]) -> None:
+    """Return the outputs in the structure that the original has."""
+    names = iter([forward.buffers[output.node] for output in outputs])
+    leaves = [None if name is None else _Code(next(names)) for name in forward.captured.outputs]
+    value = torch.utils._pytree.tree_unflatten(leaves, forward.captured.output_tree)
+    forward.lines.append(f"return {value!r}")
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A variable inside a printed structure."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _assemble(forward: Forward) -> Source:
+    constructor = forward.constructor
+    imports = list(dict.fromkeys([*constructor.imports, "import torch", "import triton",
+                                  "import triton.language as tl"]))  # fmt: skip
+    future = [line for line in imports if line.startswith("from __future__")]
+    rest = [line for line in imports if line not in future]
+    head = f"def forward(self, {', '.join(forward.arguments)}):"
+    method = textwrap.indent("\n".join([head, *textwrap.indent(
+        "\n".join(forward.lines), "    ").splitlines()]), "    ")  # fmt: skip
+    model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
+                       method])  # fmt: skip
+    sections = [
+        "\n".join([*future, *rest]),
+        *helper_sources(forward.helpers),
+        *forward.pieces,
+        *([constructor.helpers] if constructor.helpers else []),
+        model,
+    ]
+    return Source("\n\n\n".join(sections) + "\n", tuple(forward.kernels), forward.schedule)
