@@ -107,6 +107,7 @@ class Script:
     """torch.compile's own speedup over eager."""
     drafted: bool = True
     unprofiled: ProfileFailed | None = None
+    source: str | None = None
 
 
 def verdict(candidate: Candidate, failure: Failure | None = None, *, problem: str = "") -> Verdict:
@@ -268,7 +269,8 @@ class ScriptedCoder:
         repair = "repaired" if request.diagnosis else "first"
         return Draft(
             candidate=Candidate(
-                source=f"class ModelNew:\n    '''{strategy} {repair}'''\n",
+                source=self.scripts[strategy].source
+                or f"class ModelNew:\n    '''{strategy} {repair}'''\n",
                 coder=self.name,
                 round=request.round,
                 strategy=strategy,

@@ -2,8 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from agentkernel.agents.coders.factory import make_coder
+from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.protocols import Coder, Searcher
+from agentkernel.agents.retriever import KnowledgeRetriever, apply_hints
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.certificate import Versions
+from agentkernel.domain.plan import Analysis, Hypothesis
+from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Verdict
+from agentkernel.knowledge.store import open_index
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.judge.fingerprint import judge_sha256
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.profile import ProfileSession, ProfileSettings
+from agentkernel.tools.roofline import analyse
+from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
+from agentkernel.tools.versions import installed_versions
+from agentkernel.workflows.context import Crew, Kit, Tools
+from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
+from agentkernel.workflows.outcome import Baselines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATIC_SEARCH_S = 20.0
+MODEL_IDEAS = (
+    ("one fused kernel", "every value crosses memory once"),
+    ("two passes", "statistics first, then the elements, each pass coalesced"),
+    ("tiled", "tiles that fit registers and shared memory"),
+)
+"""What a model is asked to try where the coder names no hypotheses of its own."""
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """A coder that knows beforehand what it could try on a captured module."""
+
+    def hypotheses(self, captured: Captured, target: Target) -> tuple[Hypothesis, ...]:
+        """Strategies, best first."""
+        ...
 
 
 class LocalWorkshop:
@@ -12,3 +63,130 @@ class LocalWorkshop:
     def resolve(self, settings: Settings) -> ResolvedTarget:
         """The target in force. Raises UnknownTarget."""
         return find_target(settings.target)
+
+    def judge_sha256(self) -> str:
+        """Fingerprint of the judge's own files."""
+        return judge_sha256()
+
+    @contextmanager
+    def equip(
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+    ) -> Iterator[Kit]:
+        """Agents and tools for one problem; the module is captured once, on first use."""
+
+        @cache
+        def captured() -> Captured:
+            return capture(loaded)
+
+        coder = make_coder(settings.coder, make_searcher(settings, resolved))
+        profiling = ProfileSettings(
+            seed=settings.seed,
+            precision=settings.goals.precision,
+            allow_unsandboxed=settings.judge.allow_unsandboxed,
+        )
+        with ProfileSession(loaded, resolved, profiling) as session:
+            tools = _tools(loaded, settings, resolved, coder, captured, session)
+            yield Kit(make_crew(settings, coder, captured), tools)
+
+
+def make_searcher(settings: Settings, resolved: ResolvedTarget) -> Searcher:
+    """Measure schedules where the GPU can stand for the target, else compile and estimate."""
+    unsandboxed = settings.judge.allow_unsandboxed
+    if resolved.measurable:
+        return MeasuringSearcher(seed=settings.seed, allow_unsandboxed=unsandboxed)
+    return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
+
+
+def make_crew(settings: Settings, coder: Coder, captured: Callable[[], Captured]) -> Crew:
+    """The agents that the settings name."""
+
+    def hypotheses(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:
+        if isinstance(coder, Offers):
+            return coder.hypotheses(captured(), target)
+        return tuple(Hypothesis(strategy=name, reason=why) for name, why in MODEL_IDEAS)
+
+    known = settings.knowledge
+    index = open_index(Path(known.index) if known.index else None, known.embedder)
+    retriever = KnowledgeRetriever(index, known.limit)
+    return Crew(RulesPlanner(hypotheses), retriever, coder, RulesDebugger())
+
+
+def _tools(
+    loaded: LoadedProblem,
+    settings: Settings,
+    resolved: ResolvedTarget,
+    coder: Coder,
+    captured: Callable[[], Captured],
+    session: ProfileSession,
+) -> Tools:
+    judging = judge_settings(settings, resolved)
+    versions = installed_versions()
+    judge_scope = _judge_scope(loaded, judging, versions)
+    profile_scope = ProfileScope(
+        problem=loaded.problem.sha256,
+        target=resolved.target.name,
+        device=resolved.local.name if resolved.local and resolved.measurable else "none",
+        seed=settings.seed,
+        versions=versions,
+    )
+    draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}")
+
+    def run_analysis() -> Analysis:
+        return analyse(captured(), resolved.target, settings.goals.precision)
+
+    def run_judge(candidate: Candidate) -> Verdict:
+        return judge(loaded, captured(), candidate.source, judging)
+
+    def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
+        return session.profile(captured(), candidate.source)
+
+    return Tools(
+        analyse=run_analysis,
+        judge=run_judge,
+        profile=run_profile,
+        baselines=lambda: _baselines(session),
+        apply_hints=apply_hints,
+        judge_key=lambda candidate: work_key(judge_scope, candidate),
+        profile_key=lambda candidate: work_key(profile_scope, candidate),
+        draft_key=lambda request: draft_key(draft_scope, request),
+    )
+
+
+def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSettings:
+    """How the judge is set: on the GPU where it can stand for the target, else interpreted."""
+    return JudgeSettings(
+        precision=settings.goals.precision,
+        policy=settings.policy,
+        device="cuda" if resolved.measurable else "cpu",
+        seed=settings.seed,
+        seeds=settings.judge.seeds,
+        time_limit_s=settings.judge.time_limit_s,
+        allow_unsandboxed=settings.judge.allow_unsandboxed,
+    )
+
+
+def _judge_scope(loaded: LoadedProblem, judging: JudgeSettings, versions: Versions) -> JudgeScope:
+    return JudgeScope(
+        problem=loaded.problem.sha256,
+        precision=judging.precision,
+        policy=judging.policy,
+        device=judging.device,
+        seed=judging.seed,
+        seeds=judging.seeds,
+        judge_sha256=judge_sha256(),
+        versions=versions,
+    )
+
+
+def _baselines(session: ProfileSession) -> Baselines | None:
+    """Eager and torch.compile on the primary shapes, None where nothing can be measured."""
+    if not session.measures:
+        return None
+    found = session.baselines()
+    if isinstance(found, ProfileFailed):
+        return None
+    compiled = found.compiled
+    return Baselines(
+        eager_us=found.eager.median_us,
+        compiled_us=compiled.median_us if compiled is not None else None,
+    )

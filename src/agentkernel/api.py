@@ -1,0 +1,127 @@
+"""How is a live module optimised from Python in one call?"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from pydantic import PrivateAttr
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.errors import ProblemError, RunNotFound
+from agentkernel.workflows.events import OnEvent, ignore
+from agentkernel.workflows.outcome import Result
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.domain.settings import Settings
+    from agentkernel.workflows.context import Workshop
+
+GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
+BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
+PLAIN = ("coder", "runs", "seed")
+
+
+class Optimized(Result):
+    """A run's result with the module to use in the original's place."""
+
+    _original: nn.Module = PrivateAttr()
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The verified drop-in with the original's weights (the same storage), device and mode.
+
+        Where a baseline is kept it is that baseline: the original, or `torch.compile` of it.
+        Raises RunNotFound where the file is not the one that was verified.
+        """
+        if self.candidate is None:
+            if self.status != "kept_compiled":
+                return self._original
+            import torch
+
+            return cast("nn.Module", torch.compile(self._original))
+        return load_drop_in(self, self._original)
+
+
+def optimize(
+    module: nn.Module,
+    example_inputs: Sequence[object],
+    target: str | None = None,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent = ignore,
+    workshop: Workshop | None = None,
+    **goals: str | float | None,
+) -> Optimized:
+    """Find a faster drop-in for `module` on inputs like `example_inputs`.
+
+    `target` None: the local GPU, else h100. `goals`: speedup, baseline, objective,
+    max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
+    AgentKernelError subclasses with one clear line.
+    """
+    from agentkernel.tools.problems import problem_from_module
+    from agentkernel.workflows.optimize import run
+    from agentkernel.workflows.state import OptimizeRequest
+
+    settings = _settings(target, goals)
+    modes = {item: item.training for item in module.modules()}
+    try:
+        loaded = problem_from_module(module, tuple(example_inputs))
+        request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
+        made = Optimized.model_validate(run(request, on_event, workshop=workshop).model_dump())
+        made._original = module
+        return made
+    finally:
+        for item, training in modes.items():
+            item.training = training
+
+
+def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:
+    from agentkernel.tools.settings import load_settings
+
+    flags: dict[str, object] = {"target": target}
+    for name, value in goals.items():
+        known = name in GOALS or name in PLAIN
+        key = f"goals.{name}" if name in GOALS else name if known else BUDGETS.get(name)
+        if key is None:
+            names = ", ".join((*GOALS, *BUDGETS, *PLAIN))
+            raise ProblemError(f"optimize() has no goal {name!r}. Expected one of: {names}.")
+        flags[key] = value
+    return load_settings(None, (), flags)
+
+
+def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
+    """The verified file's `ModelNew` (a live problem's takes no arguments) with `original`'s
+    weights. Raises RunNotFound where the file has changed since it was verified."""
+    if result.candidate is None:
+        raise RunNotFound(f"Run {result.run!r} kept a baseline: there is no drop-in to load.")
+    path = Path(result.candidate)
+    source = _verified_source(path, result)
+    name = f"agentkernel_drop_in_{sha256_text(source)[:10]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RunNotFound(f"Cannot import {str(path)!r}. Expected a Python file.")
+    namespace = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(namespace)
+    made: nn.Module = namespace.ModelNew()
+    made.load_state_dict(original.state_dict(), assign=True)
+    return made.train(original.training)
+
+
+def _verified_source(path: Path, result: Result) -> str:
+    try:
+        source = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunNotFound(
+            f"The drop-in {str(path)!r} is gone. Next: 'agentkernel show {result.run}'."
+        ) from error
+    if sha256_text(source) != result.candidate_sha256:
+        raise RunNotFound(
+            f"The drop-in {str(path)!r} has changed since it was verified. "
+            f"Next: 'agentkernel judge' it, or take the copy in run {result.run!r}."
+        )
+    return source

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import agentkernel
+from agentkernel.errors import ProblemError, RunNotFound, SettingError
+from fakes import FakeWorkshop, Script
+
+DROP_IN = """import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(2, 3))
+        self.bias = nn.Parameter(torch.empty(2))
+
+    def forward(self, x):
+        return x @ self.weight.t() + self.bias + 0.0
+"""
+
+
+def optimize(
+    tmp_path: Path, module: nn.Module, *scripts: Script, **goals: str | float | None
+) -> agentkernel.api.Optimized:
+    return agentkernel.optimize(
+        module,
+        [torch.randn(4, 3)],
+        target="h100",
+        workshop=FakeWorkshop(scripts),
+        runs=str(tmp_path / "runs"),
+        **goals,
+    )
+
+
+def test_the_drop_in_has_the_originals_weights_and_mode(tmp_path: Path) -> None:
+    module = nn.Linear(3, 2, dtype=torch.float64)
+    module.train()
+    found = optimize(tmp_path, module, Script("a", source=DROP_IN, speedup=2.0))
+    assert found.status == "met"
+    assert module.training, "optimize leaves the module as it was"
+    x = torch.randn(5, 3, dtype=torch.float64)
+    assert type(found.module).__name__ == "ModelNew"
+    assert torch.equal(found.module(x), module(x))
+    assert found.module.training
+    assert found.module.weight.data_ptr() == module.weight.data_ptr()
+    assert found.module is found.module
+
+
+def test_a_kept_original_is_the_module_itself(tmp_path: Path) -> None:
+    module = nn.Linear(3, 2)
+    found = optimize(tmp_path, module, Script("a", drafted=False))
+    assert found.status == "kept_original"
+    assert found.module is module
+
+
+def test_a_changed_file_is_not_imported(tmp_path: Path) -> None:
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN))
+    assert found.status == "verified"
+    Path(found.candidate or "").write_text("raise SystemExit('must not run')")
+    with pytest.raises(RunNotFound, match="has changed"):
+        _ = found.module
+    Path(found.candidate or "").unlink()
+    with pytest.raises(RunNotFound, match="is gone"):
+        _ = found.module
+
+
+def test_goals_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match="no goal 'sped'"):
+        optimize(tmp_path, nn.Linear(3, 2), sped=3.0)
+    with pytest.raises(SettingError, match="precision"):
+        optimize(tmp_path, nn.Linear(3, 2), precision="loose")
+    with pytest.raises(SettingError, match="rounds"):
+        optimize(tmp_path, nn.Linear(3, 2), rounds=0)
+
+
+def test_out_gets_copies(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN), out=folder)
+    assert found.candidate == str(folder / "linear_optimized.py")
+    names = sorted(item.name for item in folder.iterdir())
+    assert names == ["certificate.json", "linear_optimized.py", "report.md"]
+    run_folder = tmp_path / "runs" / found.run
+    assert (run_folder / "linear_optimized.py").read_text() == DROP_IN
