@@ -157,3 +157,13 @@ def test_a_model_that_is_not_packaged_is_built_from_queries():
     assert target.peak_tflops["fp32"].value == pytest.approx(84 * 128 * 2 * 2.1e-3)
     assert target.shared_kb_per_block.value == 99
     assert "NVML" in target.dram_gb_per_s.source
+
+
+@pytest.mark.gpu
+def test_the_local_gpu_is_the_default_and_measurable():
+    for name in (None, "local"):
+        found = find_target(name)
+        assert found.local is not None
+        assert found.measurable
+        assert found.target == found.measured_target
+        assert found.target.arch == found.local.arch
