@@ -145,12 +145,12 @@ def row(entry: Entry) -> Row:
 
 def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
     """Mermaid lines: the problem, then every candidate below what it was drafted from."""
-    known = {entry.candidate.sha256 for entry in entries}
+    known = {entry.candidate.id for entry in entries}
     lines = []
     for entry in entries:
         candidate = entry.candidate
-        parent = candidate.parent if candidate.parent in known else None
-        source = f"c{parent[:10]}" if parent else "problem"
+        parent = candidate.parent[:10] if candidate.parent else ""
+        source = f"c{parent}" if parent in known else "problem"
         strategy = candidate.strategy.replace('"', "'") or candidate.coder
         mark = ", handed over" if candidate.sha256 == handed_over else ""
         lines.append(

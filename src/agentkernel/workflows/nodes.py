@@ -64,7 +64,11 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
     replans = state.replans + (state.plan is not None)
     kept = state.plan if state.plan is not None and not made.hypotheses else made
     context.emit(events.Planned(round=state.round, plan=kept))
-    return Update(plan=kept, queue=made.hypotheses, replans=replans)
+    update = Update(plan=kept, queue=made.hypotheses, replans=replans)
+    if not kept.hypotheses:
+        missing = ", ".join(kept.analysis.uncovered) or "this module"
+        update["nothing"] = f"the {context.crew.coder.name} coder has no template for {missing}"
+    return update
 
 
 def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:

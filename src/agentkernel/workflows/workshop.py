@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
+from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage
+from agentkernel.agents.coders.compiler.coder import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.planner import RulesPlanner
@@ -46,15 +48,6 @@ MODEL_IDEAS = (
     ("tiled", "tiles that fit registers and shared memory"),
 )
 """What a model is asked to try where the coder names no hypotheses of its own."""
-
-
-@runtime_checkable
-class Offers(Protocol):
-    """A coder that knows beforehand what it could try on a captured module."""
-
-    def hypotheses(self, captured: Captured, target: Target) -> tuple[Hypothesis, ...]:
-        """Strategies, best first."""
-        ...
 
 
 class LocalWorkshop:
@@ -101,8 +94,8 @@ def make_crew(settings: Settings, coder: Coder, captured: Callable[[], Captured]
     """The agents that the settings name."""
 
     def hypotheses(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:
-        if isinstance(coder, Offers):
-            return coder.hypotheses(captured(), target)
+        if isinstance(coder, CompilerCoder):
+            return compiler_hypotheses(problem, captured(), target)
         return tuple(Hypothesis(strategy=name, reason=why) for name, why in MODEL_IDEAS)
 
     known = settings.knowledge
@@ -132,7 +125,11 @@ def _tools(
     draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}")
 
     def run_analysis() -> Analysis:
-        return analyse(captured(), resolved.target, settings.goals.precision)
+        facts = analyse(captured(), resolved.target, settings.goals.precision)
+        covered = coverage(loaded, captured())
+        return facts.model_copy(
+            update={"patterns": covered.patterns, "uncovered": covered.uncovered}
+        )
 
     def run_judge(candidate: Candidate) -> Verdict:
         return judge(loaded, captured(), candidate.source, judging)
