@@ -1,0 +1,200 @@
+"""Which tiles, warps, stages and splits are worth trying for a matrix product on a target?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Precision
+
+FloatType = Literal["float32", "float16", "bfloat16"]
+Schedule = dict[str, int]
+"""BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, TRANSPOSE_A, TRANSPOSE_B, num_warps, num_stages."""
+Tile = tuple[int, int, int, int, int]
+"""BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
+
+ITEM_BYTES: dict[FloatType, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+GROUP_M = 8
+MAX_SPLIT = 32
+TRANSPOSE_PAYS = 512
+"""Rows from which turning an fp32 operand K-inside costs less than it brings (2% at 4096)."""
+MOST = 10
+
+WGMMA_FP32: tuple[Tile, ...] = (
+    (128, 128, 64, 8, 3),  # 91 TFLOP/s at 4096^3 on an H200; every tile with 256 spills
+    (128, 128, 32, 8, 4),
+    (128, 64, 64, 8, 3),
+    (64, 128, 64, 4, 3),
+    (64, 128, 32, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 64, 32, 4, 4),
+)
+WGMMA_TF32: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 4),
+    (128, 256, 32, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 3),
+    (64, 128, 64, 4, 3),
+    (64, 64, 64, 4, 4),
+)
+WGMMA_HALF: tuple[Tile, ...] = (
+    (128, 128, 64, 4, 4),  # 596 TFLOP/s at 4096^3 on an H200
+    (128, 256, 64, 8, 3),
+    (128, 256, 64, 8, 4),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 8, 4),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 5),
+)
+MMA_FP32: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 3),
+    (128, 64, 32, 4, 3),
+    (64, 128, 32, 4, 3),
+    (64, 64, 32, 4, 4),
+    (128, 128, 16, 8, 4),
+    (64, 64, 64, 4, 3),
+)
+MMA_HALF: tuple[Tile, ...] = (
+    (128, 128, 32, 4, 4),
+    (128, 256, 32, 8, 3),
+    (256, 128, 32, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+)
+MFMA: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 2),
+    (256, 128, 32, 8, 2),
+    (128, 64, 64, 4, 2),
+    (64, 128, 64, 4, 2),
+    (64, 64, 64, 4, 2),
+)
+SKINNY_FP32: tuple[Tile, ...] = ((16, 64, 64, 4, 4), (16, 32, 128, 4, 4), (16, 128, 32, 4, 4))
+SKINNY_HALF: tuple[Tile, ...] = ((16, 64, 128, 4, 4), (16, 32, 256, 4, 3), (16, 128, 64, 4, 4))
+
+
+@dataclass(frozen=True)
+class GemmFacts:
+    """What decides the schedule of C[M, N] = A[M, K] @ B[K, N], `batch` times.
+
+    Layouts: "k" means that K is the inner dimension in memory (see GemmSpec).
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: FloatType = "float32"
+    precision: Precision = "strict"
+    a_layout: Literal["k", "m"] = "k"
+    b_layout: Literal["k", "n"] = "k"
+
+
+def gemm_schedules(facts: GemmFacts, target: Target) -> list[Schedule]:
+    """At most ten schedules, the most promising first; every one fits the shared memory.
+
+    The order is by waves over the SMs times the work of a tile. Where the tiles leave SMs idle, K
+    is split too. With wgmma, an fp32 operand that does not have K inside is transposed first.
+    """
+    plain = [
+        _schedule(tile, split)
+        for tile in _tiles(facts, target)
+        if shared_bytes(tile, facts.dtype, target) <= 1024 * target.shared_kb_per_block.value
+        for split in _splits(tile, facts, target)
+    ]
+    plain.sort(key=lambda schedule: _cost(schedule, facts, target))
+    turned = _transposes(facts, target)
+    if not turned:
+        return plain[:MOST]
+    first = [schedule | turned for schedule in plain[: MOST - 2]]
+    return first + plain[:2]
+
+
+def shared_bytes(tile: Tile, dtype: FloatType, target: Target) -> int:
+    """Bytes of shared memory that the pipelined operands take (an epilogue reuses them)."""
+    block_m, block_n, block_k, _, stages = tile
+    buffers = stages if _has_wgmma(target) and block_m >= 64 else max(stages - 1, 1)
+    return (block_m + block_n) * block_k * ITEM_BYTES[dtype] * buffers
+
+
+def _tiles(facts: GemmFacts, target: Target) -> list[Tile]:
+    """Tiles that are not mostly padding for these sizes."""
+    half = facts.dtype != "float32"
+    if target.vendor == "amd":
+        table = MFMA
+    elif _has_wgmma(target):
+        fp32 = WGMMA_FP32 if facts.precision == "strict" else WGMMA_TF32
+        table = WGMMA_HALF if half else fp32
+    else:
+        table = MMA_HALF if half else MMA_FP32
+    skinny = SKINNY_HALF if half else SKINNY_FP32
+    if facts.m <= 32:
+        rows = _power_of_two(facts.m)
+        return [(rows, *tile[1:]) for tile in skinny]
+    if facts.n <= 32:
+        cols = _power_of_two(facts.n)
+        return [(tile[1], cols, *tile[2:]) for tile in skinny]
+    kept = [
+        tile for tile in table if tile[0] < 2 * max(facts.m, 32) and tile[1] < 2 * max(facts.n, 32)
+    ]
+    return kept or [min(table)]
+
+
+def _splits(tile: Tile, facts: GemmFacts, target: Target) -> list[int]:
+    """1, and the split that fills the SMs (skinny tiles: four times) where the tiles do not."""
+    tiles = _tile_count(tile[0], tile[1], facts)
+    bandwidth_bound = min(tile[0], tile[1]) <= 32
+    room = int(target.sm_count.value) * (4 if bandwidth_bound else 1) // tiles
+    split = min(room, facts.k // (4 * tile[2]), MAX_SPLIT)
+    return [1] if split < 2 else [1, 1 << (split.bit_length() - 1)]
+
+
+def _schedule(tile: Tile, split: int) -> Schedule:
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    return dict(zip(names, tile, strict=True)) | {"GROUP_M": GROUP_M, "SPLIT_K": split}
+
+
+def _transposes(facts: GemmFacts, target: Target) -> Schedule:
+    if facts.dtype != "float32" or facts.precision == "bf16" or not _has_wgmma(target):
+        return {}
+    turned: Schedule = {}
+    if facts.a_layout != "k" and facts.n >= TRANSPOSE_PAYS:
+        turned["TRANSPOSE_A"] = 1
+    if facts.b_layout != "k" and facts.m >= TRANSPOSE_PAYS:
+        turned["TRANSPOSE_B"] = 1
+    return turned
+
+
+def _cost(schedule: Schedule, facts: GemmFacts, target: Target) -> float:
+    """Waves of programs times the length of K times the area and the rim of a tile.
+
+    Tiles of more than 128 x 128 pay 20% for the registers that they lack in an epilogue.
+    """
+    rows, cols = schedule["BLOCK_M"], schedule["BLOCK_N"]
+    programs = _tile_count(rows, cols, facts) * schedule["SPLIT_K"]
+    resident = 4 if min(rows, cols) <= 32 else 1
+    waves = -(-programs // (resident * int(target.sm_count.value))) * resident
+    work = rows * cols + 24 * (rows + cols)
+    spilling = 1.2 if rows * cols > 128 * 128 else 1.0
+    reducing = 1 + 0.02 * schedule["SPLIT_K"] if schedule["SPLIT_K"] > 1 else 1.0
+    return waves * facts.k / schedule["SPLIT_K"] * work * spilling * reducing
+
+
+def _tile_count(rows: int, cols: int, facts: GemmFacts) -> int:
+    return -(-facts.m // rows) * -(-facts.n // cols) * facts.batch
+
+
+def _has_wgmma(target: Target) -> bool:
+    """Hopper's wgmma or data-centre Blackwell's tcgen05: operands stay in shared memory."""
+    return target.vendor == "nvidia" and target.arch in ("90", "100")
+
+
+def _power_of_two(size: int) -> int:
+    """The padded size of a small dimension; a dot needs at least 16."""
+    return 16 if size <= 16 else 32
+
+
+__all__ = ["GemmFacts", "Schedule", "gemm_schedules", "shared_bytes"]

@@ -1,0 +1,70 @@
+"""What does an emitted kernel cost when it is compiled for a GPU that is not here?"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Registers a thread, stack bytes (spills) and shared bytes of a kernel; its PTX."""
+
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    ptx: str
+
+
+def imported(text: str, folder: Path, name: str) -> types.ModuleType:
+    path = folder / f"{name}.py"
+    path.write_text(HEAD + text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def compiled_cost(
+    kernel: object,
+    signature: dict[str, str],
+    constants: dict[str, object],
+    options: dict[str, int],
+    arch: int = 90,
+) -> Cost:
+    """Compile with every size and pointer divisible by 16, as for the usual shapes."""
+    aligned = [index for index, kind in enumerate(signature.values()) if kind != "constexpr"]
+    source = ASTSource(
+        kernel,
+        signature,
+        constexprs=constants,
+        attrs={(index,): [["tt.divisibility", 16]] for index in aligned},
+    )
+    built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    tools = glob.glob(f"{Path(triton.__file__).parent}/backends/nvidia/bin/cuobjdump")
+    path = Path(built.metadata_group[f"{built.metadata.name}.cubin"])
+    listing = subprocess.run(
+        [tools[0], "--dump-resource-usage", str(path)], capture_output=True, text=True, check=True
+    ).stdout
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", listing)
+    assert usage is not None, listing
+    return Cost(int(usage[1]), int(usage[2]), int(built.metadata.shared), built.asm["ptx"])
