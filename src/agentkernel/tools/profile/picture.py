@@ -181,7 +181,7 @@ def _spans(picture: Picture) -> tuple[Span, Span]:
     across = Span(
         math.floor(math.log10(min(intensities) / 2)), math.ceil(math.log10(max(intensities) * 3))
     )
-    rates = [roof.peak_tflops * 2, *(point.tflops for point in picture.points)]
+    rates = [roof.peak_tflops * 1.2, *(point.tflops for point in picture.points)]
     up = Span(math.floor(math.log10(min(rates) / 2)), math.ceil(math.log10(max(rates))))
     return across, up
 

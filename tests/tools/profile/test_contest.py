@@ -1,0 +1,152 @@
+"""Do worker and twin time a real candidate and its baselines, and survive what goes wrong? (CPU)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from simulated_gpu import SimulatedGauge
+
+from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.profile.contest import Contest, Contested
+from agentkernel.tools.profile.rounds import Lost, Pace
+from agentkernel.tools.profile.settings import ProfileSettings
+
+PROBLEM = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(n))
+        self.register_buffer("shift", torch.ones(n))
+    def forward(self, x, scale):
+        return torch.relu(x * self.w + self.shift) * scale
+def get_input_sets():
+    return [[torch.randn(4, 64), 2.0], [torch.randn(2, 64), 3.0]]
+def get_inputs():
+    return get_input_sets()[0]
+def get_init_inputs():
+    return [64]
+"""
+CANDIDATE = PROBLEM.partition("def get_input_sets")[0].replace("Model", "ModelNew")
+SETTINGS = ProfileSettings(
+    pace=Pace(seconds=0.3, block_ms=1.0, min_rounds=3, max_rounds=4),
+    compare_compile=False,
+    energy_s=0.05,
+    start_limit_s=90.0,
+    call_limit_s=20.0,
+)
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> LoadedProblem:
+    path: Path = tmp_path_factory.mktemp("problem") / "toy.py"
+    path.write_text(PROBLEM)
+    return load_problem(str(path))
+
+
+@pytest.fixture(scope="module")
+def contest(problem: LoadedProblem) -> Iterator[Contest]:
+    gauge = SimulatedGauge(energy=0.0)
+    with Contest(problem, SETTINGS, gauge, flush_bytes=4096, device="cpu") as held:
+        yield held
+
+
+def measured(contest: Contest, source: str, shape_set: int = 0) -> Contested | Lost:
+    process = contest.candidate(source)
+    if isinstance(process, Lost):
+        return process
+    with process:
+        return contest.measure(process, shape_set)
+
+
+def test_both_shape_sets_are_timed_with_one_worker_and_one_twin(contest: Contest) -> None:
+    process = contest.candidate(CANDIDATE)
+    assert not isinstance(process, Lost)
+    with process:
+        found = [contest.measure(process, shape_set) for shape_set in (0, 1, 0)]
+    for item in found:
+        assert isinstance(item, Contested), item
+        assert len(item.rounds.kept) >= 3
+        assert min(item.rounds.samples("candidate")) > 0
+        assert item.compiled is None
+        assert item.compile_error == "left out on request"
+        assert item.eager.energy_mj is not None
+
+
+def test_a_slower_candidate_is_seen_as_such(contest: Contest) -> None:
+    slow = CANDIDATE.replace(
+        "return torch.relu", "import time; time.sleep(0.01)\n        return torch.relu"
+    )
+    found = measured(contest, slow)
+    assert isinstance(found, Contested)
+    assert min(found.rounds.medians("candidate")) > 10_000
+    assert max(found.rounds.medians("eager")) < min(found.rounds.medians("candidate"))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        (("return torch.relu", "import os; os._exit(7); return torch.relu"), "died", "code 7"),
+        (("self.w =", "self.other ="), "raised", "Missing key"),
+    ],
+)
+def test_a_broken_candidate_is_a_value(
+    contest: Contest, change: tuple[str, str], reason: str, words: str
+) -> None:
+    found = measured(contest, CANDIDATE.replace(*change))
+    assert isinstance(found, Lost)
+    assert (found.side, found.reason) == ("candidate", reason)
+    assert words in found.log
+
+
+@pytest.mark.slow
+def test_a_candidate_that_hangs_runs_into_the_limit(problem: LoadedProblem) -> None:
+    hanging = CANDIDATE.replace("return torch.relu", "while True: pass\n        return torch.relu")
+    settings = SETTINGS.model_copy(update={"start_limit_s": 15.0})
+    with Contest(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+        found = measured(held, hanging)
+    assert isinstance(found, Lost)
+    assert found.reason == "timeout"
+
+
+@pytest.mark.slow
+def test_a_twin_that_died_is_started_again(contest: Contest) -> None:
+    assert contest.start() is None
+    twin = contest._twin
+    assert twin is not None
+    twin.close()
+    assert isinstance(measured(contest, CANDIDATE), Contested)
+
+
+@pytest.mark.slow
+def test_torch_compile_is_timed_beside_eager_and_kept(problem: LoadedProblem) -> None:
+    settings = SETTINGS.model_copy(update={"compare_compile": True})
+    with Contest(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+        found = measured(held, CANDIDATE)
+        again = held.measure_baselines(0)
+    assert isinstance(found, Contested)
+    assert found.compile_error is None
+    assert found.rounds.samples("compile")
+    assert not isinstance(again, Lost)
+
+
+@pytest.mark.slow
+def test_a_module_that_torch_compile_refuses_still_has_eager(tmp_path: Path) -> None:
+    refused = PROBLEM.replace(
+        "return torch.relu",
+        "if torch.compiler.is_compiling():\n            raise RuntimeError('not here')\n"
+        "        return torch.relu",
+    )
+    path = tmp_path / "refused.py"
+    path.write_text(refused)
+    settings = SETTINGS.model_copy(update={"compare_compile": True})
+    with Contest(
+        load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
+    ) as held:
+        found = measured(held, CANDIDATE)
+    assert isinstance(found, Contested)
+    assert found.compiled is None
+    assert found.compile_error

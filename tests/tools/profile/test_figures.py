@@ -1,0 +1,108 @@
+"""Do rates, ratios and the roofline fraction follow from the measured times?"""
+
+from __future__ import annotations
+
+import pytest
+from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
+
+from agentkernel.domain.plan import Analysis
+from agentkernel.tools.profile.bench import Launched
+from agentkernel.tools.profile.contest import Contested, Extras
+from agentkernel.tools.profile.figures import kernel_names, own_share, to_measurement
+from agentkernel.tools.profile.rounds import Pace, Rounds, measure_rounds
+
+SOURCE = """
+import triton
+from triton import jit
+@triton.jit
+def add_rows(x): pass
+@triton.autotune(configs=[], key=[])
+@triton.jit(do_not_specialize=["n"])
+def tuned(x): pass
+@jit
+def bare(x): pass
+def launcher(x): pass
+"""
+
+
+def analysis(bytes_min: int, flops: int, compute_time_us: float) -> Analysis:
+    return Analysis(
+        bytes_min=bytes_min,
+        flops=flops,
+        op_counts={},
+        roofline="memory",
+        memory_time_us=1.0,
+        compute_time_us=compute_time_us,
+        bound_us=1.0,
+        patterns=(),
+    )
+
+
+def contested(*, compiled: bool) -> Contested:
+    clockwork = SimulatedClockwork()
+    times = {"candidate": 100.0, "eager": 200.0} | ({"compile": 110.0} if compiled else {})
+    sides = [SimulatedSide(name, us, clockwork, 0.0) for name, us in times.items()]
+    rounds = measure_rounds(sides, clockwork, Pace())
+    assert isinstance(rounds, Rounds)
+    return Contested(
+        rounds=rounds,
+        candidate=Extras(1000, 99.0, 12.0),
+        eager=Extras(3000, 198.0, 25.0),
+        compiled=Extras(1000) if compiled else None,
+        compile_error=None if compiled else "Unsupported: it broke",
+        launches=(Launched("add_rows", 90.0), Launched("Memcpy DtoD", 10.0)),
+        gpu=STATE,
+    )
+
+
+def test_a_memory_bound_call_at_half_the_ceiling() -> None:
+    found = to_measurement(
+        contested(compiled=True),
+        shapes="x",
+        analysis=analysis(200_000_000, 50_000_000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels={"add_rows"},
+    )
+    assert found.achieved_gb_per_s == pytest.approx(2000.0)
+    assert found.achieved_tflops == pytest.approx(0.5)
+    assert found.roofline_us == pytest.approx(50.0)
+    assert found.roofline_fraction == pytest.approx(0.5)
+    assert found.vs_eager.value == pytest.approx(2.0)
+    assert found.vs_compile is not None
+    assert found.vs_compile.value == pytest.approx(1.1)
+    assert (found.launches, found.own_kernel_share) == (2, pytest.approx(0.9))
+    assert (found.peak_memory_bytes, found.eager_peak_memory_bytes) == (1000, 3000)
+    assert (found.energy_mj, found.candidate.do_bench_us) == (12.0, 99.0)
+    assert (found.rounds, found.discarded_rounds) == (10, 0)
+
+
+def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:
+    found = to_measurement(
+        contested(compiled=True),
+        shapes="x",
+        analysis=analysis(1000, 50_000_000, 80.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=(),
+    )
+    assert found.roofline_fraction == pytest.approx(0.8)
+
+
+def test_a_failed_torch_compile_leaves_its_reason() -> None:
+    found = to_measurement(
+        contested(compiled=False),
+        shapes="x",
+        analysis=analysis(1000, 1000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=(),
+    )
+    assert found.compiled is None
+    assert found.vs_compile is None
+    assert found.compile_error == "Unsupported: it broke"
+
+
+def test_own_kernels_are_those_under_a_jit_decorator() -> None:
+    assert kernel_names(SOURCE) == {"add_rows", "tuned", "bare"}
+
+
+def test_no_record_means_no_share() -> None:
+    assert own_share([], {"add_rows"}) is None

@@ -1,0 +1,96 @@
+"""Does the roofline picture show what was measured, and stay within its frame?"""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentkernel.domain.plan import Analysis
+from agentkernel.tools.profile.picture import (
+    HEIGHT,
+    WIDTH,
+    Picture,
+    Point,
+    Roof,
+    roofline_svg,
+    roofline_text,
+    to_point,
+)
+
+H200 = Roof("NVIDIA H200", 4300.0, 66.9)
+PICTURE = Picture(
+    H200, (Point("candidate", 1.0, 4.0, 130.2), Point("eager", 1.0, 1.6, 325.0)), estimated=False
+)
+
+
+def analysis(bytes_min: int, flops: int) -> Analysis:
+    return Analysis(
+        bytes_min=bytes_min,
+        flops=flops,
+        op_counts={},
+        roofline="memory",
+        memory_time_us=1.0,
+        compute_time_us=1.0,
+        bound_us=1.0,
+        patterns=(),
+    )
+
+
+def test_a_point_on_the_slope_reaches_the_roofs_share() -> None:
+    point = to_point("candidate", analysis(430_000_000, 430_000_000), 200.0)
+    assert abs(point.tflops / H200.tflops(point.intensity) - 0.5) < 1e-9
+
+
+def test_a_problem_without_arithmetic_still_has_its_share() -> None:
+    point = to_point("candidate", analysis(430_000_000, 0), 125.0)
+    assert abs(point.tflops / H200.tflops(point.intensity) - 0.8) < 1e-9
+
+
+def test_the_text_names_every_side_and_says_measured_or_estimated() -> None:
+    text = roofline_text(PICTURE)
+    assert "candidate: 130.2 µs, 93% of the roof" in text
+    assert "eager: 325.0 µs, 37% of the roof" in text
+    assert "(measured)" in text
+    assert "(estimated)" in roofline_text(PICTURE._replace(estimated=True))
+    assert text.count("●") == 2
+    assert "╱" in text
+    assert "─" in text
+
+
+def test_the_faster_side_stands_higher() -> None:
+    lines = roofline_text(PICTURE).splitlines()
+    rows = {mark: next(i for i, line in enumerate(lines) if mark in line) for mark in "●▲"}
+    assert rows["●"] < rows["▲"]
+
+
+def test_a_name_cannot_break_the_svg() -> None:
+    hostile = PICTURE._replace(roof=H200._replace(title='<b>&"x"'))
+    assert "<b>" not in roofline_svg(hostile)
+    ElementTree.fromstring(roofline_svg(hostile))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(1e-2, 1e5),
+    st.floats(1e-4, 1.2),
+    st.floats(100, 9000),
+    st.floats(1, 5000),
+)
+def test_everything_lies_inside_the_frame(
+    intensity: float, share: float, gb_per_s: float, peak: float
+) -> None:
+    roof = Roof("gpu", gb_per_s, peak)
+    point = Point("candidate", intensity, roof.tflops(intensity) * share, 10.0)
+    picture = Picture(roof, (point,), estimated=True)
+    svg = roofline_svg(picture)
+    path = re.search(r'points="([^"]+)"', svg)
+    assert path is not None
+    places = [tuple(map(float, pair.split(","))) for pair in path[1].split()]
+    circle = re.search(r'cx="([\d.-]+)" cy="([\d.-]+)"', svg)
+    assert circle is not None
+    places.append((float(circle[1]), float(circle[2])))
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
+    assert all(len(line) <= 80 for line in roofline_text(picture).splitlines())

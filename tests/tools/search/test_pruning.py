@@ -1,0 +1,101 @@
+"""Is what cannot run sorted out before anything is measured?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.profile import CompileReport, KernelResources
+from agentkernel.domain.verdict import CompileFailed, LoadFailed
+from agentkernel.tools.search.pruning import CompileOutcome, compile_parts, prune
+from agentkernel.tools.search.static import order, preference
+
+
+def report(
+    *, spill: int = 0, fits: bool = True, occupancy: float = 1.0, name: str = "rows"
+) -> CompileReport:
+    kernel = KernelResources(
+        name=name,
+        grid=(1, 1, 1),
+        num_warps=4,
+        num_stages=2,
+        registers=64,
+        spill_bytes=spill,
+        shared_bytes=0,
+        occupancy=occupancy,
+        tensor_core=None,
+        constants={},
+        compile_s=0.1,
+        error=None if fits else "out of resources: shared memory 300000 > 232448",
+        fits=fits,
+    )
+    return CompileReport(target="h100-sxm", kernels=(kernel,))
+
+
+def test_what_does_not_fit_fails_or_spills_is_out() -> None:
+    found = prune(
+        [
+            report(),
+            report(spill=64),
+            report(fits=False),
+            CompileFailed(log="line 1\nptxas fatal"),
+            LoadFailed(log="SyntaxError: no"),
+            None,
+        ]
+    )
+    assert found[0] is None
+    assert found[1] == "rows spills 64 bytes a thread"
+    assert found[2] == "rows does not fit: out of resources: shared memory 300000 > 232448"
+    assert found[3] == "compile: ptxas fatal"
+    assert found[4] == "load: SyntaxError: no"
+    assert found[5] is None
+
+
+def test_where_everything_spills_nothing_is_out_for_it() -> None:
+    assert prune([report(spill=8), report(spill=64), report(fits=False)])[:2] == (None, None)
+
+
+def test_the_family_is_compiled_in_parallel_and_keeps_its_order() -> None:
+    threads: set[int] = set()
+
+    def compile_part(part: Sequence[str]) -> Sequence[CompileOutcome]:
+        threads.add(threading.get_ident())
+        time.sleep(0.02)
+        return [report(name=source) for source in part]
+
+    sources = [str(number) for number in range(10)]
+    found = compile_parts(sources, compile_part, 4, seconds=10)
+    names = [item.kernels[0].name for item in found if isinstance(item, CompileReport)]
+    assert names == sources
+    assert len(threads) > 1
+
+
+def test_no_part_begins_after_the_deadline() -> None:
+    def compile_part(part: Sequence[str]) -> Sequence[CompileOutcome]:
+        time.sleep(0.03)
+        return [report() for _ in part]
+
+    found = compile_parts(["x"] * 40, compile_part, 1, seconds=0.02)
+    assert [item is None for item in found] == [False] * 12 + [True] * 28
+
+
+def test_low_occupancy_comes_last_and_the_order_given_breaks_ties() -> None:
+    reports = [report(occupancy=0.2), report(occupancy=0.9), None, report(occupancy=0.5)]
+    assert preference(reports) == (1, 3, 0)
+
+
+def trial(**values: object) -> TrialResult:
+    return TrialResult.model_validate({"label": "", "sha256": "", "schedule": {}, **values})
+
+
+def test_measured_before_estimated_and_never_what_was_pruned() -> None:
+    trials = [
+        trial(),
+        trial(estimated_us=1.0),
+        trial(time_us=9.0, estimated_us=2.0),
+        trial(pruned="spills", time_us=0.1),
+        trial(time_us=8.0),
+    ]
+    assert order(trials) == (4, 2, 1, 0)
