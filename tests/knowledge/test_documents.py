@@ -137,9 +137,9 @@ def test_a_bad_kernel_is_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_the_hash_follows_the_content(tmp_path: Path) -> None:
-    (tmp_path / "notes").mkdir()
-    note = tmp_path / "notes" / "hopper.md"
+    note = tmp_path / "hopper.md"
     note.write_text(NOTE)
-    before = documents_sha256(tmp_path)
+    before = documents_sha256([read_note(note)])
+    assert documents_sha256([read_note(note)]) == before
     note.write_text(NOTE + "more")
-    assert documents_sha256(tmp_path) != before
+    assert documents_sha256([read_note(note)]) != before

@@ -49,10 +49,10 @@ class KnowledgeRetriever:
 
 
 def query_text(analysis: Analysis) -> str:
-    """The patterns, the ops (the commonest first) and what bounds them, as words."""
+    """The patterns and the ops (the commonest first), as words."""
     ops = sorted(analysis.op_counts, key=lambda name: (-analysis.op_counts[name], name))
     words = [*patterns_of(analysis), *map(op_name, ops)]
-    return f"{' '.join(words).replace('_', ' ')} {analysis.roofline} bound"
+    return " ".join(words).replace("_", " ")
 
 
 def main_dtype(problem: Problem) -> str:

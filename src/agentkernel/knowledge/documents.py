@@ -12,7 +12,7 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from agentkernel.domain.base import Frozen
+from agentkernel.domain.base import Frozen, sha256_text
 
 PACKAGE = Path(__file__).parent
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
@@ -109,9 +109,9 @@ def files_sha256(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def documents_sha256(folder: Path = PACKAGE) -> str:
-    """Content hash of the packaged documents."""
-    return files_sha256([*(folder / "notes").glob("*.md"), *_kernel_files(folder)])
+def documents_sha256(documents: Iterable[Document]) -> str:
+    """Content hash of documents as read: a change of a file or of how it is read changes it."""
+    return sha256_text("\n".join(document.model_dump_json() for document in documents))
 
 
 def read_note(path: Path) -> Document:
@@ -148,7 +148,12 @@ def read_kernel(path: Path) -> Document:
         id=f"kernels/{path.stem}",
         kind="kernel",
         text=text,
-        passages=(f"{front.title}. {front.summary}", f"{front.title}. {headline} {tags}", about),
+        passages=(
+            f"{front.title}. {front.summary}",
+            f"{front.title}. {headline}",
+            f"{tags} {front.summary}",
+            about,
+        ),
     )
 
 

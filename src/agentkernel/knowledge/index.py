@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PATTERN_BOOST = 0.35
 """Added for a share of the query's patterns that the document covers (times that share)."""
-FOCUS_BOOST = 0.2
+FOCUS_BOOST = 0.4
 """Added for the share of the document's patterns that the query asks for (times that share)."""
 DTYPE_BOOST = 0.05
 OTHER_DTYPE = -0.15

@@ -13,7 +13,7 @@ OP_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "instance_norm": ("norm", "instance_norm"),
     "batch_norm": ("norm", "batch_norm"),
     "vector_norm": ("reduction", "l2"),
-    "log_softmax": ("softmax", "log_softmax"),
+    "log_softmax": ("log_softmax", "row_softmax"),
     "softmax": ("softmax",),
     "cross_entropy_loss": ("loss", "cross_entropy"),
     "binary_cross_entropy_with_logits": ("loss", "bce"),

@@ -57,7 +57,7 @@ def open_index(
     root = path or default_folder()
     vectors = load_embedder(embedder)
     documents = load_documents(package)
-    content = _content_sha256(vectors, package)
+    content = _content_sha256(documents, vectors)
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root):
@@ -75,8 +75,8 @@ def open_index(
     return KnowledgeIndex(found, documents, vectors)
 
 
-def _content_sha256(vectors: Embedder, package: Path) -> str:
-    parts = (str(INDEX_FORMAT), documents_sha256(package), vectors.fingerprint)
+def _content_sha256(documents: tuple[Document, ...], vectors: Embedder) -> str:
+    parts = (str(INDEX_FORMAT), documents_sha256(documents), vectors.fingerprint)
     return sha256_text("\0".join(parts))
 
 

@@ -13,7 +13,7 @@ from torch import nn
 META = {
     "title": "Log-softmax over rows",
     "summary": "log softmax of the last dimension",
-    "patterns": ["softmax", "log_softmax", "row_softmax"],
+    "patterns": ["log_softmax", "row_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": [],
     "hints": {
