@@ -305,15 +305,19 @@ def _reduce_launch(spec: GemmSpec, split: int) -> list[str]:
 
 
 def _transpose_kernel(name: str) -> str:
-    signature = ["source_ptr", "target_ptr", "rows", "cols", "stride", "batch_stride"]
-    signature += ["TILE: tl.constexpr"]
+    signature = ["source_ptr", "target_ptr", "rows", "cols", "stride", "inner_batches"]
+    signature += ["outer_stride", "inner_stride", "TILE: tl.constexpr"]
     lines = [
         '"""target[cols, rows] = source[rows, cols]^T: wgmma wants fp32 operands with K inside."""',
-        "row = (tl.program_id(0) * TILE + tl.arange(0, TILE)).to(tl.int64)",
-        "col = (tl.program_id(1) * TILE + tl.arange(0, TILE)).to(tl.int64)",
-        "batch = tl.program_id(2).to(tl.int64)",
+        "program = tl.program_id(0)",
+        "tiles_n = tl.cdiv(cols, TILE)",
+        "tiles = tl.cdiv(rows, TILE) * tiles_n",
+        "batch = (program // tiles).to(tl.int64)",
+        "row = (program % tiles // tiles_n * TILE + tl.arange(0, TILE)).to(tl.int64)",
+        "col = (program % tiles_n * TILE + tl.arange(0, TILE)).to(tl.int64)",
         "mask = (row[:, None] < rows) & (col[None, :] < cols)",
-        "source_ptr += batch * batch_stride",
+        "source_ptr += batch // inner_batches * outer_stride",
+        "source_ptr += batch % inner_batches * inner_stride",
         "target_ptr += batch * rows * cols",
         "tile = tl.load(source_ptr + row[:, None] * stride + col[None, :], mask=mask)",
         "targets = target_ptr + col[:, None] * rows + row[None, :]",
@@ -324,20 +328,17 @@ def _transpose_kernel(name: str) -> str:
 
 def _transpose_launch(spec: GemmSpec, operand: str, tensor: str, copied: str) -> list[str]:
     outer, inner = (spec.k, spec.m) if operand == "a" else (spec.k, spec.n)
-    tile = TRANSPOSE_TILE
-    batch = f"{tensor}.shape[0]" if spec.batch_dims else "1"
-    sizes = ", ".join([*([batch] if spec.batch_dims else []), inner, outer])
-    grid = f"triton.cdiv({outer}, {tile}), triton.cdiv({inner}, {tile}), {batch}"
-    strides = [f"{tensor}.stride({spec.batch_dims})"]
-    strides += [f"{tensor}.stride(0)" if spec.batch_dims else "0"]
+    tile, dims = TRANSPOSE_TILE, range(spec.batch_dims)
+    batch = [f"{tensor}.shape[{dim}]" for dim in dims]
+    strides = [f"{tensor}.stride({dim})" for dim in dims]
+    strides = ["0"] * (2 - len(strides)) + strides
+    sizes = ", ".join([*batch, inner, outer])
+    tiles = [f"triton.cdiv({outer}, {tile})", f"triton.cdiv({inner}, {tile})", *batch]
+    arguments = [tensor, copied, outer, inner, f"{tensor}.stride({spec.batch_dims})"]
+    arguments += [batch[-1] if batch else "1", *strides]
     return [
         f"{copied} = torch.empty(({sizes}), device={tensor}.device, dtype={tensor}.dtype)",
-        *_call(
-            f"{spec.name}_transpose",
-            grid,
-            [tensor, copied, outer, inner, *strides],
-            [f"TILE={tile}"],
-        ),
+        *_call(f"{spec.name}_transpose", f"{' * '.join(tiles)},", arguments, [f"TILE={tile}"]),
     ]
 
 
