@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 
 def private_bytes(pid: int) -> int:
     """Resident anonymous memory of `pid` and everything below it, in bytes; 0 where it is gone."""
+    children = _children()
     total = 0
     pending = [pid]
     while pending:
         number = pending.pop()
-        pending.extend(_children(number))
+        pending.extend(children[number])
         total += _anonymous(number)
     return total
 
 
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(word) for word in (thread / "children").read_text().split()]
-    except OSError:
-        return found
+def _children() -> defaultdict[int, list[int]]:
+    """Parent -> children, of every process."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found[int(words[1])].append(int(entry.name))
     return found
 
 

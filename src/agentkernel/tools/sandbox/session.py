@@ -167,7 +167,8 @@ class Worker:
             self.scratch, self.device, self.interpret, self._limits.threads
         )
         self._process = subprocess.Popen(
-            command(walls, config, environment),
+            command(walls, config),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output_write,
             stderr=output_write,

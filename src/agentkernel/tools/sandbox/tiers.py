@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from agentkernel.errors import SandboxUnavailable
+from agentkernel.tools.sandbox.environment import SEARCH_PATH
 
 Tier = Literal["bubblewrap", "namespaces", "none"]
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -70,7 +71,8 @@ def probe(walls: Walls, cuda: bool) -> str | None:
         config = base_config(walls, Path(folder), cuda) | {"probe": True}
         try:
             done = subprocess.run(
-                command(walls, config, {}),
+                command(walls, config),
+                env={"PATH": SEARCH_PATH},
                 capture_output=True,
                 text=True,
                 timeout=PROBE_TIMEOUT_S,
@@ -99,16 +101,16 @@ def base_config(walls: Walls, folder: Path, cuda: bool) -> dict[str, object]:
     }
 
 
-def command(walls: Walls, config: dict[str, object], environment: dict[str, str]) -> list[str]:
-    """The command line of the launcher inside `walls`, with `environment` and nothing else."""
-    clean = ["env", "-i", *(f"{key}={value}" for key, value in environment.items())]
+def command(walls: Walls, config: dict[str, object]) -> list[str]:
+    """The command line of the launcher inside `walls`. Start it with the worker's environment, not
+    the parent's: the outermost process's variables can be read from inside through /proc."""
     launch = [sys.executable, "-I", "-B", str(LAUNCHER), json.dumps(config)]
     if walls.tier == "bubblewrap":
-        return [*_bubblewrap(config), *clean, *launch]
+        return [*_bubblewrap(config), *launch]
     if walls.tier == "namespaces":
         user = ["--user", "--map-root-user"] if walls.user_namespace else []
-        return ["unshare", *user, *UNSHARE, *clean, *launch]
-    return [*clean, *launch]
+        return ["unshare", *user, *UNSHARE, *launch]
+    return launch
 
 
 def _bubblewrap(config: dict[str, object]) -> list[str]:

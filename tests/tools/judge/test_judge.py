@@ -1,0 +1,249 @@
+"""Does the judge accept what is right and refuse what is wrong, at the gate that should?"""
+
+import math
+
+import pytest
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_honest_norm_is_accepted(judged, sources, dtype):
+    verdict = judged(
+        sources.NORM_PROBLEM.replace("DTYPE", dtype), sources.NORM.replace("DTYPE", dtype)
+    )
+    assert verdict.accepted, verdict.failure
+    assert verdict.interpreted
+    assert verdict.gate == "accepted"
+    assert verdict.launches == ("norm_kernel",)
+    assert len({case.seed for case in verdict.cases}) >= 5
+    assert {case.distribution for case in verdict.cases} >= {"normal", "uniform", "large", "tiny"}
+    assert len({case.shapes for case in verdict.cases}) >= 4
+    assert verdict.sandbox in ("bubblewrap", "namespaces")
+    assert math.isfinite(verdict.worst_error)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_honest_sum_is_accepted(judged, sources, dtype):
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", dtype), sources.ADD)
+    assert verdict.accepted, verdict.failure
+
+
+def test_honest_softmax_is_accepted_with_every_optional_case(judged, sources):
+    verdict = judged(sources.SOFTMAX_PROBLEM, sources.SOFTMAX, budget_s=20.0)
+    assert verdict.accepted, verdict.failure
+    assert {case.distribution for case in verdict.cases} >= {"zeros", "own"}
+
+
+def test_an_honest_gemm_is_accepted(judged, sources):
+    verdict = judged(sources.GEMM_PROBLEM, sources.GEMM)
+    assert verdict.accepted, verdict.failure
+
+
+# (base, what to replace, with what, expected gate, a word of the failure)
+WRONG = {
+    "mask leaves the last column": (
+        "NORM",
+        "mask = cols < n",
+        "mask = cols < n - 1",
+        "correctness",
+        "",
+    ),
+    "rows past the tile": ("GEMM", "triton.cdiv(m, 32), ", "max(1, m // 32), ", "correctness", ""),
+    "dot in tf32": ("GEMM", '"tf32x3"', '"tf32"', "correctness", ""),
+    "dot without precision": (
+        "GEMM",
+        ', input_precision="tf32x3"',
+        "",
+        "compile",
+        "input_precision",
+    ),
+    "fp16 inside": (
+        "NORM",
+        ".to(tl.float32)\n    mean",
+        ".to(tl.float16)\n    mean",
+        "correctness",
+        "",
+    ),
+    "store out of bounds": ("ADD", "2 * y, mask=mask)", "2 * y, mask=i < n + 1)", "run", "outside"),
+    "store far out of bounds": (
+        "ADD",
+        "tl.store(out_ptr + i,",
+        "tl.store(out_ptr + i + 1099511627776,",
+        "run",
+        "outside",
+    ),
+    "load out of bounds": (
+        "ADD",
+        "tl.load(y_ptr + i, mask=mask)",
+        "tl.load(y_ptr + i + 1, mask=mask)",
+        "correctness",
+        "",
+    ),
+    "wrong dtype": (
+        "ADD",
+        "torch.empty_like(x)",
+        "torch.empty_like(x, dtype=torch.float64)",
+        "meta",
+        "float64",
+    ),
+    "wrong stride": (
+        "NORM",
+        "return y",
+        "z = torch.empty_strided(y.shape, (1, y.shape[0]), dtype=y.dtype); z.copy_(y)\n        return z",
+        "meta",
+        "stride",
+    ),
+    "wrong shape": ("ADD", "return out", "return out[None]", "meta", "[1,"),
+    "a tuple": ("ADD", "return out", "return (out, out)", "meta", ""),
+    "input modified": (
+        "ADD",
+        "        return out",
+        "        x.zero_()\n        return out",
+        "inputs",
+        "x",
+    ),
+    "parameter modified": (
+        "NORM",
+        "        return y",
+        "        self.ln.bias.zero_()\n        return y",
+        "inputs",
+        "ln.bias",
+    ),
+    "constant output": ("ADD", "x + 2 * y, mask", "x * 0.0, mask", "correctness", ""),
+    "writes nothing": ("ADD", "mask = i < n", "mask = i < 0", "correctness", "nan"),
+    "hang": (
+        "ADD",
+        "        return out",
+        "        while True:\n            n += 1\n        return out",
+        "run",
+        "timeout",
+    ),
+    "weights baked": (
+        "NORM",
+        "        n = x.shape[-1]",
+        "        n = x.shape[-1]\n        ones = torch.ones_like(self.ln.weight)",
+        "correctness",
+        "",
+    ),
+    "raises": ("ADD", "        n = x.numel()", "        n = x.nothing()", "run", "nothing"),
+    "does not import": (
+        "ADD",
+        "class ModelNew",
+        "undefined_name\nclass ModelNew",
+        "load",
+        "undefined_name",
+    ),
+    "other parameter names": ("NORM", "self.ln", "self.norm", "load", "missing"),
+    "other initial values": (
+        "GEMM",
+        "        self.linear = nn.Linear(k, n)\n\n",
+        "        torch.manual_seed(1)\n        self.linear = nn.Linear(k, n)\n\n",
+        "load",
+        "initial values",
+    ),
+    "remembers the first call": (
+        "ADD",
+        "        return out",
+        "        self.kept = [*getattr_free(self), out]\n        return self.kept[0]",
+        "meta",
+        "",
+    ),
+}
+EXTRA = {
+    "weights baked": lambda text: text.replace("x, self.ln.weight,", "x, ones,"),
+    "remembers the first call": lambda text: text.replace(
+        "class ModelNew(nn.Module):\n",
+        "def getattr_free(model):\n    return model.kept\n\n\nclass ModelNew(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.kept = []\n\n",
+    ),
+}
+PROBLEMS = {"NORM": "NORM_PROBLEM", "ADD": "ADD_PROBLEM", "GEMM": "GEMM_PROBLEM"}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_candidate_stops_at_its_gate(judged, sources, name):
+    base, old, new, gate, word = WRONG[name]
+    source = getattr(sources, base).replace("DTYPE", "float32")
+    assert old in source
+    source = EXTRA.get(name, str)(source.replace(old, new))
+    problem = getattr(sources, PROBLEMS[base]).replace("DTYPE", "float32")
+    verdict = judged(problem, source, time_limit_s=8.0)
+    assert not verdict.accepted
+    assert verdict.gate == gate, verdict.failure
+    assert word in str(verdict.failure)
+
+
+def test_a_race_between_programs_shows_in_another_order(judged, sources):
+    source = sources.ADD.replace(
+        "i = tl.program_id(0) * BLOCK", "i = tl.program_id(0) * (BLOCK // 2)"
+    )
+    source = source.replace("triton.cdiv(n, 128),)", "triton.cdiv(n, 64),)").replace(
+        "x + 2 * y, mask=mask",
+        "x + 2 * y + (tl.arange(0, BLOCK) >= 64), mask=mask & (i < (tl.num_programs(0) * 64))",
+    )
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
+    assert verdict.gate == "correctness"
+    assert verdict.failure.pattern == "order"
+
+
+def test_looser_classes_admit_tf32_only_when_asked(judged, sources):
+    source = sources.GEMM.replace('"tf32x3"', '"tf32"')
+    assert judged(sources.GEMM_PROBLEM, source, precision="tf32").accepted
+
+
+def test_infinite_memory_ends_as_a_memory_failure(judged, sources):
+    source = sources.ADD.replace(
+        "        return out",
+        "        held = []\n        while True:\n            held.append(torch.ones(1 << 26))\n",
+    )
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, time_limit_s=60.0)
+    assert verdict.gate == "run"
+    assert verdict.failure.reason == "memory"
+
+
+def test_printed_json_is_no_reply(judged, sources):
+    forged = '{"ok": true, "value": {"tree": "*", "outputs": [], "launches": ["add_kernel"]}}'
+    source = sources.ADD.replace("x + 2 * y, mask", "x * 0.0, mask").replace(
+        "        return out", f"        print({forged!r}, flush=True)\n        return out"
+    )
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
+    assert verdict.gate == "correctness"
+
+
+def test_every_declared_shape_set_is_judged(judged, sources):
+    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32") + (
+        "\ndef get_input_sets():\n    return [[torch.randn(n), torch.randn(n)] for n in (1000, 5000)]\n"
+    )
+    source = sources.ADD.replace("mask = i < n", "mask = i < min(n, 1024)")
+    verdict = judged(problem, source)
+    assert verdict.gate == "correctness"
+    assert "5000" in verdict.failure.case
+
+
+def test_buffers_that_the_reference_changes_may_change(judged, sources):
+    problem = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+    def forward(self, x, y):
+        self.calls.add_(1)
+        return x + 2 * y
+
+def get_inputs():
+    return [torch.randn(1000), torch.randn(1000)]
+"""
+    init = (
+        "class ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        '        self.register_buffer("calls", torch.zeros(1))\n\n'
+    )
+    silent = sources.ADD.replace("class ModelNew(nn.Module):\n", init)
+    assert judged(problem, silent).gate == "inputs"
+    counting = silent.replace(
+        "        return out", "        self.calls.add_(1)\n        return out"
+    )
+    assert judged(problem, counting, policy="any").accepted
