@@ -128,7 +128,7 @@ class _Kernel:
             *self._loop(),
             *self._end(),
         ]
-        return _function(self.name, signature, lines)
+        return function(self.name, signature, lines)
 
     def _title(self) -> str:
         a = "A[M, K]" if self.a_rows else "A[K, M]^T"
@@ -253,7 +253,7 @@ class _Kernel:
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         names += (["SPLIT_K"] if self.split > 1 else []) + ["num_warps", "num_stages"]
         options += [f"{name}={schedule[name]}" for name in names]
-        return [*lines, *_call(self.name, grid, arguments, options)]
+        return [*lines, *call_lines(self.name, grid, arguments, options)]
 
 
 def dot_precision(precision: Precision, vendor: str) -> str:
@@ -288,7 +288,7 @@ def _reduce_kernel(spec: GemmSpec) -> str:
         "",
         *_epilogue(spec, offsets=False),
     ]
-    return _function(f"{spec.name}_reduce", signature, lines)
+    return function(f"{spec.name}_reduce", signature, lines)
 
 
 def _reduce_launch(spec: GemmSpec, split: int) -> list[str]:
@@ -301,7 +301,7 @@ def _reduce_launch(spec: GemmSpec, split: int) -> list[str]:
         batch or "1", *inner,
     ]  # fmt: skip
     options = [f"SPLIT_K={split}", *(f"{key}={value}" for key, value in REDUCE_TILE.items())]
-    return _call(f"{spec.name}_reduce", " * ".join(tiles) + ",", arguments, options)
+    return call_lines(f"{spec.name}_reduce", " * ".join(tiles) + ",", arguments, options)
 
 
 def _transpose_kernel(name: str) -> str:
@@ -323,7 +323,7 @@ def _transpose_kernel(name: str) -> str:
         "targets = target_ptr + col[:, None] * rows + row[None, :]",
         "tl.store(targets, tl.trans(tile), mask=tl.trans(mask))",
     ]
-    return _function(name, signature, lines)
+    return function(name, signature, lines)
 
 
 def _transpose_launch(spec: GemmSpec, operand: str, tensor: str, copied: str) -> list[str]:
@@ -338,7 +338,7 @@ def _transpose_launch(spec: GemmSpec, operand: str, tensor: str, copied: str) ->
     arguments += [batch[-1] if batch else "1", *strides]
     return [
         f"{copied} = torch.empty(({sizes}), device={tensor}.device, dtype={tensor}.dtype)",
-        *_call(f"{spec.name}_transpose", f"{' * '.join(tiles)},", arguments, [f"TILE={tile}"]),
+        *call_lines(f"{spec.name}_transpose", f"{' * '.join(tiles)},", arguments, [f"TILE={tile}"]),
     ]
 
 
@@ -397,12 +397,14 @@ def _batch_count(spec: GemmSpec) -> str:
     return " * ".join(f"{spec.a}.shape[{dim}]" for dim in range(spec.batch_dims))
 
 
-def _function(name: str, signature: list[str], lines: list[str]) -> str:
+def function(name: str, signature: list[str], lines: list[str]) -> str:
+    """The text of a kernel: parameters packed, body indented by four spaces."""
     body = "\n".join(f"    {line}" if line else "" for line in lines)
     return f"@triton.jit\ndef {name}(\n{_packed(signature)}\n):\n{body}"
 
 
-def _call(name: str, grid: str, arguments: list[str], options: list[str]) -> list[str]:
+def call_lines(name: str, grid: str, arguments: list[str], options: list[str]) -> list[str]:
+    """The lines that launch a kernel, not indented."""
     return [
         f"{name}[({grid})](",
         *_packed(arguments).split("\n"),
@@ -426,7 +428,9 @@ __all__ = [
     "GemmSpec",
     "KernelText",
     "Schedule",
+    "call_lines",
     "dot_precision",
     "emit_gemm",
+    "function",
     "gemm_schedules",
 ]

@@ -1,0 +1,287 @@
+"""How does attention read in Triton, without storing its scores?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentkernel.agents.coders.compiler.gemm import KernelText, call_lines, dot_precision, function
+from agentkernel.agents.coders.compiler.gemm_schedules import ITEM_BYTES, FloatType, Schedule
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Precision
+
+HALF_TILES = ((128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 3))
+FP32_TILES = ((64, 32, 4, 2), (128, 32, 8, 2), (64, 64, 8, 2), (64, 64, 4, 2), (32, 32, 4, 2))
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """softmax(scale * q @ k^T [+ mask]) @ v, by online softmax (arXiv 1805.02867, 2205.14135).
+
+    `q`, `k`, `v`, `out` and `mask` are names of tensors in the wrapper: q [B, H, T, D],
+    k [B, G, S, D], v [B, G, S, E], out [B, H, T, E]; H a multiple of G. Inner strides are 1, the
+    others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to the scores,
+    "bool" keeps what is True. `causal` keeps key <= query, both counted from 0. `scale` is a
+    wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with `empty_rows="zero"` as
+    `scaled_dot_product_attention` does.
+    """
+
+    name: str
+    q: str
+    k: str
+    v: str
+    out: str
+    scale: str
+    dtype: FloatType
+    head_dim: int
+    value_dim: int
+    causal: bool = False
+    mask: str | None = None
+    mask_kind: Literal["add", "bool"] = "add"
+    empty_rows: Literal["nan", "zero"] = "nan"
+    precision: Precision = "strict"
+    vendor: Literal["nvidia", "amd"] = "nvidia"
+
+
+@dataclass(frozen=True)
+class AttentionFacts:
+    """What decides the schedule: sizes as in AttentionSpec, `heads` = B * H."""
+
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+    dtype: FloatType
+
+
+def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
+    """The kernel under a schedule of BLOCK_T, BLOCK_S, num_warps and num_stages.
+
+    Scores, the running maximum and sum, and the output stay in fp32 registers; fp32 operands are
+    multiplied as `precision` asks (three TF32 products under "strict").
+    """
+    return KernelText(_source(spec), (spec.name,), tuple(_launch(spec, schedule)))
+
+
+def attention_schedules(facts: AttentionFacts, target: Target) -> list[Schedule]:
+    """Schedules that fit the shared memory, those that fill the SMs first."""
+    tiles = FP32_TILES if facts.dtype == "float32" else HALF_TILES
+    width = _padded(facts.head_dim) + _padded(facts.value_dim)
+    found: list[Schedule] = []
+    for block_t, block_s, warps, stages in tiles:
+        for depth in sorted({stages, 1}, reverse=True):
+            # Queries once, keys and values once a stage.
+            items = block_t * _padded(facts.head_dim) + block_s * width * depth
+            fits = items * ITEM_BYTES[facts.dtype] <= 1024 * target.shared_kb_per_block.value
+            if fits:
+                found.append(
+                    {
+                        "BLOCK_T": block_t,
+                        "BLOCK_S": block_s,
+                        "num_warps": warps,
+                        "num_stages": depth,
+                    }
+                )
+                break
+    programs = target.sm_count.value
+
+    def idle(schedule: Schedule) -> bool:
+        return facts.heads * -(-facts.queries // schedule["BLOCK_T"]) < programs
+
+    return sorted(
+        found, key=lambda schedule: (idle(schedule), idle(schedule) * schedule["BLOCK_T"])
+    )
+
+
+def _source(spec: AttentionSpec) -> str:
+    masked = spec.mask is not None
+    signature = [
+        "q_ptr", "k_ptr", "v_ptr", *(["mask_ptr"] if masked else []), "out_ptr",
+        "HEADS", "GROUP", "T", "S", "scale",
+        *_stride_names("q", 3), *_stride_names("k", 3), *_stride_names("v", 3),
+        *(_stride_names("mask", 4) if masked else []), *_stride_names("out", 3),
+        *(f"{name}: tl.constexpr" for name in ("EVEN_S", "D", "E", "BLOCK_D", "BLOCK_E")),
+        "BLOCK_T: tl.constexpr", "BLOCK_S: tl.constexpr",
+    ]  # fmt: skip
+    term = " + mask" if masked else ""
+    lines = [
+        f'"""softmax(scale * q @ k^T{term}) @ v, BLOCK_T queries a program."""',
+        *_program(spec),
+        *_pointers(spec),
+        *_loop(spec),
+        *_end(spec),
+    ]
+    return function(spec.name, signature, lines)
+
+
+def _program(spec: AttentionSpec) -> list[str]:
+    tile = "program % tiles"
+    lines = ["program = tl.program_id(0)", "tiles = tl.cdiv(T, BLOCK_T)"]
+    if spec.causal:
+        lines.append("# The last queries see the most keys: they start first.")
+        tile = "tiles - 1 - program % tiles"
+    return [
+        *lines,
+        f"tile = {tile}",
+        "batch = (program // tiles // HEADS).to(tl.int64)",
+        "head = (program // tiles % HEADS).to(tl.int64)",
+        "rows = tile * BLOCK_T + tl.arange(0, BLOCK_T)",
+        "keys = tl.arange(0, BLOCK_S)",
+        "dims = tl.arange(0, BLOCK_D)",
+        "value_dims = tl.arange(0, BLOCK_E)",
+        "# Rows past the end wrap around; what they yield is never stored.",
+        "inside_rows = (rows % T).to(tl.int64)",
+    ]
+
+
+def _pointers(spec: AttentionSpec) -> list[str]:
+    lines = [
+        "q_ptr += batch * stride_q0 + head * stride_q1",
+        "k_ptr += batch * stride_k0 + head // GROUP * stride_k1",
+        "v_ptr += batch * stride_v0 + head // GROUP * stride_v1",
+        "out_ptr += batch * stride_out0 + head * stride_out1",
+        "q_ptrs = q_ptr + inside_rows[:, None] * stride_q2 + dims[None, :]",
+        "k_ptrs = k_ptr + keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]",
+        "v_ptrs = v_ptr + keys[:, None].to(tl.int64) * stride_v2 + value_dims[None, :]",
+    ]
+    if spec.mask is not None:
+        lines += [
+            "mask_ptr += batch * stride_mask0 + head * stride_mask1",
+            "mask_ptrs = mask_ptr + inside_rows[:, None] * stride_mask2",
+            "mask_ptrs += keys[None, :].to(tl.int64) * stride_mask3",
+        ]
+    q_mask = "" if _whole(spec.head_dim) else ", mask=dims[None, :] < D, other=0.0"
+    return [*lines, f"q = tl.load(q_ptrs{q_mask}){_cast(spec)}", ""]
+
+
+def _loop(spec: AttentionSpec) -> list[str]:
+    option = _dot_option(spec)
+    end = "S"
+    lines = [
+        'best = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)',
+        "total = tl.zeros((BLOCK_T,), dtype=tl.float32)",
+        "acc = tl.zeros((BLOCK_T, BLOCK_E), dtype=tl.float32)",
+    ]
+    if spec.causal:
+        end = "end"
+        lines.append("end = tl.minimum(S, (tile + 1) * BLOCK_T)")
+    lines += [
+        f"for start in range(0, {end}, BLOCK_S):",
+        "    inside = start + keys < S",
+        *(f"    {line}" for line in _operand("k", "dims[:, None] < D", "inside[None, :]", spec)),
+        f"    scores = tl.dot(q, k{option}) * scale",
+        *(f"    {line}" for line in _masking(spec)),
+        "    new_best = tl.maximum(best, tl.max(scores, axis=1))",
+        "    # A row with nothing kept so far has no maximum to subtract.",
+        '    shift = tl.where(new_best == float("-inf"), 0.0, new_best)',
+        "    weights = tl.exp(scores - shift[:, None])",
+        "    decay = tl.exp(best - shift)",
+        "    total = total * decay + tl.sum(weights, axis=1)",
+        *(
+            f"    {line}"
+            for line in _operand("v", "value_dims[None, :] < E", "inside[:, None]", spec)
+        ),
+        f"    acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
+        "    best = new_best",
+        "    k_ptrs += BLOCK_S * stride_k2",
+        "    v_ptrs += BLOCK_S * stride_v2",
+        *(["    mask_ptrs += BLOCK_S * stride_mask3"] if spec.mask is not None else []),
+        "",
+    ]
+    return lines
+
+
+def _operand(name: str, dim_mask: str, key_mask: str, spec: AttentionSpec) -> list[str]:
+    """Load a tile of keys or values, masked only where it can stick out."""
+    whole = _whole(spec.head_dim if name == "k" else spec.value_dim)
+    even = "" if whole else f", mask={dim_mask}, other=0.0"
+    odd = key_mask if whole else f"{key_mask} & ({dim_mask})"
+    cast = _cast(spec)
+    return [
+        "if EVEN_S:",
+        f"    {name} = tl.load({name}_ptrs{even}){cast}",
+        "else:",
+        f"    {name} = tl.load({name}_ptrs, mask={odd}, other=0.0){cast}",
+    ]
+
+
+def _masking(spec: AttentionSpec) -> list[str]:
+    lines: list[str] = []
+    if spec.mask is not None:
+        lines.append("mask = tl.load(mask_ptrs, mask=inside[None, :], other=0)")
+        if spec.mask_kind == "add":
+            lines.append("scores += mask.to(tl.float32)")
+        else:
+            lines.append('scores = tl.where(mask != 0, scores, float("-inf"))')
+    if spec.causal:
+        lines.append("seen = start + keys[None, :] <= rows[:, None]")
+        lines.append('scores = tl.where(seen, scores, float("-inf"))')
+    return [
+        *lines,
+        "if not EVEN_S:",
+        '    scores = tl.where(inside[None, :], scores, float("-inf"))',
+    ]
+
+
+def _end(spec: AttentionSpec) -> list[str]:
+    zero = ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
+    dims = "" if _whole(spec.value_dim) else " & (value_dims[None, :] < E)"
+    return [
+        *zero,
+        "acc = acc / total[:, None]",
+        "out_ptrs = out_ptr + rows[:, None].to(tl.int64) * stride_out2 + value_dims[None, :]",
+        f"tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows[:, None] < T){dims})",
+    ]
+
+
+def _launch(spec: AttentionSpec, schedule: Schedule) -> list[str]:
+    q, k, v, out, mask = spec.q, spec.k, spec.v, spec.out, spec.mask
+    grid = f"triton.cdiv({q}.shape[2], {schedule['BLOCK_T']}) * {q}.shape[0] * {q}.shape[1],"
+    arguments = [
+        q, k, v, *([mask] if mask else []), out,
+        f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
+        spec.scale, *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
+        *(_stride_values(mask, 4) if mask else []), *_stride_values(out, 3),
+    ]  # fmt: skip
+    options = [
+        f"EVEN_S={k}.shape[2] % {schedule['BLOCK_S']} == 0",
+        f"D={spec.head_dim}", f"E={spec.value_dim}",
+        f"BLOCK_D={_padded(spec.head_dim)}", f"BLOCK_E={_padded(spec.value_dim)}",
+        *(f"{key}={schedule[key]}" for key in ("BLOCK_T", "BLOCK_S", "num_warps", "num_stages")),
+    ]  # fmt: skip
+    return call_lines(spec.name, grid, arguments, options)
+
+
+def _stride_names(tensor: str, count: int) -> list[str]:
+    return [f"stride_{tensor}{dim}" for dim in range(count)]
+
+
+def _stride_values(tensor: str, count: int) -> list[str]:
+    return [f"{tensor}.stride({dim})" for dim in range(count)]
+
+
+def _dot_option(spec: AttentionSpec) -> str:
+    if spec.dtype != "float32" or spec.precision == "bf16":
+        return ""
+    return f', input_precision="{dot_precision(spec.precision, spec.vendor)}"'
+
+
+def _cast(spec: AttentionSpec) -> str:
+    return ".to(tl.bfloat16)" if spec.dtype == "float32" and spec.precision == "bf16" else ""
+
+
+def _weights(spec: AttentionSpec) -> str:
+    return "weights" if spec.dtype == "float32" and not _cast(spec) else "weights.to(v.dtype)"
+
+
+def _padded(size: int) -> int:
+    """The next power of two, at least the 16 that a dot needs."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _whole(size: int) -> bool:
+    return _padded(size) == size
+
+
+__all__ = ["AttentionFacts", "AttentionSpec", "attention_schedules", "emit_attention"]
