@@ -134,19 +134,28 @@ def test_torch_compile_is_timed_beside_eager_and_kept(problem: LoadedProblem) ->
 
 
 @pytest.mark.slow
-def test_a_module_that_torch_compile_refuses_still_has_eager(tmp_path: Path) -> None:
-    refused = PROBLEM.replace(
-        "return torch.relu",
-        "if torch.compiler.is_compiling():\n            raise RuntimeError('not here')\n"
-        "        return torch.relu",
-    )
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [("raise RuntimeError('not here')", "not here"), ("time.sleep(60)", "timeout")],
+)
+def test_a_module_that_torch_compile_refuses_still_has_eager(
+    tmp_path: Path, trouble: str, words: str
+) -> None:
+    """The twin alone sees a torch.compile that fails, or hangs and costs the twin its life."""
     path = tmp_path / "refused.py"
-    path.write_text(refused)
-    settings = SETTINGS.model_copy(update={"compare_compile": True})
+    path.write_text(
+        PROBLEM
+        + "import sys, time\n"
+        + "def refuse(*args, **kwargs):\n"
+        + f"    {trouble}\n"
+        + "if 'agentkernel.tools.profile.twin' in sys.orig_argv:\n"
+        + "    torch.compile = refuse\n"
+    )
+    settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 3.0})
     with Contest(
         load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:
         found = measured(held, CANDIDATE)
     assert isinstance(found, Contested)
     assert found.compiled is None
-    assert found.compile_error
+    assert words in (found.compile_error or "")

@@ -39,7 +39,10 @@ class Extras(NamedTuple):
 
 @dataclass(frozen=True)
 class Contested:
-    """Everything that one shape set's measurement yields. `compiled` None: torch.compile failed."""
+    """Everything that one shape set's measurement yields. `compiled` None: torch.compile failed.
+
+    `launches` is empty where the profiler gives no record.
+    """
 
     rounds: Rounds
     candidate: Extras
@@ -79,6 +82,7 @@ class Contest:
         self._compile_errors: dict[int, str] = {}
         self._baselines: dict[tuple[int, str], Extras] = {}
         self._copy_gb_per_s: float | None = None
+        self._pace = settings.pace
 
     def __enter__(self) -> Self:
         return self
@@ -100,10 +104,12 @@ class Contest:
         self._end_twin()
         self._twin = TwinProcess()
         answer = self._twin.ask(self._start_request(), self._settings.start_limit_s)
-        if not isinstance(answer, Lost):
-            return None
-        self._end_twin()
-        return answer.model_copy(update={"side": "eager"})
+        if isinstance(answer, Lost):
+            self._end_twin()
+            return answer.model_copy(update={"side": "eager"})
+        flush_us = float(str(answer["flush_us"]))
+        self._pace = self._settings.pace.model_copy(update={"flush_us": flush_us})
+        return None
 
     def copy_gb_per_s(self) -> float | Lost:
         """The copy ceiling, measured once (read and write counted)."""
@@ -151,7 +157,7 @@ class Contest:
         if shape_set not in self._compile_errors:
             sides.append(RemoteSide("compile", self._twin, limit))
         with Watch(self._gauge) as watch:
-            rounds = measure_rounds(sides, watch, settings.pace, settings.seed)
+            rounds = measure_rounds(sides, watch, self._pace, settings.seed)
         if isinstance(rounds, Lost):
             return rounds
         gpu = busy_state(self._gauge.state(), rounds.readings())
@@ -159,8 +165,6 @@ class Contest:
         if isinstance(own, Lost):
             return own
         launches = sides[0].launches() if settings.extras else ()
-        if isinstance(launches, Lost):
-            return launches
         baselines = {side.name: self._baseline(side, shape_set) for side in sides[1:]}
         return Contested(
             rounds=rounds,
@@ -168,7 +172,7 @@ class Contest:
             eager=baselines["eager"],
             compiled=baselines.get("compile"),
             compile_error=self._compile_errors.get(shape_set),
-            launches=launches,
+            launches=() if isinstance(launches, Lost) else launches,
             gpu=gpu,
         )
 
@@ -180,7 +184,7 @@ class Contest:
         names = ["eager"] + ([] if shape_set in self._compile_errors else ["compile"])
         sides = [RemoteSide(name, self._twin, self._settings.call_limit_s) for name in names]
         with Watch(self._gauge) as watch:
-            return measure_rounds(sides, watch, self._settings.pace, self._settings.seed)
+            return measure_rounds(sides, watch, self._pace, self._settings.seed)
 
     def compile_error(self, shape_set: int) -> str | None:
         """Why torch.compile has no time for this shape set; None where it has, or is untried."""
@@ -258,6 +262,7 @@ class Contest:
             "seed": self._settings.seed,
             "flush_bytes": self._flush_bytes,
             "matmul_precision": torch.get_float32_matmul_precision(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "state": {name: self._sendable(value) for name, value in self._parameters().items()},
         }
 

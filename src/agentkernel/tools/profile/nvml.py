@@ -130,12 +130,16 @@ class NvmlGauge:
         )
 
     def _other_processes(self) -> int | None:
-        """Compute processes on the GPU that are neither this one nor its descendants."""
+        """Compute processes on the GPU that are neither this one nor its descendants; None where
+        NVML counts processes otherwise than we do (in a container it sees the host's numbers)."""
         try:
             listed = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except pynvml.NVMLError:
             return None
-        return sum(1 for item in listed if not _is_ours(item.pid))
+        pids = [item.pid for item in listed]
+        if pids and os.getpid() not in pids:
+            return None
+        return sum(1 for pid in pids if not _is_ours(pid))
 
     def _ecc(self) -> bool | None:
         try:
@@ -197,8 +201,7 @@ def _text(value: bytes | str) -> str:
 
 
 def _is_ours(pid: int) -> bool:
-    """True for this process and what it started, as far as /proc shows; names in another PID
-    namespace cannot be told apart and count as others."""
+    """True for this process and what it started, as /proc shows."""
     current = pid
     while current > 1:
         if current == os.getpid():

@@ -64,7 +64,9 @@ class Twin:
         from agentkernel.tools.problems import restore_problem
 
         self._device = cast(Device, request["device"])
-        torch.set_float32_matmul_precision(str(request["matmul_precision"]))
+        if request["matmul_precision"] != torch.get_float32_matmul_precision():
+            torch.set_float32_matmul_precision(str(request["matmul_precision"]))
+        torch.backends.cudnn.benchmark = bool(request["cudnn_benchmark"])
         problem = cast("Problem", request["problem"])
         loaded = restore_problem(problem, request["live"])
         module = loaded.build(seed=cast(int, request["seed"]), device="cpu")

@@ -32,7 +32,13 @@ class TwinProcess:
         paths = [path for path in sys.path if path]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "agentkernel.tools.profile.twin", str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "agentkernel.tools.profile.twin",
+                    str(theirs.fileno()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

@@ -159,7 +159,7 @@ class BenchWorker:
                 for item in self._inputs
             ],
             "flush_bytes": self._flush_bytes,
-            "threads": 1 if self._device == "cpu" else min(8, os.cpu_count() or 1),
+            "threads": 1 if self._device == "cpu" else min(8, len(os.sched_getaffinity(0))),
         }
 
     def _end(self) -> None:

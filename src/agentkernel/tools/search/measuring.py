@@ -21,6 +21,10 @@ COMPILE_SHARE = 0.4
 """Share of the budget in which cross-compilation may begin."""
 GROUP = 8
 """Schedules that are loaded at once; where one kills the worker, each is loaded by itself."""
+WARM_SHARE = 0.7
+"""Share of the time that compilation left in which further groups may be loaded."""
+LEAST_RACE_S = 5.0
+"""What is loaded gets timed: for so long even when the budget is spent."""
 HOPELESS = 4.0
 """A schedule this many times slower than the best so far is timed by one call."""
 
@@ -30,7 +34,8 @@ class MeasuringSearcher:
 
     Cold L2, few calls each, successive halving (see halving.halve). A schedule that raises, dies or
     computes something else than most is out, with the reason in `TrialResult.pruned`. The budget is
-    `seconds` of wall time; what does not get its turn is out as well.
+    `seconds` of wall time; what does not get its turn is out as well. The first group in order of
+    the estimate always gets its turn.
     """
 
     def __init__(
@@ -113,11 +118,14 @@ class _Race:
 
     def run(self, indices: Sequence[int]) -> dict[int, Standing]:
         sketches: dict[int, Sketch] = {}
+        now = time.monotonic()
+        warm_until = now + WARM_SHARE * (self._end_s - now)
         for begin in range(0, len(indices), GROUP):
-            if not self._time_left():
+            if begin and time.monotonic() > warm_until:
                 break
             sketches |= self._warm(indices[begin : begin + GROUP])
         self.reasons |= disagreements(sketches)
+        self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         field = [index for index in indices if index in sketches and index not in self.reasons]
         return halve(field, self._time, self._time_left)
 

@@ -42,7 +42,7 @@ def compile_all(
 
 def parallel_workers(count: int) -> int:
     """How many workers to compile `count` sources in: one below eight cores, then half of them."""
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     return 1 if cores < MANY_CORES else max(1, min(cores // 2, count // 2, 8))
 
 
