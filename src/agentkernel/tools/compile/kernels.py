@@ -48,7 +48,7 @@ def compile_launch(
     try:
         compiled = triton.compile(launch.source, target=gpu, options=dict(launch.options))
     except Exception as error:  # noqa: BLE001 - every compiler error is a finding about the candidate
-        text, line = explain(error, candidate)
+        text, line = explain(error, candidate, launch.function_source)
         return _resources(launch, time.perf_counter() - started, error=text, line=line, fits=False)
     seconds = time.perf_counter() - started
     facts = _facts(compiled.asm, scratch)
@@ -63,9 +63,13 @@ def compile_launch(
     return _resources(launch, seconds, facts, shared, share, error=problem, fits=problem is None)
 
 
-def explain(error: BaseException, candidate: str) -> tuple[str, int | None]:
-    """The compiler's words and the candidate's line: that of the innermost Triton function."""
-    text, line = str(error), None
+def explain(error: BaseException, candidate: str, function: str) -> tuple[str, int | None]:
+    """The compiler's words and the candidate's line.
+
+    The line is that of the innermost Triton function where the frontend refuses, else (a failed
+    pass, ptxas) the first of the launched `function`.
+    """
+    text, line = str(error), _line_of(function, candidate)
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, CompilationError) and current.node is not None:
@@ -76,10 +80,13 @@ def explain(error: BaseException, candidate: str) -> tuple[str, int | None]:
 
 
 def _line(error: CompilationError, candidate: str) -> int | None:
-    start = candidate.find(error.src) if error.src else -1
-    if start < 0:
-        return None
-    return candidate.count("\n", 0, start) + int(error.node.lineno)
+    first = _line_of(error.src or "", candidate)
+    return None if first is None else first + int(error.node.lineno) - 1
+
+
+def _line_of(function: str, candidate: str) -> int | None:
+    start = candidate.find(function) if function else -1
+    return None if start < 0 else candidate.count("\n", 0, start) + 1
 
 
 def _facts(asm: dict[str, str | bytes], scratch: Path) -> BinaryFacts:
