@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from agentkernel.errors import ProblemError
 from agentkernel.tools.problems import LoadedProblem, default_value
 
 if TYPE_CHECKING:
+    import sympy
     import torch
     from torch import nn
     from torch.export import ExportedProgram
@@ -53,6 +54,23 @@ class Captured:
     mutated_inputs: tuple[str, ...]
     free_dims: tuple[FreeDim, ...]
     static_reason: str | None
+    guards: tuple[sympy.Basic, ...] = ()
+
+    def admits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the graph holds for these values of the free symbols (symbol -> size).
+
+        Tracing decided on the way that, say, a size is even; a size that breaks such a decision
+        belongs to another graph.
+        """
+        for guard in self.guards:
+            known = {
+                symbol: sizes[str(symbol)]
+                for symbol in guard.free_symbols
+                if str(symbol) in sizes
+            }
+            if guard.subs(known) == False:  # noqa: E712 - sympy's own False
+                return False
+        return True
 
 
 @contextmanager
@@ -207,7 +225,21 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
         mutated_inputs=tuple(signature.user_inputs_to_mutate.values()),
         free_dims=_free_dims(program.graph_module, users),
         static_reason=static_reason,
+        guards=_guards(program.graph_module),
     )
+
+
+def _guards(graph: GraphModule) -> tuple[sympy.Basic, ...]:
+    """What tracing took for granted about the symbolic sizes."""
+    import torch
+
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        sizes: list[object] = list(value.shape) if isinstance(value, torch.Tensor) else []
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                return tuple(guard.expr for guard in size.node.shape_env.guards)
+    return ()
 
 
 def _free_dims(graph: GraphModule, users: tuple[str, ...]) -> tuple[FreeDim, ...]:

@@ -79,6 +79,9 @@ def leaves(dim: Iterable[Atom]) -> Dim:
 def tie(left: Dim, right: Dim) -> None:
     """Make two dimensions of one size the same, splitting atoms by common factors."""
     one, two = list(leaves(left)), list(leaves(right))
+    if len(one) == len(two) == 1 and one[0] is not two[0]:
+        _unite(one[0], two[0])
+        return
     while one and two:
         a, b = one.pop(), two.pop()
         if a is b:
@@ -97,6 +100,12 @@ def tie(left: Dim, right: Dim) -> None:
             raise Misfit(f"sizes {a.size} and {b.size} share no factor")
     if one or two:
         raise Misfit("dimensions of different size")
+
+
+def _unite(a: Atom, b: Atom) -> None:
+    """Two whole dimensions that eager requires to agree, whether or not their sizes prove it."""
+    keep, drop = (a, b) if sympy.count_ops(a.size) <= sympy.count_ops(b.size) else (b, a)
+    drop.parts = (keep,)
 
 
 def quotient(a: Expr, b: Expr) -> Expr | None:

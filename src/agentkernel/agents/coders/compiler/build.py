@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from agentkernel.agents.coders.compiler.axes import Misfit
+from agentkernel.agents.coders.compiler.anchors import with_anchors
+from agentkernel.agents.coders.compiler.axes import Misfit, contiguous_strides
 from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.fusion import Output, Partition, partition
 from agentkernel.agents.coders.compiler.ir import Node, Shape, Uncovered
@@ -15,6 +16,7 @@ from agentkernel.agents.coders.compiler.lowering import LoweredGraph, lower
 from agentkernel.agents.coders.compiler.lowering.registry import to_expr
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source, write
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 
@@ -29,16 +31,23 @@ class Compiled:
     graph: LoweredGraph
     partition: Partition
     symbols: Symbols
+    precision: Precision
 
     def write(self, schedules: Mapping[object, AnySchedule]) -> Source:
         """The drop-in under `schedules`, one entry a step of the partition."""
         return write(
-            self.loaded, self.captured, self.constructor, self.graph.inputs, self.partition, schedules
+            self.loaded, self.captured, self.constructor, self.graph.inputs, self.partition,
+            schedules, self.precision,
         )  # fmt: skip
+
+    def anchored(self) -> Compiled:
+        """The same with every matrix product as our own GEMM and its epilogue fused."""
+        return replace(self, partition=with_anchors(self.partition))
 
 
 def compile_graph(
-    loaded: LoadedProblem, captured: Captured, constructor: ConstructorText
+    loaded: LoadedProblem, captured: Captured, constructor: ConstructorText,
+    precision: Precision = "strict",
 ) -> Compiled:
     """Lower and partition. Raises Uncovered where some operation has neither template nor library."""
     if captured.mutated_inputs or captured.mutated_buffers:
@@ -51,7 +60,7 @@ def compile_graph(
         parts = partition(outputs, symbols.hint)
     except Misfit as error:
         raise Uncovered("layout", str(error)) from error
-    return Compiled(loaded, captured, constructor, graph, parts, symbols)
+    return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)
 
 
 def _outputs(captured: Captured, graph: LoweredGraph) -> list[Output]:
@@ -65,6 +74,8 @@ def _outputs(captured: Captured, graph: LoweredGraph) -> list[Output]:
 def _strides(node: Node, value: object) -> Shape:
     """Eager's strides; a stride of 0 over a size above 1 cannot be written to."""
     assert isinstance(value, torch.Tensor)
+    if value.is_contiguous():
+        return contiguous_strides(node.shape)
     strides = tuple(to_expr(stride) for stride in value.stride())
     for stride, size in zip(strides, node.shape, strict=True):
         if stride == 0 and size != 1:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
+import torch
+
+from agentkernel.agents.coders.compiler.anchors import Anchor, facts
 from agentkernel.agents.coders.compiler.build import Compiled, compile_graph
 from agentkernel.agents.coders.compiler.constructor import emit_constructor
 from agentkernel.agents.coders.compiler.fusion import LibraryStep
+from agentkernel.agents.coders.compiler.gemm_schedules import gemm_schedules
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
@@ -16,7 +21,7 @@ from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Policy
+from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.problems import LoadedProblem
 
@@ -50,11 +55,13 @@ class CompilerCoder:
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """The best of a family of schedules, or the reason why no template fits."""
         try:
-            compiled = _compile(problem, capture(problem), request.goals.policy)
+            goals = request.goals
+            choices = _compile(problem, capture(problem), goals.policy, goals.precision)
+            strategy, decision = request.hypothesis.strategy, request.plan.decision
             seen = frozenset(item.candidate.sha256 for item in request.history)
             variants = [
                 item
-                for item in family(compiled, request.hypothesis.strategy, request.plan.decision)
+                for item in family(choices, strategy, decision, request.target)
                 if sha(item.source.text) not in seen
             ]
         except Uncovered as error:
@@ -78,38 +85,82 @@ def sha(text: str) -> str:
     return sha256_text(text)
 
 
-def _compile(problem: LoadedProblem, captured: Captured, policy: Policy) -> Compiled:
+def _compile(
+    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
+) -> list[Compiled]:
+    """The partitions worth trying: products as our own GEMM, or left to the library."""
     constructor = emit_constructor(problem)
     if isinstance(constructor, NoTemplate):
         raise Uncovered("constructor", constructor.reason)
     if constructor.foreign_imports:
         raise Uncovered("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
-    compiled = compile_graph(problem, captured, constructor)
-    library = [step.node.op for step in compiled.partition.steps if isinstance(step, LibraryStep)]
-    if policy == "triton" and library:
-        raise Uncovered(library[0], "policy 'triton' allows no library call")
-    if not any(isinstance(step, Region) for step in compiled.partition.steps):
-        raise Uncovered(library[0] if library else "graph", "nothing to fuse around library calls")
-    return compiled
+    plain = compile_graph(problem, captured, constructor, precision)
+    choices = [plain]
+    products = [step.node for step in plain.partition.steps if _is_product(step)]
+    if products:
+        own = plain.anchored()
+        single = all(node.dtype == torch.float32 for node in products)
+        choices = [own, plain] if single or policy == "triton" else [plain, own]
+    kept = [item for item in choices if _allowed(item, policy)]
+    if not kept:
+        library = [*_library(choices[-1]), "graph"]
+        reason = (
+            "policy 'triton' allows no library call"
+            if policy == "triton"
+            else "nothing to fuse around library calls"
+        )
+        raise Uncovered(library[0], reason)
+    return kept
 
 
-def family(compiled: Compiled, strategy: str, decision: Decision) -> list[Variant]:
+def _is_product(step: object) -> TypeGuard[LibraryStep]:
+    return isinstance(step, LibraryStep) and step.node.op == "product"
+
+
+def _allowed(compiled: Compiled, policy: Policy) -> bool:
+    steps = compiled.partition.steps
+    if policy == "triton" and any(isinstance(step, LibraryStep) for step in steps):
+        return False
+    return not all(isinstance(step, LibraryStep) for step in steps)
+
+
+def family(
+    choices: Sequence[Compiled], strategy: str, decision: Decision, target: Target
+) -> list[Variant]:
     """Complete drop-ins under 1 to 16 schedules, the sensible ones first.
 
-    All regions share the position in their list of schedules: the first variant has every region's
-    first choice, the second their second, and so on.
+    All kernels share the position in their list of schedules: the first variant has every kernel's
+    first choice, the second their second, and so on. Two thirds go to the first partition.
     """
-    regions = [step for step in compiled.partition.steps if isinstance(step, Region)]
-    options = {step: schedules(step, compiled.symbols, strategy, decision) for step in regions}
-    longest = max((len(item) for item in options.values()), default=1)
+    if strategy == "library" and len(choices) > 1:
+        choices = sorted(choices, key=lambda item: any(map(_is_anchor, item.partition.steps)))
     found: dict[str, Variant] = {}
-    for index in range(min(longest, MOST_VARIANTS)):
-        chosen: dict[object, AnySchedule] = {
-            step: items[min(index, len(items) - 1)] for step, items in options.items()
-        }
-        source = compiled.write(chosen)
-        found.setdefault(source.text, Variant(_label(source), source))
+    for position, compiled in enumerate(choices):
+        most = MOST_VARIANTS if len(choices) == 1 else (10, MOST_VARIANTS - 10)[position]
+        for variant in _variants(compiled, strategy, decision, target, most):
+            found.setdefault(variant.source.text, variant)
     return list(found.values())
+
+
+def _is_anchor(step: object) -> bool:
+    return isinstance(step, Anchor)
+
+
+def _variants(
+    compiled: Compiled, strategy: str, decision: Decision, target: Target, most: int
+) -> Iterator[Variant]:
+    options: dict[object, Sequence[AnySchedule]] = {}
+    for step in compiled.partition.steps:
+        if isinstance(step, Region):
+            options[step] = schedules(step, compiled.symbols, strategy, decision)
+        elif isinstance(step, Anchor):
+            known = facts(step, compiled.symbols, compiled.precision)
+            options[step] = gemm_schedules(known, target)
+    longest = max((len(item) for item in options.values()), default=1)
+    for index in range(min(longest, most)):
+        chosen = {step: items[min(index, len(items) - 1)] for step, items in options.items()}
+        source = compiled.write(chosen)
+        yield Variant(_label(source), source)
 
 
 def _label(source: Source) -> str:
@@ -150,7 +201,7 @@ def _rank(result: TrialResult) -> tuple[bool, float]:
 def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     """What the templates cover, and what stays with the library or stops the coder."""
     try:
-        compiled = _compile(problem, captured, "mixed")
+        compiled = _compile(problem, captured, "mixed")[0]
     except Uncovered as error:
         return Coverage((), (error.op,))
     return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
@@ -166,6 +217,8 @@ def _patterns(compiled: Compiled) -> Iterator[str]:
     for step in compiled.partition.steps:
         if isinstance(step, Region):
             yield pattern_of(step)
+        elif isinstance(step, Anchor):
+            yield "gemm_epilogue" if step.epilogue else "gemm"
 
 
 def pattern_of(region: Region) -> str:
@@ -183,12 +236,17 @@ def hypotheses(
 ) -> tuple[Hypothesis, ...]:
     """At most three strategies for this graph on this target, the likeliest first."""
     try:
-        compiled = _compile(problem, captured, "mixed")
+        compiled = _compile(problem, captured, "mixed")[0]
     except Uncovered:
         return ()
     reduced = [
         step for step in compiled.partition.steps if isinstance(step, Region) and step.reduces
     ]
+    if any(isinstance(step, Anchor) for step in compiled.partition.steps):
+        return (
+            Hypothesis(strategy="gemm", reason=REASONS["gemm"]),
+            Hypothesis(strategy="library", reason=REASONS["library"]),
+        )
     if not reduced:
         return (Hypothesis(strategy="default", reason="one pass over memory for each fused chain"),)
     forms = dict.fromkeys(
@@ -204,5 +262,7 @@ def hypotheses(
 REASONS = {
     "persistent": "a row fits in registers: read once, written once",
     "looped": "tiles of a row with statistics in one sweep: more programs an SM, the second read from L2",
+    "gemm": "the product's epilogue in registers: its result is written once",
+    "library": "the library's product, with everything around it in one kernel",
     "split": "few long rows: several programs share each one",
 }

@@ -223,7 +223,12 @@ class Emitter:
                 terms.append(self.index(axis))
             elif stride != 0:
                 terms.append(f"{self.index(axis)} * {self.sizes.text(stride)}")
-        return " + ".join(terms) or "0"
+        return " + ".join(terms)
+
+    def place(self, buffer: Node, access: Access) -> str:
+        """Pointer plus address."""
+        address = self.address(access)
+        return f"{self.pointer(buffer)} + {address}" if address else self.pointer(buffer)
 
     def touches(self, access: Access) -> tuple[bool, bool]:
         """Whether an access varies over rows, and over columns."""
@@ -279,7 +284,11 @@ class Emitter:
     def _load(self, node: Node, access: Access, body: Body) -> Text:
         buffer = access.buffer
         rows, cols = self.touches(access)
-        arguments = [f"{self.pointer(buffer)} + {self.address(access)}"]
+        arguments = [self.place(buffer, access)]
+        values = self.tile_values if cols else self.row_values
+        for other, known in self.region.layout.loads.items():
+            if other in values and known.buffer is buffer and self.place(buffer, known) == arguments[0]:
+                return values[other]
         mask = self.mask(rows, cols)
         if mask is not None:
             arguments += [f"mask={mask}", "other=0.0" if _floats(buffer) else "other=0"]
@@ -330,13 +339,12 @@ class Emitter:
         """The line that stores a value."""
         rows, cols = self.touches(access)
         value = self.value(store.node, body)
-        pointer = self.pointer(store.node)
         mask = self.mask(rows, cols)
         guard = "" if mask is None else f", mask={mask}"
         code = value.code
         if compute_dtype(store.node.dtype) != store.node.dtype:
             code = f"{value.within(ATOM - 1)}.to({TRITON_TYPES[store.node.dtype]})"
-        return f"tl.store({pointer} + {self.address(access)}, {code}{guard})"
+        return f"tl.store({self.place(store.node, access)}, {code}{guard})"
 
     def full_tile(self, node: Node, text: Text) -> Text:
         """The value with every dimension of the tile, for a reduction."""

@@ -79,7 +79,9 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     result: list[Expr] = [ONE] * rank
     for shape in shapes:
         for index, size in enumerate(shape, rank - len(shape)):
-            if size != 1:
+            if size != 1 and (
+                result[index] == 1 or sympy.count_ops(size) < sympy.count_ops(result[index])
+            ):
                 result[index] = size
     return tuple(result)
 

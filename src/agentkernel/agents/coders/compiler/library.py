@@ -30,6 +30,9 @@ CALLS = {
 
 def library_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> str:
     """The call as Python. Raises Uncovered for an operation that `mixed` does not allow."""
+    if node.op == "product":
+        a, b = (tensor_text(arg, buffers, symbols) for arg in node.args)
+        return f"torch.matmul({a}, {b})"
     function = CALLS.get(node.op)
     if function is None:
         raise Uncovered(node.op, "no template, and not among the allowed library calls")

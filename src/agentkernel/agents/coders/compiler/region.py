@@ -16,8 +16,9 @@ from agentkernel.agents.coders.compiler.axes import (
     Store,
     leaves,
     store_access,
+    tie,
 )
-from agentkernel.agents.coders.compiler.ir import Expr, Node, numel
+from agentkernel.agents.coders.compiler.ir import Expr, Node, numel, same
 
 FLAT_BELOW = 64
 """An innermost axis shorter than this is folded into one flat index by pointwise kernels."""
@@ -84,6 +85,7 @@ def analyse(members: Sequence[Node], stores: Sequence[Store], hint: Hint) -> Reg
         layout.visit(node)
     for store in stores:
         layout.visit(store.node)
+    _tie_reductions(layout)
     accesses = [store_access(item.node, layout.visit(item.node), item.strides) for item in stores]
     _no_diagonals(layout)
     every = _all_atoms(layout)
@@ -100,6 +102,19 @@ def analyse(members: Sequence[Node], stores: Sequence[Store], hint: Hint) -> Reg
     if not layout.reduced:
         row_axes, col_axes = _split_pointwise(row_axes, hint)
     return Region(tuple(members), tuple(stores), layout, row_axes, col_axes, tuple(accesses))
+
+
+def _tie_reductions(layout: Layout) -> None:
+    """Let reductions that share no axis run over one: independent indices of one length."""
+    if not layout.reduced:
+        return
+    first = layout.reduced[0][1]
+    for _, dim in layout.reduced[1:]:
+        if not set(leaves(first)) & set(leaves(dim)):
+            lengths = (numel([atom.size for atom in leaves(item)]) for item in (first, dim))
+            if not same(*lengths):
+                raise Misfit("reductions of different length")
+            tie(first, dim)
 
 
 def _no_diagonals(layout: Layout) -> None:

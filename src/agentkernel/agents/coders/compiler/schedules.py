@@ -59,7 +59,8 @@ def _strided(region: Region) -> bool:
     """True where some load or store walks rows, not columns, with stride 1."""
     for access in (*region.layout.loads.values(), *region.store_accesses):
         strides = access.resolved()
-        if any(axis.stride(strides) == 1 for axis in region.rows):
+        across = any(axis.stride(strides) not in (0, 1) for axis in region.cols)
+        if across and any(axis.stride(strides) == 1 for axis in region.rows):
             return True
     return False
 

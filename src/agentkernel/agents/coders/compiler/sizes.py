@@ -59,6 +59,7 @@ class KernelSizes:
     rows: Expr
     cols: Expr
     cols_name: str = "n_cols"
+    rows_name: str = "n_rows"
     extra: dict[str, Expr] = field(default_factory=dict)
 
     def text(self, expr: Expr) -> str:
@@ -70,7 +71,7 @@ class KernelSizes:
         if same(expr, self.cols):
             return self.cols_name
         if same(expr, self.rows):
-            return "n_rows"
+            return self.rows_name
         ratio = sympy.cancel(expr / self.cols)
         if ratio.is_number and ratio.is_integer:
             return f"({ratio} * {self.cols_name})"

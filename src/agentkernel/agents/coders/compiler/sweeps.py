@@ -156,7 +156,8 @@ def column_lines(emitter: Emitter, start: str, stop: str | None = None) -> list[
     """Column indices of a tile, their mask, and the index of each axis."""
     tail = "[None, :]" if emitter.many_rows else ""
     count = emitter.sizes.text(emitter.region.col_count)
-    lines = [f"col = {start} + tl.arange(0, BLOCK_N){tail}"]
+    first = "" if start == "0" else f"{start} + "
+    lines = [f"col = {first}tl.arange(0, BLOCK_N){tail}"]
     if emitter.col_mask is not None:
         lines.append(f"col_mask = col < {stop or count}")
     return lines + emitter.split_index(emitter.region.cols, "col")

@@ -21,6 +21,7 @@ from agentkernel.agents.coders.compiler.library import library_call
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 
@@ -54,6 +55,7 @@ class Forward:
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))
     device: str = ""
+    precision: Precision = "strict"
 
 
 def write(
@@ -63,9 +65,11 @@ def write(
     inputs: Mapping[str, Node],
     partition: Partition,
     schedules: Mapping[object, AnySchedule],
+    precision: Precision,
 ) -> Source:
     """The drop-in for `partition`, each step under its entry of `schedules`."""
     forward = Forward(loaded, captured, constructor, Names(set(constructor.names)))
+    forward.precision = precision
     _begin(forward, inputs)
     for step in partition.steps:
         if isinstance(step, Region):
@@ -75,7 +79,7 @@ def write(
         elif isinstance(step, Anchor):
             tile = schedules[step]
             assert isinstance(tile, dict)
-            _anchor(forward, step, tile)
+            _anchor(forward, step, tile, partition.outputs)
         else:
             _library(forward, step)
     _return(forward, partition.outputs)
@@ -186,14 +190,20 @@ def _place(forward: Forward, code: KernelCode) -> None:
     forward.lines += [line for text in code.launch for line in text.splitlines()]
 
 
-def _anchor(forward: Forward, anchor: Anchor, schedule: dict[str, int]) -> None:
-    name = forward.names.unique("output" if anchor.returned else anchor.result.name)
+def _anchor(
+    forward: Forward, anchor: Anchor, schedule: dict[str, int], outputs: Sequence[Output]
+) -> None:
+    returned = any(output.node is anchor.result for output in outputs)
+    single = returned and len(outputs) == 1
+    name = forward.names.unique("output" if single else anchor.result.name)
+    kernel = forward.names.unique(f"{identifier(anchor.result.name)}_kernel")
+    code = emit_anchor(
+        anchor, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
+        forward.names,
+    )  # fmt: skip
+    strides = contiguous_strides(anchor.result.shape)
+    forward.lines.append(allocation(forward, name, anchor.result, strides))
     forward.buffers[anchor.result] = name
-    forward.lines.append(
-        allocation(forward, name, anchor.result, contiguous_strides(anchor.result.shape))
-    )
-    kernel = forward.names.unique(f"{identifier(anchor.node.name)}_kernel")
-    code = emit_anchor(anchor, schedule, kernel, forward.buffers, forward.symbols)
     _place(forward, code)
     forward.schedule[kernel] = dict(schedule)
 

@@ -4,6 +4,7 @@ from agentkernel.agents.coders.compiler.lowering import (
     losses,
     norms,
     pointwise,
+    products,
     reductions,
     views,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "lower",
     "norms",
     "pointwise",
+    "products",
     "reductions",
     "views",
 ]

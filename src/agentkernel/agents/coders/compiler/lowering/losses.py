@@ -141,8 +141,8 @@ def _nll(
         raise Uncovered("aten.nll_loss", "class weights")
     dim = 1 if len(log_p.shape) > 1 else 0
     picked = b.reshape(_picked(state, log_p, target, dim), target.shape)
-    valid = b.pointwise("ne", target, ignore)
-    loss = b.pointwise("where", valid, b.pointwise("neg", picked), 0.0)
+    valid = b.pointwise("ne", target, ignore, name="valid")
+    loss = b.pointwise("where", valid, b.pointwise("neg", picked), 0.0, name="row_loss")
     dims = tuple(range(len(target.shape)))
     if reduction == NONE:
         return loss

@@ -1,0 +1,51 @@
+"""How do linear layers and matrix products become one kind of product with additions around it?"""
+
+from __future__ import annotations
+
+import torch
+
+from agentkernel.agents.coders.compiler.ir import Node, Scalar, same
+from agentkernel.agents.coders.compiler.lowering.pointwise import scaled_node
+from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers
+
+PRODUCT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def product(state: Lowering, a: Node, b: Node) -> Node:
+    """a[..., M, K] @ b[..., K, N] as one node; operands may be views (a transposed weight)."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    return state.b.library("product", (a, b), a.dtype, shape, state.call)
+
+
+def _plain(a: Node, b: Node) -> bool:
+    """True where the product is a flat one, or batched with equal leading dimensions."""
+    if a.dtype not in PRODUCT_TYPES or a.dtype != b.dtype or len(a.shape) < 2:
+        return False
+    if len(b.shape) == 2:
+        return True
+    return len(a.shape) == len(b.shape) and all(map(same, a.shape[:-2], b.shape[:-2]))
+
+
+@lowers("linear.default")
+def _linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> Lowered:
+    if not _plain(x, weight) or len(weight.shape) != 2:
+        return state.library()
+    result = product(state, x, state.b.permute(weight, (1, 0)))
+    if bias is None:
+        return result
+    return state.b.pointwise("add", state.compute(result), state.compute(bias))
+
+
+@lowers("mm.default", "bmm.default", "matmul.default")
+def _matmul(state: Lowering, x: Node, y: Node) -> Lowered:
+    return product(state, x, y) if _plain(x, y) else state.library()
+
+
+@lowers("addmm.default", "baddbmm.default")
+def _addmm(
+    state: Lowering, bias: Node, x: Node, y: Node, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Lowered:
+    if not _plain(x, y) or beta == 0:
+        return state.library()
+    result = scaled_node(state, state.compute(product(state, x, y)), alpha)
+    return state.b.pointwise("add", result, scaled_node(state, state.compute(bias), beta))
