@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,13 +15,16 @@ import pytest
 
 import loop_child
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
+from agentkernel.errors import ModelUnavailable
+from agentkernel.tools.certificate import read_certificate
 from agentkernel.tools.store import list_runs, open_run
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from fakes import NOTE, FakeRetriever, FakeWorkshop, Script, mismatch, settings, small_problem
 
 EVENTS = 70
 """About as many events as the scripted run has."""
@@ -146,6 +151,33 @@ def test_a_crash_leaves_the_best_so_far(tmp_path: Path) -> None:
         run(request(tmp_path), workshop=shop)
     folder = next((tmp_path / "runs").iterdir())
     assert "'''a first'''" in (folder / "plus_optimized.py").read_text()
+    assert list_runs(tmp_path / "runs")[0].status == "verified (interrupted)"
+
+
+def test_a_crash_before_any_candidate_is_a_failure_that_resume_mends(tmp_path: Path) -> None:
+    def crash(candidate: Candidate) -> None:
+        raise ModelUnavailable("the model does not answer")
+
+    with pytest.raises(ModelUnavailable):
+        run(request(tmp_path), workshop=FakeWorkshop((Script("a"),), on_judge=crash))
+    assert list_runs(tmp_path / "runs")[0].status == "failed"
+    end = resume("last", runs=tmp_path / "runs", workshop=FakeWorkshop((Script("a"),)))
+    assert end.status == "verified"
+
+
+def test_a_retrieved_document_changes_a_recorded_decision(tmp_path: Path) -> None:
+    def focus(documents: tuple[Retrieved, ...], folder: str) -> str | None:
+        (tmp_path / folder).mkdir()
+        shop = FakeWorkshop((Script("a"),), retriever=FakeRetriever(documents))
+        result = run(request(tmp_path / folder), workshop=shop)
+        plan = read_certificate(Path(result.certificate or "")).plan
+        assert plan is not None
+        assert plan.retrieved == tuple(item.id for item in documents)
+        assert shop.coder.requests[0].plan == plan, "the coder drafts under the changed plan"
+        return plan.decision("focus")
+
+    assert focus((NOTE,), "with") == "rows"
+    assert focus((), "without") == "fewest bytes"
 
 
 def test_a_finished_run_answers_at_once(tmp_path: Path) -> None:
@@ -216,9 +248,9 @@ def test_time_spent_before_counts(tmp_path: Path) -> None:
 def test_the_time_budget_stops_the_loop(tmp_path: Path) -> None:
     shop = FakeWorkshop(
         (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3)),
-        delay_s=0.05,
+        on_judge=lambda candidate: time.sleep(2.0),
     )
-    result = run(request(tmp_path, "budget.time_s=0.1"), workshop=shop)
+    result = run(request(tmp_path, "budget.time_s=2.0"), workshop=shop)
     assert len(shop.judged) == 1
     assert result.status == "improved"
 
@@ -255,3 +287,29 @@ def test_a_candidate_that_breaks_while_profiled_is_not_handed_over(
     assert result.status == status
     assert "compile" in result.reason
     assert (result.candidate is not None) == (status == "verified")
+
+
+def test_a_lost_result_is_written_again(tmp_path: Path) -> None:
+    first = run(request(tmp_path), workshop=FakeWorkshop((Script("a", speedup=2.0),)))
+    Path(first.report or "").unlink()
+    shop = FakeWorkshop((Script("a", speedup=2.0),))
+    again = resume("last", runs=tmp_path / "runs", workshop=shop)
+    assert again.candidate_sha256 == first.candidate_sha256
+    assert Path(first.report or "").is_file()
+    assert shop.judged == []
+
+
+def test_a_kill_between_a_nodes_writes_and_its_checkpoint(tmp_path: Path) -> None:
+    interrupted_run(tmp_path, judged_before=1)
+    path = next((tmp_path / "runs").iterdir()) / "checkpoint.sqlite"
+    newest = "select max(checkpoint_id) from checkpoints"
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"delete from checkpoints where checkpoint_id = ({newest})")
+    seen: list[Event] = []
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5, compiled=1.3))
+    )
+    resume("last", seen.append, runs=tmp_path / "runs", workshop=shop)
+    nodes = [item.node for item in seen if item.kind == "node_started"]
+    assert nodes[0] == "judge", "it goes on where it was, not from the beginning"
+    assert len(shop.judged) == 1

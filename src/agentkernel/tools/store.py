@@ -273,5 +273,6 @@ class _StatusLine(Frozen):
 def _status(path: Path) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
         found = _StatusLine.model_validate_json(path.read_text(encoding="utf-8"))
-        return f"{found.status} (interrupted)" if found.interrupted else found.status
+        early = found.interrupted and found.status != "failed"
+        return f"{found.status} (interrupted)" if early else found.status
     return "unfinished"

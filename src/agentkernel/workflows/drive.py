@@ -19,12 +19,12 @@ from agentkernel.agents import protocols
 from agentkernel.agents.protocols import Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
-from agentkernel.errors import AgentKernelError
+from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import saving
 from agentkernel.tools.store import RunStore, set_aside
 from agentkernel.workflows import outcome, state
 from agentkernel.workflows.context import Context
-from agentkernel.workflows.handover import conclude
+from agentkernel.workflows.handover import conclude, saved_result
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import Limits, LoopInput, LoopState
 
@@ -81,7 +81,7 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
     config: RunnableConfig = {"configurable": {"thread_id": store.id}, "recursion_limit": STEPS}
     with open_saver(store.checkpoint_path) as saver:
         graph = build(saver)
-        begun = bool(graph.get_state(config).next)
+        begun = saver.get_tuple(config) is not None
         try:
             with saving(store.checkpoint_path):
                 graph.invoke(
@@ -92,15 +92,14 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
                 )
         except KeyboardInterrupt:
             return conclude(context, _state(graph, config, store), interrupted=True)
-        except AgentKernelError:
+        except OutputError:
             raise
-        except Exception:
-            conclude(context, _state(graph, config, store), interrupted=True)
+        except Exception as error:
+            line = f"the run ended early: {type(error).__name__}: {' '.join(str(error).split())}"
+            conclude(context, _state(graph, config, store), interrupted=True, crash=line[:400])
             raise
-        result = _state(graph, config, store).result
-    if result is None:
-        raise ValueError(f"run {store.id} ended without a result")
-    return result
+        end = _state(graph, config, store)
+    return saved_result(store) or conclude(context, end)
 
 
 def _state(graph: Graph, config: RunnableConfig, store: RunStore) -> LoopState:

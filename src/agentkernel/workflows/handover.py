@@ -27,11 +27,15 @@ from agentkernel.workflows.outcome import (
 from agentkernel.workflows.state import LoopState
 
 
-def conclude(context: Context, state: LoopState, *, interrupted: bool = False) -> Result:
+def conclude(
+    context: Context, state: LoopState, *, interrupted: bool = False, crash: str | None = None
+) -> Result:
     """Decide the outcome of `state` and write all files; the same state gives the same files."""
     measured = any(item.profile is not None and item.profile.measured for item in state.history)
     baselines = None if measured or interrupted else context.tools.baselines()
-    outcome = decide_outcome(state.history, state.goals, nothing=state.nothing, baselines=baselines)
+    outcome = decide_outcome(
+        state.history, state.goals, nothing=state.nothing, baselines=baselines, crash=crash
+    )
     certificate = _certificate(context, state, outcome)
     report = render_report(
         certificate,

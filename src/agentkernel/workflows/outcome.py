@@ -185,11 +185,11 @@ def decide_outcome(
     """The status that `history` earns under `goals`.
 
     `nothing` says why there is no candidate at all (the coder's reason), `baselines` were measured
-    without one, `crash` says that not even the original could be run.
+    without one, `crash` says what ended the run before there was any.
     """
-    if crash is not None:
-        return Outcome(status="failed", reason=crash, best=None, handed_over=False)
     best = best_attempt(history, goals)
+    if best is None and crash is not None:
+        return Outcome(status="failed", reason=crash, best=None, handed_over=False)
     if best is None:
         return _kept(_why_none(history, nothing), None, _baseline_name(baselines))
     profile = best.profile

@@ -41,7 +41,8 @@ from agentkernel.workflows.outcome import Baselines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STATIC_SEARCH_S = 20.0
+STATIC_SEARCH_S = 60.0
+"""Long enough that the family is compiled whole: a cut one would depend on the machine's load."""
 MODEL_IDEAS = (
     ("one fused kernel", "every value crosses memory once"),
     ("two passes", "statistics first, then the elements, each pass coalesced"),
