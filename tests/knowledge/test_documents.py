@@ -17,7 +17,11 @@ NOTE = """---
 title: A note
 summary: what it says
 architectures: [hopper]
-hints: {row.num_warps: "8", "row.num_warps@ada": "4", gemm.fp32.tile: "64x64x32"}
+hints:
+  row.num_warps: "8"
+  row.num_warps@ada: "4"
+  row.order@hopper+bf16: "last"
+  gemm.fp32.tile: "64x64x32"
 source: here
 licence: Apache-2.0
 ---
@@ -76,7 +80,7 @@ def test_a_note_splits_into_passages(tmp_path: Path) -> None:
     [
         ("hopper", "float32", {"row.num_warps": "8", "gemm.fp32.tile": "64x64x32"}),
         ("ada", "float32", {"row.num_warps": "4", "gemm.fp32.tile": "64x64x32"}),
-        ("hopper", "bfloat16", {"row.num_warps": "8"}),
+        ("hopper", "bfloat16", {"row.num_warps": "8", "row.order": "last"}),
     ],
 )
 def test_hints_hold_for_an_architecture_and_a_dtype(

@@ -104,6 +104,8 @@ def test_hints_are_those_of_the_dtype(index: KnowledgeIndex) -> None:
     assert hints("float32")["gemm.fp32.tile"] == "128x128x64"
     assert "gemm.fp32.tile" not in hints("bfloat16")
     assert hints("bfloat16")["gemm.bf16.num_warps"] == "4"
+    assert hints("float32")["row.invariant_first"] == "1"
+    assert hints("bfloat16")["row.invariant_first"] == "0"
 
 
 def test_results_come_best_first_and_none_for_limit_zero(index: KnowledgeIndex) -> None:

@@ -42,8 +42,9 @@ class DocumentError(ValueError):
 class FrontMatter(Frozen):
     """What a document says of itself. An empty `architectures` or `dtypes` means all of them.
 
-    A hint's key is a decision key; with `@family` at its end (`row.num_warps@hopper`) it holds on
-    that architecture alone and wins over the key without.
+    A hint's key is a decision key. A condition after `@` (`row.num_warps@hopper`,
+    `row.invariant_first@hopper+fp32`) names the architecture family, the dtype or both that it
+    holds for; such a hint wins over the key without.
     """
 
     title: str
@@ -82,13 +83,13 @@ def hints_for(document: FrontMatter, family: str | None, dtypes: Sequence[str]) 
     plain: dict[str, str] = {}
     special: dict[str, str] = {}
     for key, value in document.hints.items():
-        name, _, only = key.partition("@")
+        name, _, condition = key.partition("@")
         named = {part for part in name.split(".") if part in SHORT_DTYPES.values()}
         if named and short and not named & short:
             continue
-        if not only:
+        if not condition:
             plain[name] = value
-        elif only == family:
+        elif set(condition.split("+")) <= {*short, family}:
             special[name] = value
     return plain | special
 

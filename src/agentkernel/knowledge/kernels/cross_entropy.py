@@ -3,7 +3,7 @@
 Helps: eager writes the whole log-softmax [rows, classes]; here a scalar a row is written. The
 gain grows with the vocabulary.
 Pitfalls: an ignored index counts neither in the sum nor in the mean's divisor; a wrong index
-reads out of bounds: the reference raises there. Vocabularies past 64k want the online form.
+reads out of bounds: the reference raises there. Vocabularies past 32k want the online form.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 Helps: one read and one write, against the copy ceiling. The mean is taken first and the variance
 from centred values, both in fp32, so large offsets do not cancel.
-Pitfalls: masked lanes must not enter the variance (zero them after centring). Rows past 64k
+Pitfalls: masked lanes must not enter the variance (zero them after centring). Rows past 32k
 elements spill: loop over blocks instead. Too many warps on short rows waste time in the
 reduction.
 """
@@ -20,7 +20,7 @@ META = {
     "architectures": [],
     "hints": {
         "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "65536",
+        "row.persistent_limit@hopper": "32768",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

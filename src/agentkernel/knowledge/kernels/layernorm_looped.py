@@ -1,6 +1,6 @@
 """Layer normalisation of rows that do not fit into registers: one program loops over blocks.
 
-Helps: rows past 64k elements. Pass one merges block means and centred sums of squares (Chan's
+Helps: rows past 32k elements. Pass one merges block means and centred sums of squares (Chan's
 formula: exact where plain sums of squares cancel); pass two reads the row again, mostly from L2.
 Pitfalls: the second read is from DRAM where rows in flight outgrow L2; the last block's count has
 to enter the merge, not BLOCK.
@@ -19,7 +19,7 @@ META = {
     "architectures": [],
     "hints": {
         "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "65536",
+        "row.persistent_limit@hopper": "32768",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

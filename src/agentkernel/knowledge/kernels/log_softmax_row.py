@@ -18,7 +18,7 @@ META = {
     "architectures": [],
     "hints": {
         "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "65536",
+        "row.persistent_limit@hopper": "32768",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

@@ -1,6 +1,6 @@
 """Softmax of long rows: a running maximum and sum in one pass, the quotient in a second.
 
-Helps: rows past 64k elements (vocabularies, long scores): two reads and one write, the second
+Helps: rows past 32k elements (vocabularies, long scores): two reads and one write, the second
 read from L2 where it fits. The running sum is rescaled by exp(old maximum - new maximum).
 Pitfalls: keep per-lane maxima and sums in a vector and merge once at the end: a reduction a block
 costs a barrier each. Start the maximum at -inf but never subtract -inf from -inf.
@@ -19,7 +19,7 @@ META = {
     "architectures": [],
     "hints": {
         "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "65536",
+        "row.persistent_limit@hopper": "32768",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",

@@ -1,6 +1,6 @@
 """Softmax over the last dimension, one program a row, one read and one write.
 
-Helps: rows up to some 64k elements; near copy speed. Masked lanes load -inf, so exp gives 0.
+Helps: rows up to some 32k elements; near copy speed. Masked lanes load -inf, so exp gives 0.
 Pitfalls: a row of all -inf gives NaN, as in torch; keep it. Subtract the maximum before exp.
 """
 
@@ -17,7 +17,7 @@ META = {
     "architectures": [],
     "hints": {
         "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "65536",
+        "row.persistent_limit@hopper": "32768",
     },
     "licence": "Apache-2.0",
     "source": "agentkernel",
