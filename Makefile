@@ -38,7 +38,7 @@ check: $(VENV)/.stamp-dev
 	$(BIN)/lint-imports
 
 # torch first and by itself: a build that $(PYTHON) already has is used as it is.
-$(VENV)/.stamp-torch: .ci/make_venv.py
+$(VENV)/.stamp-torch: | .ci/make_venv.py
 	$(PYTHON) .ci/make_venv.py $(VENV) "$(TORCH)"
 	@touch $@
 

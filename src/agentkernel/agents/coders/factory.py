@@ -18,7 +18,7 @@ def make_coder(spec: str, searcher: Searcher) -> Coder:
     Raises SettingError for a name that is not known.
     """
     if spec == "compiler":
-        from agentkernel.agents.coders.compiler import CompilerCoder
+        from agentkernel.agents.coders.compiler.coder import CompilerCoder
 
         return CompilerCoder(searcher)
     if spec.startswith("chat:"):
