@@ -113,7 +113,9 @@ class Emitter:
     @property
     def many_rows(self) -> bool:
         """True where a program holds several rows, so that values have two dimensions."""
-        return self.schedule.block_rows > 1 or self.schedule.form == "tile"
+        return bool(self.region.rows) and (
+            self.schedule.block_rows > 1 or self.schedule.form == "tile"
+        )
 
     @property
     def reduce_axis(self) -> int:
