@@ -62,7 +62,7 @@ def check(found: torch.Tensor, wanted: torch.Tensor, dtype: str) -> None:
 SIZES = st.integers(1, 70)
 
 
-@settings(max_examples=30, deadline=None, database=None, phases=[Phase.generate])
+@settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
 @given(
     sizes=st.tuples(SIZES, SIZES, st.integers(1, 150)),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),

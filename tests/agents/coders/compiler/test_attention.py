@@ -77,7 +77,7 @@ def test_attention_in_the_interpreter() -> None:
 def test_the_default_schedule_runs_on_hopper(
     dtype: str, width: int, causal: bool, mask: str | None, kind: str, tmp_path: Path
 ) -> None:
-    facts = AttentionFacts(64, 2048, 2048, width, width, dtype)
+    facts = AttentionFacts(64, 2048, 2048, width, width, dtype, mask is not None)
     schedule = attention_schedules(facts, load_targets()["h200"])[0]
     spec = spec_of(dtype, width, causal=causal, mask=mask, mask_kind=kind)
     cost = cost_of(spec, schedule, tmp_path)

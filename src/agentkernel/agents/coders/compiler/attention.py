@@ -10,8 +10,22 @@ from agentkernel.agents.coders.compiler.gemm_schedules import ITEM_BYTES, FloatT
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
 
-HALF_TILES = ((128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 3))
-FP32_TILES = ((64, 32, 4, 2), (128, 32, 8, 2), (64, 64, 8, 2), (64, 64, 4, 2), (32, 32, 4, 2))
+Tile = tuple[int, int, int, int]
+"""BLOCK_T, BLOCK_S, num_warps, num_stages."""
+HALF_NARROW: tuple[Tile, ...] = (
+    (128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 3),
+)  # fmt: skip
+HALF_WIDE: tuple[Tile, ...] = (
+    (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (64, 64, 8, 2), (64, 32, 4, 3),
+)  # fmt: skip
+"""For wide heads or a mask, which cost the registers that four warps lack."""
+FP32_NARROW: tuple[Tile, ...] = (
+    (64, 32, 4, 2), (128, 32, 8, 2), (64, 64, 8, 2), (64, 64, 4, 2), (32, 32, 4, 2),
+    (32, 16, 4, 1),
+)  # fmt: skip
+FP32_WIDE: tuple[Tile, ...] = (
+    (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (32, 32, 4, 2), (32, 16, 4, 1),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -22,8 +36,8 @@ class AttentionSpec:
     k [B, G, S, D], v [B, G, S, E], out [B, H, T, E]; H a multiple of G. Inner strides are 1, the
     others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to the scores,
     "bool" keeps what is True. `causal` keeps key <= query, both counted from 0. `scale` is a
-    wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with `empty_rows="zero"` as
-    `scaled_dot_product_attention` does.
+    wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with
+    `empty_rows="zero"` as `scaled_dot_product_attention` does.
     """
 
     name: str
@@ -53,6 +67,7 @@ class AttentionFacts:
     head_dim: int
     value_dim: int
     dtype: FloatType
+    masked: bool = False
 
 
 def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
@@ -66,32 +81,39 @@ def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
 
 def attention_schedules(facts: AttentionFacts, target: Target) -> list[Schedule]:
     """Schedules that fit the shared memory, those that fill the SMs first."""
-    tiles = FP32_TILES if facts.dtype == "float32" else HALF_TILES
-    width = _padded(facts.head_dim) + _padded(facts.value_dim)
-    found: list[Schedule] = []
-    for block_t, block_s, warps, stages in tiles:
-        for depth in sorted({stages, 1}, reverse=True):
-            # Queries once, keys and values once a stage.
-            items = block_t * _padded(facts.head_dim) + block_s * width * depth
-            fits = items * ITEM_BYTES[facts.dtype] <= 1024 * target.shared_kb_per_block.value
-            if fits:
-                found.append(
-                    {
-                        "BLOCK_T": block_t,
-                        "BLOCK_S": block_s,
-                        "num_warps": warps,
-                        "num_stages": depth,
-                    }
-                )
-                break
-    programs = target.sm_count.value
+    fitting = [
+        (tile, depth)
+        for tile in _tiles(facts)
+        if (depth := _depth(tile, facts, target.shared_kb_per_block.value)) is not None
+    ]
+    found = [
+        {"BLOCK_T": tile[0], "BLOCK_S": tile[1], "num_warps": tile[2], "num_stages": depth}
+        for tile, depth in fitting
+    ]
 
-    def idle(schedule: Schedule) -> bool:
-        return facts.heads * -(-facts.queries // schedule["BLOCK_T"]) < programs
+    def small_if_idle(schedule: Schedule) -> int:
+        programs = facts.heads * -(-facts.queries // schedule["BLOCK_T"])
+        return schedule["BLOCK_T"] if programs < target.sm_count.value else 0
 
-    return sorted(
-        found, key=lambda schedule: (idle(schedule), idle(schedule) * schedule["BLOCK_T"])
-    )
+    return sorted(found, key=small_if_idle)
+
+
+def _tiles(facts: AttentionFacts) -> tuple[Tile, ...]:
+    wide = facts.masked or max(facts.head_dim, facts.value_dim) > 64
+    if facts.dtype == "float32":
+        return FP32_WIDE if wide else FP32_NARROW
+    return HALF_WIDE if wide else HALF_NARROW
+
+
+def _depth(tile: Tile, facts: AttentionFacts, shared_kb: float) -> int | None:
+    """The stages that fit: queries lie in shared memory once, keys and values once a stage."""
+    block_t, block_s, _, stages = tile
+    head, value = _padded(facts.head_dim), _padded(facts.value_dim)
+    for depth in range(stages, 0, -1):
+        items = block_t * head + block_s * (head + value) * depth
+        if items * ITEM_BYTES[facts.dtype] <= 1024 * shared_kb:
+            return depth
+    return None
 
 
 def _source(spec: AttentionSpec) -> str:
