@@ -151,7 +151,7 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
         + "if 'agentkernel.tools.profile.twin' in sys.orig_argv:\n"
         + "    torch.compile = refuse\n"
     )
-    settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 3.0})
+    settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 20.0})
     with Contest(
         load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:

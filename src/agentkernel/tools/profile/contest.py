@@ -192,16 +192,23 @@ class Contest:
 
     def _hold(self, shape_set: int) -> Lost | None:
         """Bring the inputs of `shape_set` into memory and into the twin, compiled there."""
+        import torch
+
         if self._shape_set != shape_set:
             if self._twin is not None and self._twin_holds is not None:
                 self._twin.ask({"do": "forget"}, self._settings.call_limit_s)
                 self._twin_holds = None
             self._inputs = ()
             self._empty_cache()
-            made = self._loaded.make_inputs(
-                shape_set, seed=self._settings.seed, device=self._device
-            )
-            self._inputs, self._shape_set = made, shape_set
+            self._shape_set = None
+            try:
+                self._parameters()
+                self._inputs = self._loaded.make_inputs(
+                    shape_set, seed=self._settings.seed, device=self._device
+                )
+            except torch.OutOfMemoryError as error:
+                return Lost(side="inputs", reason="memory", log=str(error))
+            self._shape_set = shape_set
         lost = self.start()
         if lost is None and self._twin_holds != shape_set:
             lost = self._feed_twin(shape_set)

@@ -144,11 +144,11 @@ def serve(line: Connection) -> None:
     twin = Twin()
     while True:
         try:
-            request = pickle.loads(line.recv_bytes())
+            body = line.recv_bytes()
         except EOFError:
             return
         try:
-            reply: dict[str, JSON] = {"ok": twin.answer(request)}
+            reply: dict[str, JSON] = {"ok": twin.answer(pickle.loads(body))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             text = "".join(traceback.format_exception(error))
             reply = {"error": text[-LOG_CHARS:], "line": _one_line(error)}

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from agentkernel.tools.profile.rounds import Lost
-from agentkernel.tools.sandbox.protocol import JSON, pack_request
+from agentkernel.tools.sandbox.protocol import JSON
 
 LOG_CHARS = 2000
 
@@ -57,7 +57,7 @@ class TwinProcess:
         if not self.alive:
             return self._lost("died", "")
         try:
-            self._line.send_bytes(pack_request(dict(request)))
+            self._line.send_bytes(_packed(request))
             if not self._line.poll(timeout_s):
                 self.close()
                 return self._lost("timeout", f"no answer within {timeout_s:g} s")
@@ -98,3 +98,10 @@ class TwinProcess:
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - LOG_CHARS))
         return self._log.read().decode(errors="replace")
+
+
+def _packed(request: Mapping[str, object]) -> bytes:
+    """Classes of the user's own script travel by value: the twin's main module is another one."""
+    import cloudpickle
+
+    return cast(bytes, cloudpickle.dumps(dict(request)))
