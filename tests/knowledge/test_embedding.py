@@ -64,11 +64,40 @@ def test_the_static_embedder_imports_neither_torch_nor_sentence_transformers() -
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "nobody/nothing", "/nowhere/at all"])
+def test_a_model_that_is_not_here_gets_one_line_and_no_request(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = (
+        "import sys; seen = []\n"
+        "sys.addaudithook(lambda e, a: seen.append(e) if e == 'socket.getaddrinfo' else None)\n"
+        "from agentkernel.errors import SettingError\n"
+        "from agentkernel.knowledge.embedding import load_embedder\n"
+        "try: load_embedder('sentence-transformers:' + sys.argv[1])\n"
+        "except SettingError as error: print(seen, error)"
+    )
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", code, name], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"[] Cannot load the embedder {name!r}")
+    assert done.stdout.count("\n") == 1
+
+
 @pytest.mark.slow
-def test_a_model_that_is_not_here_gets_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="Cannot load the embedder") as caught:
-        load_embedder(f"sentence-transformers:{tmp_path / 'none'}")
-    assert "\n" not in str(caught.value)
+def test_a_model_in_a_local_folder_is_used(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(STATIC_FOLDER / "tokenizer.json"))
+    module = StaticEmbedding(tokenizer, embedding_dim=16)
+    SentenceTransformer(modules=[module], device="cpu").save(str(tmp_path / "model"))
+    vectors = load_embedder(f"sentence-transformers:{tmp_path / 'model'}").embed(
+        ["softmax", "gemm"]
+    )
+    assert vectors.shape == (2, 16)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 
 @pytest.mark.slow

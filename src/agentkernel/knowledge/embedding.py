@@ -65,9 +65,10 @@ class SentenceTransformerEmbedder:
 
     def __init__(self, name: str) -> None:
         try:
+            folder = _local_folder(name)
             from sentence_transformers import SentenceTransformer
 
-            self._model = SentenceTransformer(name, local_files_only=True)
+            self._model = SentenceTransformer(str(folder), local_files_only=True)
         except (ImportError, OSError, ValueError) as error:
             line = " ".join(str(error).split())[:200]
             raise SettingError(
@@ -82,6 +83,16 @@ class SentenceTransformerEmbedder:
             list(texts), normalize_embeddings=True, show_progress_bar=False
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+def _local_folder(name: str) -> Path:
+    """`name` as a folder, or the cached copy of that model; the hub is never asked."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    full = name if "/" in name else f"sentence-transformers/{name}"
+    return Path(snapshot_download(full, local_files_only=True))
 
 
 def load_embedder(name: str = "static") -> Embedder:
