@@ -85,11 +85,7 @@ class NvmlGauge:
     def __init__(self, uuid: str | None = None, index: int = 0) -> None:
         try:
             pynvml.nvmlInit()
-            self._handle = (
-                pynvml.nvmlDeviceGetHandleByUUID(uuid)
-                if uuid
-                else pynvml.nvmlDeviceGetHandleByIndex(index)
-            )
+            self._handle = _handle(uuid, index)
         except pynvml.NVMLError as error:
             raise MissingDependency(
                 f"NVML does not answer for GPU {uuid or index}: {error}. Expected a loaded NVIDIA "
@@ -183,6 +179,15 @@ class Watch:
     def _poll(self) -> None:
         while not self._stop.wait(self._period_s):
             self._readings.append(self._gauge.read())
+
+
+def _handle(uuid: str | None, index: int) -> object:
+    """By `uuid`, and by `index` where NVML does not know that name (MIG slices)."""
+    if uuid is not None:
+        with suppress(pynvml.NVMLError):
+            found: object = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            return found
+    return pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
 def _ask(name: str, *args: object) -> int | None:
