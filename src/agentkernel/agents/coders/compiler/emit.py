@@ -152,7 +152,10 @@ class Emitter:
         for parameter, known in self.pointers.items():
             if known == variable:
                 return parameter
-        parameter = f"{variable.replace('self.', '').replace('.', '_')}_ptr"
+        stem = identifier(variable.removeprefix("self").removesuffix(".contiguous()"))
+        parameter = re.sub(r"_+", "_", f"{stem}_ptr")
+        while parameter in self.pointers:
+            parameter = f"other_{parameter}"
         self.pointers[parameter] = variable
         return parameter
 
@@ -360,7 +363,8 @@ class Emitter:
 
 def _short(variable: str) -> str:
     """`self.ln.weight` -> `weight`."""
-    return variable.rsplit(".", 1)[-1] if variable.startswith("self.") else variable
+    plain = variable.removesuffix(".contiguous()")
+    return plain.rsplit(".", 1)[-1] if plain.startswith("self") else plain
 
 
 def _constant(node: Node) -> Text:

@@ -220,6 +220,8 @@ def _return(forward: Forward, outputs: Sequence[Output]) -> None:
     names = iter([forward.buffers[output.node] for output in outputs])
     leaves = [None if name is None else _Code(next(names)) for name in forward.captured.outputs]
     value = torch.utils._pytree.tree_unflatten(leaves, forward.captured.output_tree)
+    if isinstance(value, tuple):
+        value = tuple(value)
     forward.lines.append(f"return {value!r}")
 
 
