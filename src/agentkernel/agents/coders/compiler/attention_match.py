@@ -1,0 +1,145 @@
+"""Where in a captured graph is attention, called by name or written out?"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+PRODUCTS = (aten.matmul.default, aten.bmm.default)
+SOFTMAXES = (aten.softmax.int, aten._softmax.default)
+SCALED = aten.scaled_dot_product_attention.default
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMatch:
+    """Attention that `result` yields. `key` is K itself, not its transpose; `inner` are the nodes
+    that nobody else reads and that a fused kernel makes needless (`result` not among them).
+
+    `mask` is as it stands in the graph, not yet expanded. `scale` multiplies the scores; None stands
+    for 1 / sqrt(head dimension), whose size may be symbolic.
+    """
+
+    result: fx.Node
+    query: fx.Node
+    key: fx.Node
+    value: fx.Node
+    scale: float | None
+    mask: fx.Node | None
+    mask_kind: Literal["add", "bool"]
+    causal: bool
+    empty_rows: Literal["nan", "zero"]
+    inner: tuple[fx.Node, ...]
+
+
+def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
+    """All attention in a functional ATen graph whose nodes carry `meta["val"]`, in graph order.
+
+    Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
+    [+ mask]) @ v over the last dimension, with three- or four-dimensional operands.
+    """
+    found = (_named(node) or _composed(node) for node in graph.nodes)
+    return tuple(match for match in found if match is not None)
+
+
+def _named(node: fx.Node) -> AttentionMatch | None:
+    if node.target is not SCALED:
+        return None
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    query, key, value, mask = (given.get(name) for name in names[:4])
+    if not all(isinstance(item, fx.Node) for item in (query, key, value)):
+        return None
+    assert isinstance(query, fx.Node)
+    assert isinstance(key, fx.Node)
+    assert isinstance(value, fx.Node)
+    if given.get("dropout_p", 0.0) != 0.0 or _rank(query) not in (3, 4):
+        return None
+    scale = given.get("scale")
+    if scale is not None and not isinstance(scale, int | float):
+        return None
+    boolean = isinstance(mask, fx.Node) and mask.meta["val"].dtype == torch.bool
+    return AttentionMatch(
+        result=node,
+        query=query,
+        key=key,
+        value=value,
+        scale=None if scale is None else float(scale),
+        mask=mask if isinstance(mask, fx.Node) else None,
+        mask_kind="bool" if boolean else "add",
+        causal=bool(given.get("is_causal", False)),
+        empty_rows="zero",
+        inner=(),
+    )
+
+
+def _composed(node: fx.Node) -> AttentionMatch | None:
+    """softmax(...) @ v, read backwards from the product with v."""
+    if node.target not in PRODUCTS or not _lone(node.args[0], SOFTMAXES):
+        return None
+    softmax, value = node.args[0], node.args[1]
+    assert isinstance(softmax, fx.Node)
+    scores = softmax.args[0]
+    if softmax.args[1] not in (-1, _rank(softmax) - 1) or not isinstance(value, fx.Node):
+        return None
+    inner, mask, scale = [softmax], None, 1.0
+    if _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:  # type: ignore[union-attr]
+        inner.append(scores)  # type: ignore[arg-type]
+        scores, mask = scores.args  # type: ignore[union-attr]
+        if not isinstance(mask, fx.Node):
+            return None
+        if _rank(mask) > _rank(softmax):
+            return None
+    if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
+        assert isinstance(scores, fx.Node)
+        factor = scores.args[1]
+        if not isinstance(factor, int | float) or factor == 0:
+            return None
+        scale = operator.truediv(1.0, factor) if scores.target is aten.div.Tensor else float(factor)
+        inner.append(scores)
+        scores = scores.args[0]
+    if not _lone(scores, PRODUCTS):
+        return None
+    assert isinstance(scores, fx.Node)
+    query, key = scores.args[0], _untransposed(scores.args[1])
+    if not isinstance(query, fx.Node) or key is None or _rank(query) not in (3, 4):
+        return None
+    if not _rank(query) == _rank(key) == _rank(value):
+        return None
+    inner.append(scores)
+    return AttentionMatch(
+        node, query, key, value, scale, mask, "add", False, "nan", tuple(reversed(inner))
+    )
+
+
+def _lone(item: object, targets: tuple[object, ...]) -> bool:
+    """A call of one of `targets` that only one node reads."""
+    return isinstance(item, fx.Node) and item.target in targets and len(item.users) == 1
+
+
+def _untransposed(item: object) -> fx.Node | None:
+    """K of a node that is K with its last two dimensions swapped."""
+    if not isinstance(item, fx.Node):
+        return None
+    rank, source = _rank(item), item.args[0] if item.args else None
+    swapped = False
+    if item.target is aten.transpose.int:
+        dims = {int(dim) % rank for dim in item.args[1:3]}  # type: ignore[arg-type]
+        swapped = dims == {rank - 1, rank - 2}
+    elif item.target is aten.permute.default:
+        order = [int(dim) % rank for dim in item.args[1]]  # type: ignore[arg-type, union-attr]
+        swapped = order == [*range(rank - 2), rank - 1, rank - 2]
+    elif item.target in (aten.mT.default, aten.t.default):
+        swapped = True
+    return source if swapped and isinstance(source, fx.Node) else None
+
+
+def _rank(node: fx.Node) -> int:
+    return len(node.meta["val"].shape)
+
+
+__all__ = ["AttentionMatch", "find_attention"]

@@ -1,0 +1,78 @@
+"""Is attention found in captured graphs, and only attention?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from agentkernel.agents.coders.compiler.attention_match import AttentionMatch, find_attention
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import problem_from_module
+
+Forward = Callable[..., torch.Tensor]
+
+
+class Wrapped(nn.Module):
+    def __init__(self, function: Forward) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        return self.function(q, k, v, mask)
+
+
+def matches(function: Forward, rank: int = 4, boolean: bool = False) -> tuple[AttentionMatch, ...]:
+    shape = (2, 3, 32, 16)[4 - rank :]
+    mask = torch.zeros(32, 32, dtype=torch.bool if boolean else torch.float32)
+    inputs = (*(torch.randn(shape) for _ in range(3)), mask)
+    return find_attention(capture(problem_from_module(Wrapped(function), inputs)).graph.graph)
+
+
+def test_the_named_call() -> None:
+    (match,) = matches(lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask), 4, True)
+    assert (match.query.name, match.key.name, match.value.name) == ("q", "k", "v")
+    assert match.mask is not None
+    assert (match.mask_kind, match.causal, match.empty_rows) == ("bool", False, "zero")
+    assert match.scale is None
+
+
+def test_the_named_call_with_a_causal_mask_and_a_scale() -> None:
+    (match,) = matches(
+        lambda q, k, v, _: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.5)
+    )
+    assert (match.mask, match.causal, match.scale) == (None, True, 0.5)
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_attention_written_out(rank: int) -> None:
+    (match,) = matches(
+        lambda q, k, v, mask: (
+            torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(16) + mask, dim=-1) @ v
+        ),
+        rank,
+    )
+    assert (match.query.name, match.key.name, match.value.name) == ("q", "k", "v")
+    assert match.mask is not None
+    assert match.mask.name == "mask"
+    assert (match.scale, match.mask_kind, match.empty_rows) == (0.25, "add", "nan")
+    assert len(match.inner) == 4
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda q, k, v, _: torch.softmax(q @ k.mT, dim=-2) @ v,
+        lambda q, k, v, _: torch.softmax(q, dim=-1) @ k.mT @ v,
+        lambda q, k, v, _: (scores := torch.softmax(q @ k.mT, dim=-1)) @ v + scores.sum(),
+        lambda q, k, v, _: torch.softmax(q @ k.mT * q.mean(), dim=-1) @ v,
+    ],
+)
+def test_what_is_not_attention_is_left_alone(function: Forward) -> None:
+    assert matches(function) == ()
