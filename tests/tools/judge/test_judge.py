@@ -90,7 +90,7 @@ WRONG = {
     "wrong stride": (
         "NORM",
         "return y",
-        "z = torch.empty_strided(y.shape, (1, y.shape[0]), dtype=y.dtype); z.copy_(y)\n        return z",
+        "z = y.t().contiguous().t()\n        return z",
         "meta",
         "stride",
     ),
@@ -213,7 +213,8 @@ def test_printed_json_is_no_reply(judged, sources):
 
 def test_every_declared_shape_set_is_judged(judged, sources):
     problem = sources.ADD_PROBLEM.replace("DTYPE", "float32") + (
-        "\ndef get_input_sets():\n    return [[torch.randn(n), torch.randn(n)] for n in (1000, 5000)]\n"
+        "\ndef get_input_sets():\n"
+        "    return [[torch.randn(n), torch.randn(n)] for n in (1000, 5000)]\n"
     )
     source = sources.ADD.replace("mask = i < n", "mask = i < min(n, 1024)")
     verdict = judged(problem, source)

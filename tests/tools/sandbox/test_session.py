@@ -143,7 +143,7 @@ def test_a_crash_and_a_greedy_worker_are_told_apart():
         assert "SIGABRT" in reply.log
     limits = Limits(memory_bytes=1 << 30)
     with open_worker(device="cpu", interpret=True, limits=limits) as worker:
-        body = "import time\nx = []\nwhile True:\n    x.append(bytearray(1 << 25))\n    time.sleep(.02)"
+        body = "import time\nx = []\nwhile True:\n    x.append(bytearray(1 << 25)); time.sleep(.02)"
         assert run(worker, body).reason == "memory"
 
 

@@ -18,6 +18,6 @@ class JudgeSettings(Frozen):
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     seeds: int = 5
-    time_limit_s: float = 60.0
+    time_limit_s: float = 120.0
     budget_s: float = 25.0
     allow_unsandboxed: bool = False

@@ -14,6 +14,8 @@ def worker_environment(
     scratch: Path, device: Literal["cpu", "cuda"], interpret: bool, threads: int
 ) -> dict[str, str]:
     """Names and values; caches and temporary files all lie in `scratch`."""
+    if interpret:
+        threads = 1  # many small products: waiting threads cost more than they bring
     values = {
         "PATH": SEARCH_PATH,
         "LANG": "C.UTF-8",
