@@ -84,6 +84,6 @@ def test_out_gets_copies(tmp_path: Path) -> None:
     found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN), out=folder)
     assert found.candidate == str(folder / "linear_optimized.py")
     names = sorted(item.name for item in folder.iterdir())
-    assert names == ["certificate.json", "linear_optimized.py", "report.md"]
+    assert names == ["certificate.json", "linear_optimized.py", "report.md", "roofline.svg"]
     run_folder = tmp_path / "runs" / found.run
     assert (run_folder / "linear_optimized.py").read_text() == DROP_IN

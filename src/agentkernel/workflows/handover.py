@@ -15,6 +15,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json
+from agentkernel.tools.profile.picture import picture_of, roofline_svg
 from agentkernel.tools.report import Entry, render_report
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context
@@ -25,6 +26,8 @@ from agentkernel.workflows.outcome import (
     ratio_against,
 )
 from agentkernel.workflows.state import LoopState
+
+PICTURE = "roofline.svg"
 
 
 def conclude(
@@ -37,6 +40,7 @@ def conclude(
         state.history, state.goals, nothing=state.nothing, baselines=baselines, crash=crash
     )
     certificate = _certificate(context, state, outcome)
+    drawing = _drawing(certificate)
     report = render_report(
         certificate,
         tuple(
@@ -47,8 +51,9 @@ def conclude(
         context.store.records.drafts(),
         stop=state.stop,
         interrupted=interrupted,
+        picture=PICTURE if drawing else None,
     )
-    paths = _write(context.store, outcome, certificate, report)
+    paths = _write(context.store, certificate, report, drawing)
     result = _result(context, state, outcome, paths, interrupted=interrupted)
     write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
     return result
@@ -90,10 +95,19 @@ def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:
     return state.history[-1].verdict if state.history else None
 
 
-def _write(store: RunStore, outcome: Outcome, certificate: Certificate, report: str) -> _Paths:
+def _drawing(certificate: Certificate) -> str | None:
+    """The roofline as SVG, where there is a plan and a profile to draw."""
+    if certificate.plan is None or certificate.profile is None:
+        return None
+    return roofline_svg(picture_of(certificate.profile, certificate.plan.analysis))
+
+
+def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
     """Into the run folder always, and to `--out` where it was given."""
     name = f"{Path(store.manifest.problem.path).stem or store.manifest.problem.name}_optimized.py"
     files = {"certificate.json": canonical_json(certificate), "report.md": report}
+    if drawing is not None:
+        files[PICTURE] = drawing
     source = certificate.candidate_source
     if source is not None:
         files[name] = source
@@ -114,13 +128,14 @@ def _write(store: RunStore, outcome: Outcome, certificate: Certificate, report: 
 
 
 def _places(store: RunStore, name: str) -> dict[str, Path]:
-    keys = ("certificate.json", "report.md", name)
+    keys = ("certificate.json", "report.md", PICTURE, name)
     if store.manifest.out is None:
         return {key: store.folder / key for key in keys}
     out = Path(store.manifest.out)
     if out.suffix != ".py":
         return {key: out / key for key in keys}
-    return {key: out.with_name(f"{out.stem}.{key}") for key in keys} | {name: out}
+    beside = {key: out.with_name(f"{out.stem}.{key}") for key in keys}
+    return beside | {name: out, PICTURE: out.with_name(PICTURE)}
 
 
 def _result(
