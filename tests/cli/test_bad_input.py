@@ -27,7 +27,7 @@ BROKEN = {
     "inputs": (GOOD.replace("torch.randn(4, 8)", "torch.randn(4, 9)"), "9"),
     "control_flow": (
         GOOD.replace("return self.ln(x)", "return self.ln(x) if x.sum() > 0 else x"),
-        "data",
+        "tensor values",
     ),
     "import": ("import no_such_package_here\n" + GOOD, "no_such_package_here"),
 }

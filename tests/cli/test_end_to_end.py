@@ -41,7 +41,8 @@ def scale_shift_relu(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     keep = at < count
     x = tl.load(x_ptr + at, mask=keep, other=0.0)
-    tl.store(y_ptr + at, tl.maximum(x * 2.0 + 1.0, 0.0, propagate_nan=tl.PropagateNan.ALL), mask=keep)
+    y = tl.maximum(x * 2.0 + 1.0, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(y_ptr + at, y, mask=keep)
 
 
 class ModelNew(nn.Module):
