@@ -20,8 +20,8 @@ class AttentionMatch:
     """Attention that `result` yields. `key` is K itself, not its transpose; `inner` are the nodes
     that nobody else reads and that a fused kernel makes needless (`result` not among them).
 
-    `mask` is as it stands in the graph, not yet expanded. `scale` multiplies the scores; None stands
-    for 1 / sqrt(head dimension), whose size may be symbolic.
+    `mask` is as it stands in the graph, not yet expanded. `scale` multiplies the scores; None
+    stands for 1 / sqrt(head dimension), whose size may be symbolic.
     """
 
     result: fx.Node
