@@ -1,0 +1,109 @@
+"""Is the strict rule kept to, and does a finding say where the wrong elements lie?"""
+
+import math
+
+import pytest
+import torch
+
+from agentkernel.tools.judge.compare import compare_output, errors, place_pattern
+from agentkernel.tools.judge.reference import call_reference
+from agentkernel.tools.judge.shapes import odd_shapes, scaled
+from agentkernel.tools.judge.values import randomise_state
+
+
+def judged(found, eager, oracle, precision="strict"):
+    return compare_output("case", 0, found, eager, oracle, precision, False)
+
+
+def test_twice_eagers_error_passes_and_three_times_does_not():
+    torch.manual_seed(0)
+    oracle = torch.randn(4096, dtype=torch.float64)
+    noise = 1e-5 * torch.randn(4096, dtype=torch.float64)
+    eager = (oracle + noise).float()
+    assert judged((oracle - 1.9 * noise).float(), eager, oracle).mismatch is None
+    assert judged((oracle - 3 * noise).float(), eager, oracle).mismatch is not None
+
+
+def test_the_floor_is_four_ulp():
+    oracle = torch.ones(1000, dtype=torch.float64)
+    eager = oracle.float()
+    ulp = torch.finfo(torch.float32).eps
+    assert judged(eager + 3 * ulp, eager, oracle).mismatch is None
+    assert judged(eager + 8 * ulp, eager, oracle).mismatch is not None
+    assert judged(eager + 5e-4, eager, oracle, "tf32").mismatch is None
+
+
+def test_zeros_pass_only_for_zeros():
+    oracle = torch.full((64,), 1e-12, dtype=torch.float64)
+    assert judged(torch.zeros(64), oracle.float(), oracle).mismatch is not None
+    nothing = torch.zeros(64, dtype=torch.float64)
+    assert judged(torch.zeros(64), nothing.float(), nothing).mismatch is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_specials_must_lie_where_eager_has_them(value):
+    oracle = torch.arange(8, dtype=torch.float64)
+    eager = oracle.float()
+    odd = eager.clone()
+    odd[3] = value
+    assert judged(odd, eager, oracle).mismatch.pattern in ("nan", "one row", "scattered")
+    assert errors(odd, oracle, odd).norm < 1e-6
+
+
+def test_integers_must_be_equal():
+    value = torch.arange(10)
+    assert judged(value, value, None).mismatch is None
+    assert judged(value + 1, value, None).mismatch.pattern == "all"
+
+
+@pytest.mark.parametrize(
+    ("index", "pattern"),
+    [
+        ((slice(None), slice(None)), "all"),
+        ((slice(None), slice(28, None)), "tail"),
+        ((3, slice(None)), "one row"),
+        ((slice(None), slice(0, None, 8)), "every 8-th"),
+    ],
+)
+def test_patterns(index, pattern):
+    wrong = torch.zeros(16, 32, dtype=torch.bool)
+    wrong[index] = True
+    values = torch.zeros(16, 32, dtype=torch.float64)
+    assert place_pattern(wrong, values, values) == pattern
+
+
+class CastsInside(torch.nn.Module):
+    def forward(self, x):
+        return (x.float() * (1 / 3)).to(torch.float32).softmax(-1)
+
+
+def test_casts_inside_do_not_narrow_the_oracle():
+    x = torch.randn(4, 8)
+    answer = call_reference(CastsInside(), [x])
+    exact = (x.double() * (1 / 3)).softmax(-1)
+    assert answer.note is None
+    assert torch.equal(answer.oracle[0], exact)
+
+
+def test_randomised_state_is_reproducible_and_variances_stay_positive():
+    one, other = torch.nn.BatchNorm1d(8), torch.nn.BatchNorm1d(8)
+    before = one.weight.detach().clone()
+    randomise_state(one, 3)
+    randomise_state(other, 3)
+    assert torch.equal(one.weight, other.weight)
+    assert not torch.equal(one.weight, before)
+    assert bool((one.running_var > 0).all())
+    assert not torch.equal(one.running_var, torch.ones(8))
+
+
+def test_shapes_are_scaled_and_odd_only_where_free(prepared, sources):
+    loaded, captured = prepared(sources.NORM_PROBLEM.replace("DTYPE", "float32"))
+    inputs = loaded.problem.shape_sets[0]
+    small = scaled(inputs, captured.free_dims, 1000)
+    assert small.elements <= 1000
+    odd = odd_shapes(inputs, captured.free_dims, 10_000)
+    assert len(odd) == 3
+    for item in odd:
+        rows, features = item.inputs.tensors[0].shape
+        assert features == 96
+        assert rows % 2 == 1
