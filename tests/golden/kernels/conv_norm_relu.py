@@ -6,8 +6,8 @@ import triton.language as tl
 
 @triton.jit
 def relu_kernel(
-    conv2d_ptr, norm_running_mean_ptr, norm_running_var_ptr, norm_weight_ptr, norm_bias_ptr,
-    output_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    conv2d_ptr, running_mean_ptr, running_var_ptr, weight_ptr, bias_ptr, output_ptr, n_rows,
+    n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """centred, _native_batch_norm_legit_no_training, rstd, relu: tile by tile."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -17,11 +17,11 @@ def relu_kernel(
     col = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     col_mask = col < n_cols
     conv2d = tl.load(conv2d_ptr + row_0 * (128 * n_cols) + row_1 * n_cols + col, mask=row_mask & col_mask, other=0.0)
-    running_mean = tl.load(norm_running_mean_ptr + row_1, mask=row_mask, other=0.0)
-    running_var = tl.load(norm_running_var_ptr + row_1, mask=row_mask, other=0.0)
+    running_mean = tl.load(running_mean_ptr + row_1, mask=row_mask, other=0.0)
+    running_var = tl.load(running_var_ptr + row_1, mask=row_mask, other=0.0)
     rstd = tl.rsqrt(running_var + 1e-05)
-    weight = tl.load(norm_weight_ptr + row_1, mask=row_mask, other=0.0)
-    bias = tl.load(norm_bias_ptr + row_1, mask=row_mask, other=0.0)
+    weight = tl.load(weight_ptr + row_1, mask=row_mask, other=0.0)
+    bias = tl.load(bias_ptr + row_1, mask=row_mask, other=0.0)
     native_batch_norm_legit_no_training = (conv2d - running_mean) * rstd * weight + bias
     relu = tl.where(native_batch_norm_legit_no_training < 0.0, 0.0, native_batch_norm_legit_no_training)
     tl.store(output_ptr + row_0 * (128 * n_cols) + row_1 * n_cols + col, relu, mask=row_mask & col_mask)

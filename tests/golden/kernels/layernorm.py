@@ -6,14 +6,13 @@ import triton.language as tl
 
 @triton.jit
 def layer_norm_kernel(
-    ln_weight_ptr, ln_bias_ptr, x_ptr, output_ptr, n_cols: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    weight_ptr, bias_ptr, x_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """moments, centred, var, layer_norm, rstd: whole rows in registers."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK_N)
-    weight = tl.load(ln_weight_ptr + col)
-    bias = tl.load(ln_bias_ptr + col)
+    weight = tl.load(weight_ptr + col)
+    bias = tl.load(bias_ptr + col)
     x = tl.load(x_ptr + row * n_cols + col)
     mean = tl.sum(x, axis=0) / n_cols
     centred = x - mean

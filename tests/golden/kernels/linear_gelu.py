@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def gelu_kernel(
-    a_ptr, b_ptr, out_ptr, proj_bias_ptr, M, N, K, stride_a, stride_b, EVEN_K: tl.constexpr,
+    a_ptr, b_ptr, out_ptr, bias_ptr, M, N, K, stride_a, stride_b, EVEN_K: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):
@@ -47,7 +47,7 @@ def gelu_kernel(
     col_mask = cols < N
     tile_mask = row_mask[:, None] & col_mask[None, :]
     tile = rows.to(tl.int64)[:, None] * N + cols[None, :]
-    bias = tl.load(proj_bias_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
+    bias = tl.load(bias_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
     linear = acc + bias
     gelu = linear * 0.5 * (tl.erf(linear * 0.7071067811865476) + 1.0)
     acc = gelu

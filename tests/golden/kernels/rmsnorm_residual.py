@@ -6,13 +6,13 @@ import triton.language as tl
 
 @triton.jit
 def rms_norm_add_kernel(
-    norm_weight_ptr, x_ptr, residual_ptr, rms_norm_output_ptr, add_output_ptr,
+    weight_ptr, x_ptr, residual_ptr, rms_norm_output_ptr, add_output_ptr,
     n_cols: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """add, rms_norm, total, mean_square, rstd: whole rows in registers."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK_N)
-    weight = tl.load(norm_weight_ptr + col)
+    weight = tl.load(weight_ptr + col)
     x = tl.load(x_ptr + row * n_cols + col)
     residual = tl.load(residual_ptr + row * n_cols + col)
     add = x + residual

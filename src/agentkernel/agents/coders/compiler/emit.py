@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 from collections.abc import Iterable
@@ -37,7 +38,8 @@ def identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text).strip("_") or "value"
     if name[0].isdigit():
         name = f"v_{name}"
-    return f"{name}_value" if keyword.iskeyword(name) or name in RESERVED else name
+    taken = keyword.iskeyword(name) or name in RESERVED or name in dir(builtins)
+    return f"{name}_value" if taken else name
 
 
 @dataclass
@@ -152,10 +154,11 @@ class Emitter:
         for parameter, known in self.pointers.items():
             if known == variable:
                 return parameter
-        stem = identifier(variable.removeprefix("self").removesuffix(".contiguous()"))
-        parameter = re.sub(r"_+", "_", f"{stem}_ptr")
+        stem = f"{identifier(_short(variable))}_ptr"
+        parameter, count = stem, 0
         while parameter in self.pointers:
-            parameter = f"other_{parameter}"
+            count += 1
+            parameter = f"{stem.removesuffix('_ptr')}_{count}_ptr"
         self.pointers[parameter] = variable
         return parameter
 
@@ -292,7 +295,11 @@ class Emitter:
         arguments = [self.place(buffer, access)]
         values = self.tile_values if cols else self.row_values
         for other, known in self.region.layout.loads.items():
-            if other in values and known.buffer is buffer and self.place(buffer, known) == arguments[0]:
+            if (
+                other in values
+                and known.buffer is buffer
+                and self.place(buffer, known) == arguments[0]
+            ):
                 return values[other]
         mask = self.mask(rows, cols)
         if mask is not None:
