@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ from agentkernel.domain.verdict import (
     Verdict,
 )
 from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_cases
+from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape, odd_shapes, scaled
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, open_worker
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ INTERPRETED_ELEMENTS = 100_000
 INTERPRETED_ODD_ELEMENTS = 150_000
 ODD_ELEMENTS = 1 << 24
 UNLIMITED = 1 << 62
+OOM_RETRIES = 4
 GATES: dict[str, Gate] = {
     "policy": "policy",
     "load": "load",
@@ -67,6 +71,7 @@ def judge(
         with open_worker(
             device=settings.device,
             interpret=interpret,
+            limits=Limits(memory_bytes=settings.memory_bytes),
             allow_unsandboxed=settings.allow_unsandboxed,
         ) as worker:
             findings.sandbox = worker.tier
@@ -95,7 +100,7 @@ def _judge_in(
             left_out += 1
             continue
         begin = time.monotonic()
-        outcome = trial.run(case)
+        outcome = _run_scaled(trial, case, captured)
         slowest = max(slowest, time.monotonic() - begin)
         if isinstance(outcome, NotApplicable):
             findings.notes.append(f"left out: {case.label}: {outcome.reason}")
@@ -113,6 +118,20 @@ def _judge_in(
     if not findings.cases:
         return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
     return None
+
+
+def _run_scaled(trial: Trial, case: Case, captured: Captured) -> Outcome | NotApplicable:
+    """Run `case`; where the reference and its oracle run out of memory, on a quarter, and so on."""
+    outcome = trial.run(case)
+    for _ in range(OOM_RETRIES):
+        if not isinstance(outcome, NotApplicable) or not outcome.out_of_memory:
+            break
+        shape = scaled(
+            case.shape.inputs, captured.free_dims, case.shape.elements // 4, case.shape.index
+        )
+        case = dataclasses.replace(case, shape=shape)
+        outcome = trial.run(case)
+    return outcome
 
 
 def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSettings) -> list[Case]:

@@ -20,4 +20,5 @@ class JudgeSettings(Frozen):
     seeds: int = 5
     time_limit_s: float = 120.0
     budget_s: float = 25.0
+    memory_bytes: int = 12 << 30
     allow_unsandboxed: bool = False

@@ -46,6 +46,11 @@ class NotApplicable:
 
     reason: str
 
+    @property
+    def out_of_memory(self) -> bool:
+        """True where smaller shapes may do."""
+        return self.reason.startswith("out of memory")
+
 
 @dataclass(frozen=True)
 class Question:
