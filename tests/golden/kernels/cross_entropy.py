@@ -6,11 +6,10 @@ import triton.language as tl
 
 @triton.jit
 def exp(x):
-    """e**x in fp32 to about one ulp: the rounding error of x * log2(e) is put back."""
-    scaled = x * 1.4426950408889634
-    error = tl.fma(x, 1.4426950408889634, -scaled) + x * 1.9259629911266175e-08
-    error = tl.where(tl.abs(scaled) < 150.0, error, 0.0)
-    return tl.exp2(scaled) * (1.0 + error * 0.6931471805599453)
+    """e**x in fp32 to about one ulp: 2**whole * e**rest, with ln 2 in two parts (Cody and Waite)."""
+    whole = tl.floor(tl.clamp(x * 1.4426950408889634, -150.0, 150.0) + 0.5)
+    rest = (x - whole * 0.693359375) + whole * 2.12194440054690583e-4
+    return tl.exp2(rest * 1.4426950408889634 + 1.0) * tl.exp2(whole - 1.0)
 
 
 @triton.jit

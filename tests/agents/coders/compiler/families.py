@@ -9,6 +9,18 @@ from torch import nn
 Case = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
+class Wrapped(nn.Module):
+    """A module that holds one other, as users' classes do."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.body(x)
+        return result
+
+
 def functional(call: Callable[..., object]) -> nn.Module:
     """A module whose forward is `call`."""
 
@@ -37,18 +49,18 @@ def families() -> dict[str, Case]:
     }
     cases: dict[str, Case] = {name: (functional(call), (x, y)) for name, call in pairs.items()}
     return cases | {
-        "layer_norm": (nn.Sequential(nn.LayerNorm(67)), (x,)),
-        "rms_norm": (nn.Sequential(nn.RMSNorm(67)), (x,)),
-        "group_norm": (nn.Sequential(nn.GroupNorm(4, 8)), (image,)),
-        "instance_norm": (nn.Sequential(nn.InstanceNorm2d(8, affine=True)), (image,)),
-        "batch_norm": (nn.Sequential(nn.BatchNorm2d(8)), (image,)),
+        "layer_norm": (Wrapped(nn.LayerNorm(67)), (x,)),
+        "rms_norm": (Wrapped(nn.RMSNorm(67)), (x,)),
+        "group_norm": (Wrapped(nn.GroupNorm(4, 8)), (image,)),
+        "instance_norm": (Wrapped(nn.InstanceNorm2d(8, affine=True)), (image,)),
+        "batch_norm": (Wrapped(nn.BatchNorm2d(8)), (image,)),
         "batch_statistics": (
             functional(lambda a: F.batch_norm(a, None, None, training=True)),
             (image,),
         ),
-        "softmax": (nn.Sequential(nn.Softmax(-1)), (x,)),
-        "strided_softmax": (nn.Sequential(nn.Softmax(0)), (x,)),
-        "log_softmax": (nn.Sequential(nn.LogSoftmax(1)), (x,)),
+        "softmax": (Wrapped(nn.Softmax(-1)), (x,)),
+        "strided_softmax": (Wrapped(nn.Softmax(0)), (x,)),
+        "log_softmax": (Wrapped(nn.LogSoftmax(1)), (x,)),
         "cross_entropy": (functional(F.cross_entropy), (x, target)),
         "nll": (functional(lambda a, t: F.nll_loss(a.log_softmax(1), t)), (x, target)),
         "row_sum": (functional(lambda a: a.sum(1)), (x,)),
@@ -57,9 +69,9 @@ def families() -> dict[str, Case]:
         "spread": (functional(lambda a: a.std(0)), (x,)),
         "gelu_bias": (functional(lambda a, b: F.gelu(a + b)), (x, bias)),
         "own_transpose": (functional(lambda a: a + a.t()), (torch.randn(33, 33),)),
-        "linear_gelu": (nn.Sequential(nn.Linear(67, 33), nn.GELU()), (x,)),
+        "linear_gelu": (Wrapped(nn.Linear(67, 33), nn.GELU()), (x,)),
         "conv_norm_relu": (
-            nn.Sequential(nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+            Wrapped(nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
             (image,),
         ),
     }

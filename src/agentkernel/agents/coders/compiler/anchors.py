@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -71,8 +72,11 @@ def with_anchors(partition: Partition) -> Partition:
         if isinstance(step, LibraryStep) and step.node.op == "product":
             users = readers.get(step.node, [])
             alone = len(users) == 1 and step.node not in returned
-            if alone and isinstance(users[0], Region) and users[0] not in fused and _epilogue(
-                step.node, users[0]
+            if (
+                alone
+                and isinstance(users[0], Region)
+                and users[0] not in fused
+                and _epilogue(step.node, users[0])
             ):
                 fused[users[0]] = Anchor(step.node, users[0])
             else:
@@ -124,9 +128,7 @@ def _walks(access: Access, groups: Sequence[Sequence[Atom]]) -> bool:
     if set(strides) - {atom for group in groups for atom in group}:
         return False
     return all(
-        _together(outer, inner, strides)
-        for group in groups
-        for outer, inner in zip(group, group[1:], strict=False)
+        _together(outer, inner, strides) for group in groups for outer, inner in pairwise(group)
     )
 
 
@@ -155,7 +157,9 @@ class EpilogueEmitter(Emitter):
         if access.offset == 0 and strides == store:
             return "tile"
         terms = [] if access.offset == 0 else [self.sizes.text(access.offset)]
-        for group, name in zip(self.groups, ("batch", "rows[:, None]", "cols[None, :]"), strict=True):
+        for group, name in zip(
+            self.groups, ("batch", "rows[:, None]", "cols[None, :]"), strict=True
+        ):
             step = Axis(tuple(group)).stride(strides) if group else 0
             if step == 1:
                 terms.append(name)
@@ -174,9 +178,7 @@ class EpilogueEmitter(Emitter):
     def touches(self, access: Access) -> tuple[bool, bool]:
         """Whether an access varies over M, and over N."""
         strides = access.resolved()
-        rows, cols = (
-            any(strides.get(atom, 0) != 0 for atom in group) for group in self.groups[1:]
-        )
+        rows, cols = (any(strides.get(atom, 0) != 0 for atom in group) for group in self.groups[1:])
         return rows, cols
 
     def _load(self, node: Node, access: Access, body: Body) -> Text:
@@ -231,9 +233,7 @@ def emit_anchor(
         batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
     )  # fmt: skip
     text = emit_gemm(spec, schedule)
-    return KernelCode(
-        text.source, text.kernels, text.launch, frozenset(helpers), tuple(lines)
-    )
+    return KernelCode(text.source, text.kernels, text.launch, frozenset(helpers), tuple(lines))
 
 
 def _epilogue_text(
@@ -253,4 +253,3 @@ def _epilogue_text(
     extras = [*emitter.pointers.items()]
     extras += [(name, symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
     return tuple(lines), tuple(extras), emitter.helpers
-

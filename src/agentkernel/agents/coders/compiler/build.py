@@ -46,10 +46,12 @@ class Compiled:
 
 
 def compile_graph(
-    loaded: LoadedProblem, captured: Captured, constructor: ConstructorText,
+    loaded: LoadedProblem,
+    captured: Captured,
+    constructor: ConstructorText,
     precision: Precision = "strict",
 ) -> Compiled:
-    """Lower and partition. Raises Uncovered where some operation has neither template nor library."""
+    """Lower and partition. Raises Uncovered for what has neither template nor library form."""
     if captured.mutated_inputs or captured.mutated_buffers:
         raise Uncovered("mutation", "forward changes its inputs or buffers in place")
     graph = lower(captured)

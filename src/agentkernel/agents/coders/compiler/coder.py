@@ -30,7 +30,7 @@ MOST_VARIANTS = 16
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which templates cover a graph, in execution order, and which ATen calls stay with the library."""
+    """Templates that cover a graph, in execution order, and ATen calls left to the library."""
 
     patterns: tuple[str, ...]
     uncovered: tuple[str, ...]
@@ -261,7 +261,7 @@ def hypotheses(
 
 REASONS = {
     "persistent": "a row fits in registers: read once, written once",
-    "looped": "tiles of a row with statistics in one sweep: more programs an SM, the second read from L2",
+    "looped": "tiles of a row, statistics in one sweep: more programs an SM, the second read in L2",
     "gemm": "the product's epilogue in registers: its result is written once",
     "library": "the library's product, with everything around it in one kernel",
     "split": "few long rows: several programs share each one",

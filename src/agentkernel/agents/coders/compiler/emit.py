@@ -61,7 +61,7 @@ class Names:
 
 @dataclass
 class Body:
-    """Lines of a kernel in the making. `here` is where tile values go, `before` where row values go."""
+    """Lines of a kernel in the making: tile values go to `here`, row values to `before`."""
 
     here: list[str]
     before: list[str]

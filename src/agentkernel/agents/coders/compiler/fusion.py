@@ -1,9 +1,10 @@
-"""Which nodes go into which kernel? Greedy merging along edges wherever one iteration space fits."""
+"""Which nodes go into which kernel? Greedy merging wherever one iteration space fits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentkernel.agents.coders.compiler.axes import Hint, Misfit, Store, contiguous_strides
 from agentkernel.agents.coders.compiler.ir import Node, Shape
@@ -117,7 +118,7 @@ class _Merger:
                     if arg.root.kind in ("input", "library") and arg.root.shape:
                         readers.setdefault(arg.root, []).append(node)
         for nodes in readers.values():
-            for left, right in zip(nodes, nodes[1:], strict=False):
+            for left, right in pairwise(nodes):
                 if len(left.args[0].root.shape) > 1:
                     self.merge(self.group[left], self.group[right])
 

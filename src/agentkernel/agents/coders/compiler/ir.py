@@ -92,7 +92,7 @@ COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "
 
 @dataclass
 class GraphBuilder:
-    """Makes nodes, one for each distinct call (common subexpressions are shared as they are made)."""
+    """Makes nodes, one for each distinct call: common subexpressions are shared at once."""
 
     known: dict[tuple[object, ...], Node] = field(default_factory=dict)
     label: str = "value"

@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """One kernel's work: `rows` are parallel, `cols` are reduced (or the inner axis of a pointwise)."""
+    """One kernel's work: `rows` are parallel, `cols` reduced (or a pointwise's inner axis)."""
 
     nodes: tuple[Node, ...]
     stores: tuple[Store, ...]
@@ -139,7 +139,7 @@ def _reduced_atoms(layout: Layout) -> frozenset[Atom]:
 
 
 def _complete_reductions(layout: Layout, rows: frozenset[Atom]) -> None:
-    """Every reduction runs once for each row: recomputing it for rows it ignores would cost a pass."""
+    """Every reduction runs once for each row: to repeat it for others would cost a pass."""
     for node, _ in layout.reduced:
         kept = {leaf for dim in layout.dims[node] for leaf in leaves(dim)}
         if kept != rows:

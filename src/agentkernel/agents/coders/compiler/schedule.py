@@ -10,7 +10,7 @@ Form = Literal["flat", "tile", "persistent", "looped", "split"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Constants of one kernel. `flat` has one index, `tile` rows and columns without reductions;
+    """Constants of one kernel. `flat` has one index, `tile` rows and columns, no reductions;
 
     `persistent` holds whole rows in registers, `looped` walks them tile by tile, `split` shares each
     row among several programs and finishes in a second kernel.

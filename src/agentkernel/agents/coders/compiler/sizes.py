@@ -1,4 +1,4 @@
-"""How are symbolic sizes written, in the wrapper over input shapes and in kernels over parameters?"""
+"""How are symbolic sizes written in the wrapper, and in kernels?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRINTER = PythonPrinter()
 
 @dataclass(frozen=True)
 class Symbols:
-    """Free symbols of a captured graph: how each is read from the inputs, and its usual value."""
+    """Free symbols of a graph: how each is read from the inputs, and its usual value."""
 
     readings: dict[str, str]
     values: dict[str, int]

@@ -1,4 +1,4 @@
-"""How do several programs share one long row: partial statistics a chunk, then a kernel that ends it?"""
+"""How do several programs share one long row? Statistics a chunk, then a kernel that ends it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def emit_split(request: KernelRequest) -> KernelCode:
         )
     ]
     chunks = request.schedule.chunks
-    grids = (f"({rows}, {chunks})", f"({rows}, {chunks})" if has_tile_stores(finish) else f"({rows},)")
+    grids = (
+        f"({rows}, {chunks})",
+        f"({rows}, {chunks})" if has_tile_stores(finish) else f"({rows},)",
+    )
     launch = tuple(
         _launch(emitter, request, list(fields), name, grid)
         for emitter, name, grid in zip((partial, finish), names, grids, strict=True)
@@ -86,7 +89,10 @@ def _launch(
 def _chunk_lines(emitter: Emitter) -> list[str]:
     """The program's row, and the first and last column of its chunk."""
     count = emitter.sizes.text(emitter.region.col_count)
-    lines = ["row = tl.program_id(0).to(tl.int64)", *emitter.split_index(emitter.region.rows, "row")]
+    lines = [
+        "row = tl.program_id(0).to(tl.int64)",
+        *emitter.split_index(emitter.region.rows, "row"),
+    ]
     return [
         *lines,
         f"chunk_size = tl.cdiv(tl.cdiv({count}, BLOCK_N), CHUNKS) * BLOCK_N",

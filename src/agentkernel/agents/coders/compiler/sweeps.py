@@ -1,4 +1,4 @@
-"""How does a row that is walked tile by tile accumulate its statistics, exactly and in one sweep?"""
+"""How does a row that is walked tile by tile gather its statistics in one sweep?"""
 
 from __future__ import annotations
 

@@ -56,10 +56,6 @@ class Lowering:
         """The shape of the (first) result of the call in work."""
         return shape_of(_first_value(self.call))
 
-    def number(self, value: Operand, like: Node) -> Operand:
-        """`value` as an operand in the compute type of `like`."""
-        return value if isinstance(value, Node) else value
-
     def cast(self, node: Node, dtype: torch.dtype) -> Node:
         """`node` as `dtype`; between floats of one compute type it only names the stored type."""
         if node.dtype == dtype:
@@ -93,7 +89,7 @@ class LoweredGraph:
 
 
 def lower(captured: Captured) -> LoweredGraph:
-    """Turn the captured graph into IR. Raises Uncovered for what has no lowering and no library form."""
+    """Turn the captured graph into IR. Raises Uncovered for what has no form here."""
     state = Lowering(captured)
     inputs: dict[str, Node] = {}
     for node in captured.graph.graph.nodes:
