@@ -20,7 +20,7 @@ from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_case
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape, odd_shapes, scaled
+from agentkernel.tools.judge.shapes import CaseShape, doubled, odd_shapes, scaled
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.limits import Limits
@@ -87,7 +87,7 @@ def _judge_in(
     settings: JudgeSettings,
     findings: Findings,
 ) -> Failure | None:
-    trial = Trial(worker, loaded, settings, findings.notes)
+    trial = Trial(worker, loaded, captured, settings, findings.notes)
     failure: Failure | None = trial.build(source)
     if failure is not None:
         return failure
@@ -122,7 +122,13 @@ def _judge_in(
 
 def _run_scaled(trial: Trial, case: Case, captured: Captured) -> Outcome | NotApplicable:
     """Run `case`; where the reference and its oracle run out of memory, on a quarter, and so on."""
+    odd = case.shape.origin == "odd"
+    if odd and trial.halves:
+        case = dataclasses.replace(case, shape=doubled(case.shape, captured.free_dims))
     outcome = trial.run(case)
+    if odd and isinstance(outcome, NotApplicable) and outcome.raised and not trial.halves:
+        trial.halves = True
+        return _run_scaled(trial, case, captured)
     for _ in range(OOM_RETRIES):
         if not isinstance(outcome, NotApplicable) or not outcome.out_of_memory:
             break

@@ -70,6 +70,12 @@ def odd_shapes(inputs: ShapeSet, free: Sequence[FreeDim], limit: int) -> tuple[C
     return tuple(found[:ODD_COUNT])
 
 
+def doubled(shape: CaseShape, free: Sequence[FreeDim]) -> CaseShape:
+    """`shape` with every free size doubled: still off the tile size, for modules that halve one."""
+    sizes = {item.symbol: 2 * _size(shape.inputs, item) for item in free}
+    return CaseShape(replace_sizes(shape.inputs, free, sizes), shape.origin, shape.index)
+
+
 def replace_sizes(inputs: ShapeSet, free: Sequence[FreeDim], sizes: Mapping[str, int]) -> ShapeSet:
     """`inputs` with every free dimension set to its symbol's size."""
     shapes = {

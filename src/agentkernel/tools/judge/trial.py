@@ -14,6 +14,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
 )
 from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.finding import Outcome, check_outputs
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.values import Sampler, randomise_state, scales, tensors_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from agentkernel.tools.capture import Captured
     from agentkernel.tools.judge.reference import Answer
 
 OPS = "agentkernel.tools.judge.child"
@@ -47,6 +49,11 @@ class NotApplicable:
     reason: str
 
     @property
+    def raised(self) -> bool:
+        """True where the reference raised, not where its values make no sense."""
+        return self.reason.startswith("the reference raised")
+
+    @property
     def out_of_memory(self) -> bool:
         """True where smaller shapes may do."""
         return self.reason.startswith("out of memory")
@@ -64,8 +71,15 @@ class Trial:
     """One candidate in one worker."""
 
     def __init__(
-        self, worker: Worker, loaded: LoadedProblem, settings: JudgeSettings, notes: list[str]
+        self,
+        worker: Worker,
+        loaded: LoadedProblem,
+        captured: Captured,
+        settings: JudgeSettings,
+        notes: list[str],
     ) -> None:
+        self._captured = captured
+        self.halves = False
         self._worker = worker
         self._loaded = loaded
         self._settings = settings
@@ -116,6 +130,9 @@ class Trial:
         question = self._ask_reference(model, case)
         if isinstance(question, NotApplicable):
             return question
+        leaves = question.answer.leaves
+        if case.shape.origin == "odd" and not covered(self._captured, case.shape.inputs, leaves):
+            return NotApplicable("outside of what the captured graph covers")
         for name, value in model.state_dict().items():
             self._worker.shared(self._state[name]).copy_(value)
         refs = [self._worker.share(value) for _, value in tensors_of(question.inputs)]
