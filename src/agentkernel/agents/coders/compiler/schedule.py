@@ -12,7 +12,7 @@ Form = Literal["flat", "tile", "persistent", "looped", "split"]
 class Schedule:
     """Constants of one kernel. `flat` has one index, `tile` rows and columns, no reductions;
 
-    `persistent` holds whole rows in registers, `looped` walks them tile by tile, `split` shares each
+    """Constants of one kernel. `flat` has one index, `tile` rows and columns, no reduction;
     row among several programs and finishes in a second kernel.
     """
 

@@ -100,7 +100,7 @@ def _expsum(emitter: Emitter, source: Node, value: Text, body: Body, shape: str)
     new = exp_call(emitter, f"{value.within(2)} - {new_top}", source)
     body.here += [
         f"{new_top} = tl.maximum({top}, {seen}, propagate_nan=tl.PropagateNan.ALL)",
-        f"{total} = {total} * {old} + {masked(emitter, f'tl.where({infinite}, 0.0, {new})', '0.0')}",
+        f"{total} = {total} * {old} + {masked(emitter, f'tl.where({infinite}, 0.0, {new})', '0.0')}",  # noqa: E501
         f"{top} = {new_top}",
     ]
     kind = TRITON_TYPES[compute_dtype(source.dtype)]
