@@ -10,13 +10,13 @@ Form = Literal["flat", "tile", "persistent", "looped", "split"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Constants of one kernel. `flat` has one index, `tile` rows and columns, no reductions;
+    """Constants of one kernel, and its form.
 
-    """Constants of one kernel. `flat` has one index, `tile` rows and columns, no reduction;
-    row among several programs and finishes in a second kernel.
+    `flat` has one index, `tile` rows and columns without reductions; `persistent` holds whole rows
+    in registers, `looped` walks them tile by tile, `split` shares each row among several programs
+    and finishes in a second kernel.
     """
 
-    form: Form
     block_cols: int
     block_rows: int = 1
     num_warps: int = 4

@@ -41,7 +41,7 @@ class Symbols:
 
 
 def symbols_of(captured: Captured, input_names: dict[str, str]) -> Symbols:
-    """Symbols of the free dimensions; `input_names` maps placeholders to the wrapper's variables."""  # noqa: E501
+    """Symbols of the free dimensions; `input_names`: placeholder -> the wrapper's variable."""
     readings: dict[str, str] = {}
     values: dict[str, int] = {}
     for free in captured.free_dims:
@@ -53,7 +53,7 @@ def symbols_of(captured: Captured, input_names: dict[str, str]) -> Symbols:
 
 @dataclass
 class KernelSizes:
-    """Size parameters of one kernel: `n_rows` and `n_cols` first, then whatever symbols are left."""  # noqa: E501
+    """Size parameters of one kernel: `n_rows` and `n_cols` first, then the symbols left."""
 
     symbols: Symbols
     rows: Expr

@@ -33,7 +33,7 @@ TORCH_NAMES = {value: str(key) for key, value in TRITON_TYPES.items()}
 
 
 def emit_split(request: KernelRequest) -> KernelCode:
-    """Two kernels: every program folds one chunk of one row; then the chunks are folded and used."""  # noqa: E501
+    """Two kernels: every program folds one chunk of a row; then the chunks are folded."""
     partial, finish = new_emitter(request), new_emitter(request)
     nodes = [node for node in request.region.nodes if node.kind == "reduce"]
     rows = "1"
