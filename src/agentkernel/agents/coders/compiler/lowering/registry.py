@@ -10,6 +10,11 @@ import sympy
 import torch
 from torch import fx
 
+from agentkernel.agents.coders.compiler.attention_node import (
+    AttentionCalls,
+    attention_node,
+    served_attention,
+)
 from agentkernel.agents.coders.compiler.ir import (
     Expr,
     GraphBuilder,
@@ -88,9 +93,13 @@ class LoweredGraph:
     inputs: dict[str, Node]
 
 
-def lower(captured: Captured) -> LoweredGraph:
-    """Turn the captured graph into IR. Raises Uncovered for what has no form here."""
+def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
+    """Turn the captured graph into IR. Raises Uncovered for what has no form here.
+
+    With `attention`, attention is one node; without, it stays as it is written out.
+    """
     state = Lowering(captured)
+    calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
     inputs: dict[str, Node] = {}
     for node in captured.graph.graph.nodes:
         state.call = node
@@ -101,15 +110,23 @@ def lower(captured: Captured) -> LoweredGraph:
                 made = state.b.input(node.name, value.dtype, shape_of(value))
                 inputs[node.name] = made
                 state.values[node] = made
-        elif node.op == "call_function":
+        elif node.op == "call_function" and not _only_asserts(node):
             state.b.label = _label(node)
-            state.values[node] = _lower_call(state, node)
+            if node in calls.by_result:
+                state.values[node] = attention_node(state.b, calls.by_result[node], state.values)
+            elif node not in calls.inner:
+                state.values[node] = _lower_call(state, node)
         elif node.op == "get_attr":
             raise Uncovered(str(node.target), "a tensor made inside forward")
     by_name = {node.name: value for node, value in state.values.items()}
     names = tuple(name for name in captured.outputs if name is not None)
     outputs = tuple(_output(state, by_name[name], name) for name in names)
     return LoweredGraph(outputs, names, inputs)
+
+
+def _only_asserts(node: fx.Node) -> bool:
+    """True for what the exporter adds to check dtypes and sizes: no value, no reader."""
+    return "val" not in node.meta and not node.users
 
 
 def _check_readable(captured: Captured, node: fx.Node) -> None:
