@@ -15,6 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from agentkernel.agents.coders.compiler.attention import AttentionSpec, emit_attention
+from agentkernel.agents.coders.compiler.helpers import helper_sources
 from agentkernel.tools.judge.interpreter import harden
 from cross_compile import imported
 
@@ -45,6 +46,7 @@ def attend(
     mask: torch.Tensor | None,
     causal: bool,
     empty_rows: str = "nan",
+    rising: bool = True,
 ) -> torch.Tensor:
     dtype = str(q.dtype).removeprefix("torch.")
     out = torch.full((*q.shape[:3], v.shape[3]), float("nan"), dtype=q.dtype)
@@ -52,12 +54,13 @@ def attend(
         name="attention", q="q", k="k", v="v", out="out", scale="0.3", dtype=dtype,
         head_dim=q.shape[3], value_dim=v.shape[3], causal=causal,
         mask=None if mask is None else "mask", empty_rows=empty_rows,
-        mask_kind="bool" if mask is not None and mask.dtype == torch.bool else "add",
+        rising=rising, mask_kind="bool" if mask is not None and mask.dtype == torch.bool else "add",
     )  # fmt: skip
     text = emit_attention(spec, SCHEDULE)
     body = "\n".join(f"    {line}" for line in text.launch)
     folder = Path(tempfile.mkdtemp())
-    source = f"{text.source}\n\n\ndef run(q, k, v, out, mask):\n{body}\n"
+    pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
+    source = f"{pieces}\n\n\ndef run(q, k, v, out, mask):\n{body}\n"
     if mask is not None:
         mask = mask.expand(*q.shape[:3], k.shape[2])
     imported(source, folder, f"emitted_{folder.name}").run(q, k, v, out, mask)

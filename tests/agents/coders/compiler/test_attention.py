@@ -16,6 +16,7 @@ from agentkernel.agents.coders.compiler.attention import (
     emit_attention,
 )
 from agentkernel.agents.coders.compiler.gemm_schedules import Schedule
+from agentkernel.agents.coders.compiler.helpers import helper_sources
 from agentkernel.tools.targets import load_targets
 from cross_compile import POINTERS, Cost, compiled_cost, imported
 
@@ -32,7 +33,8 @@ def spec_of(dtype: str, width: int, **changes: object) -> AttentionSpec:
 
 def cost_of(spec: AttentionSpec, schedule: Schedule, folder: Path) -> Cost:
     text = emit_attention(spec, schedule)
-    module = imported(text.source, folder, f"emitted_{abs(hash(text.source))}")
+    pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
+    module = imported(pieces, folder, f"emitted_{abs(hash(text.source))}")
     kernel = module.attention
     known: dict[str, object] = {
         "D": spec.head_dim, "E": spec.value_dim, "BLOCK_D": spec.head_dim,

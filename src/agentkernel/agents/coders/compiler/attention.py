@@ -6,17 +6,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentkernel.agents.coders.compiler.gemm import KernelText, call_lines, dot_precision, function
-from agentkernel.agents.coders.compiler.gemm_schedules import ITEM_BYTES, FloatType, Schedule
+from agentkernel.agents.coders.compiler.gemm_schedules import (
+    ITEM_BYTES,
+    Decision,
+    FloatType,
+    Schedule,
+    hinted,
+    prefer,
+)
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
 
+LOG2_E = 1.4426950408889634
 Tile = tuple[int, int, int, int]
 """BLOCK_T, BLOCK_S, num_warps, num_stages."""
 HALF_NARROW: tuple[Tile, ...] = (
-    (128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 3),
+    (128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 3),
+    (128, 64, 4, 4), (128, 128, 8, 3), (64, 32, 4, 3),
 )  # fmt: skip
 HALF_WIDE: tuple[Tile, ...] = (
-    (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (64, 64, 8, 2), (64, 32, 4, 3),
+    (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 64, 4, 2),
+    (64, 64, 8, 2), (64, 32, 4, 3),
 )  # fmt: skip
 """For wide heads or a mask, which cost the registers that four warps lack."""
 FP32_NARROW: tuple[Tile, ...] = (
@@ -53,6 +63,11 @@ class AttentionSpec:
     mask: str | None = None
     mask_kind: Literal["add", "bool"] = "add"
     empty_rows: Literal["nan", "zero"] = "nan"
+    head_size: str | None = None
+    """The wrapper's expression of a head dimension that is free; None where `head_dim` is it."""
+    value_size: str | None = None
+    rising: bool = False
+    """True where `scale` is known to be positive: the largest product is the largest score."""
     precision: Precision = "strict"
     vendor: Literal["nvidia", "amd"] = "nvidia"
 
@@ -76,11 +91,14 @@ def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
     Scores, the running maximum and sum, and the output stay in fp32 registers; fp32 operands are
     multiplied as `precision` asks (three TF32 products under "strict").
     """
-    return KernelText(_source(spec), (spec.name,), tuple(_launch(spec, schedule)))
+    helpers = frozenset(("exp",) if _exact(spec) else ())
+    return KernelText(_source(spec), (spec.name,), tuple(_launch(spec, schedule)), helpers)
 
 
-def attention_schedules(facts: AttentionFacts, target: Target) -> list[Schedule]:
-    """Schedules that fit the shared memory, those that fill the SMs first."""
+def attention_schedules(
+    facts: AttentionFacts, target: Target, decision: Decision = lambda _: None
+) -> list[Schedule]:
+    """Schedules that fit the shared memory, those that fill the SMs first, hinted ones before."""
     fitting = [
         (tile, depth)
         for tile in _tiles(facts)
@@ -95,7 +113,8 @@ def attention_schedules(facts: AttentionFacts, target: Target) -> list[Schedule]
         programs = facts.heads * -(-facts.queries // schedule["BLOCK_T"])
         return schedule["BLOCK_T"] if programs < target.sm_count.value else 0
 
-    return sorted(found, key=small_if_idle)
+    wanted = hinted(facts.dtype, decision, "attention")
+    return prefer(sorted(found, key=small_if_idle), wanted)
 
 
 def _tiles(facts: AttentionFacts) -> tuple[Tile, ...]:
@@ -173,72 +192,103 @@ def _pointers(spec: AttentionSpec) -> list[str]:
             "mask_ptrs = mask_ptr + inside_rows[:, None] * stride_mask2",
             "mask_ptrs += keys[None, :].to(tl.int64) * stride_mask3",
         ]
-    q_mask = "" if _whole(spec.head_dim) else ", mask=dims[None, :] < D, other=0.0"
+    q_mask = "" if _whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
     return [*lines, f"q = tl.load(q_ptrs{q_mask}){_cast(spec)}", ""]
 
 
 def _loop(spec: AttentionSpec) -> list[str]:
-    option = _dot_option(spec)
-    end = "S"
     lines = [
         'best = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)',
         "total = tl.zeros((BLOCK_T,), dtype=tl.float32)",
         "acc = tl.zeros((BLOCK_T, BLOCK_E), dtype=tl.float32)",
     ]
-    if spec.causal:
-        end = "end"
-        lines.append("end = tl.minimum(S, (tile + 1) * BLOCK_T)")
-    lines += [
-        f"for start in range(0, {end}, BLOCK_S):",
-        "    inside = start + keys < S",
-        *(f"    {line}" for line in _operand("k", "dims[:, None] < D", "inside[None, :]", spec)),
-        f"    scores = tl.dot(q, k{option}) * scale",
-        *(f"    {line}" for line in _masking(spec)),
-        "    new_best = tl.maximum(best, tl.max(scores, axis=1))",
-        "    # A row with nothing kept so far has no maximum to subtract.",
-        '    shift = tl.where(new_best == float("-inf"), 0.0, new_best)',
-        "    weights = tl.exp(scores - shift[:, None])",
-        "    decay = tl.exp(best - shift)",
-        "    total = total * decay + tl.sum(weights, axis=1)",
-        *(
-            f"    {line}"
-            for line in _operand("v", "value_dims[None, :] < E", "inside[:, None]", spec)
-        ),
-        f"    acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
-        "    best = new_best",
-        "    k_ptrs += BLOCK_S * stride_k2",
-        "    v_ptrs += BLOCK_S * stride_v2",
-        *(["    mask_ptrs += BLOCK_S * stride_mask3"] if spec.mask is not None else []),
-        "",
-    ]
-    return lines
-
-
-def _operand(name: str, dim_mask: str, key_mask: str, spec: AttentionSpec) -> list[str]:
-    """Load a tile of keys or values, masked only where it can stick out."""
-    whole = _whole(spec.head_dim if name == "k" else spec.value_dim)
-    even = "" if whole else f", mask={dim_mask}, other=0.0"
-    odd = key_mask if whole else f"{key_mask} & ({dim_mask})"
-    cast = _cast(spec)
+    if not spec.causal:
+        return [*lines, "for start in range(0, S, BLOCK_S):", *_body(spec, "EVEN_S", False)]
     return [
-        "if EVEN_S:",
-        f"    {name} = tl.load({name}_ptrs{even}){cast}",
-        "else:",
-        f"    {name} = tl.load({name}_ptrs, mask={odd}, other=0.0){cast}",
+        *lines,
+        "# Keys that all queries of the tile see, then those on the diagonal.",
+        "seen_by_all = tl.minimum(S, tile * BLOCK_T) // BLOCK_S * BLOCK_S",
+        "for start in range(0, seen_by_all, BLOCK_S):",
+        *_body(spec, None, False),
+        "for start in range(seen_by_all, tl.minimum(S, (tile + 1) * BLOCK_T), BLOCK_S):",
+        *_body(spec, "EVEN_S", True),
     ]
 
 
-def _masking(spec: AttentionSpec) -> list[str]:
+def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
+    """One tile of keys; `even` names the constant that says that no tile sticks out."""
+    option, exp = _dot_option(spec), "exp" if _exact(spec) else "tl.exp2"
+    odd = even is not None
+    folded = _folded(spec)
+    top, scores = "tl.max(scores, axis=1)", "scores"
+    if folded:
+        top, scores = f"{top} * scale", f"{scores} * scale"
+    lines = [
+        *(["inside = start + keys < S"] if odd else []),
+        *_operand("k", "dims[:, None] < D", "inside[None, :]", spec, even),
+        f"scores = tl.dot(q, k{option})" + ("" if folded else " * scale"),
+        *_masking(spec, odd, diagonal),
+        f"new_best = tl.maximum(best, {top})",
+        "# A row with nothing kept so far has no maximum to subtract.",
+        'shift = tl.where(new_best == float("-inf"), 0.0, new_best)',
+        f"weights = {exp}({scores} - shift[:, None])",
+        f"decay = {exp}(best - shift)",
+        "total = total * decay + tl.sum(weights, axis=1)",
+        *_operand("v", "value_dims[None, :] < E", "inside[:, None]", spec, even),
+        f"acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
+        "best = new_best",
+        "k_ptrs += BLOCK_S * stride_k2",
+        "v_ptrs += BLOCK_S * stride_v2",
+        *(["mask_ptrs += BLOCK_S * stride_mask3"] if spec.mask is not None else []),
+    ]
+    return [*(f"    {line}" for line in lines), ""]
+
+
+def _operand(
+    name: str, dim_mask: str, key_mask: str, spec: AttentionSpec, even: str | None
+) -> list[str]:
+    """Load a tile of keys or values, masked only where it can stick out."""
+    free, whole = _free(name, spec), _whole_operand(name, spec)
+    size, block = ("D", "BLOCK_D") if name == "k" else ("E", "BLOCK_E")
+    conditions = [*([even] if even else []), *([f"{size} == {block}"] if free else [])]
+    cast = _cast(spec)
+    plain = "" if whole or free else f", mask={dim_mask}, other=0.0"
+    masks = [*([key_mask] if even else []), *([] if whole else [f"({dim_mask})"])]
+    load = f"{name} = tl.load({name}_ptrs"
+    if not conditions:
+        return [f"{load}{plain}){cast}"]
+    return [
+        f"if {' and '.join(conditions)}:",
+        f"    {load}{plain}){cast}",
+        "else:",
+        f"    {load}, mask={' & '.join(masks)}, other=0.0){cast}",
+    ]
+
+
+def _free(name: str, spec: AttentionSpec) -> bool:
+    return (spec.value_size if name == "v" else spec.head_size) is not None
+
+
+def _whole_operand(name: str, spec: AttentionSpec) -> bool:
+    """True where the dimension is fixed and a power of two: nothing is padded."""
+    return not _free(name, spec) and _whole(spec.value_dim if name == "v" else spec.head_dim)
+
+
+def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
     lines: list[str] = []
     if spec.mask is not None:
-        lines.append("mask = tl.load(mask_ptrs, mask=inside[None, :], other=0)")
+        guard = ", mask=inside[None, :], other=0" if odd else ""
+        lines.append(f"mask = tl.load(mask_ptrs{guard})")
         if spec.mask_kind == "add":
-            lines.append("scores += mask.to(tl.float32)")
+            unit = "" if _exact(spec) else " * 1.4426950408889634"
+            lines.append(f"scores += mask.to(tl.float32){unit}")
         else:
             lines.append('scores = tl.where(mask != 0, scores, float("-inf"))')
-    if spec.causal:
+    if diagonal:
         lines.append("seen = start + keys[None, :] <= rows[:, None]")
         lines.append('scores = tl.where(seen, scores, float("-inf"))')
+    if not odd:
+        return lines
     return [
         *lines,
         "if not EVEN_S:",
@@ -248,12 +298,13 @@ def _masking(spec: AttentionSpec) -> list[str]:
 
 def _end(spec: AttentionSpec) -> list[str]:
     zero = ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
-    dims = "" if _whole(spec.value_dim) else " & (value_dims[None, :] < E)"
+    dims = "" if _whole_operand("v", spec) else " & (value_dims[None, :] < E)"
     return [
         *zero,
         "acc = acc / total[:, None]",
         "out_ptrs = out_ptr + rows[:, None].to(tl.int64) * stride_out2 + value_dims[None, :]",
-        f"tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows[:, None] < T){dims})",
+        f"kept = (rows[:, None] < T){dims}",
+        "tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=kept)",
     ]
 
 
@@ -263,13 +314,14 @@ def _launch(spec: AttentionSpec, schedule: Schedule) -> list[str]:
     arguments = [
         q, k, v, *([mask] if mask else []), out,
         f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
-        spec.scale, *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
+        _scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
         *(_stride_values(mask, 4) if mask else []), *_stride_values(out, 3),
     ]  # fmt: skip
     options = [
         f"EVEN_S={k}.shape[2] % {schedule['BLOCK_S']} == 0",
-        f"D={spec.head_dim}", f"E={spec.value_dim}",
-        f"BLOCK_D={_padded(spec.head_dim)}", f"BLOCK_E={_padded(spec.value_dim)}",
+        f"D={spec.head_size or spec.head_dim}", f"E={spec.value_size or spec.value_dim}",
+        f"BLOCK_D={_block(spec.head_size, spec.head_dim)}",
+        f"BLOCK_E={_block(spec.value_size, spec.value_dim)}",
         *(f"{key}={schedule[key]}" for key in ("BLOCK_T", "BLOCK_S", "num_warps", "num_stages")),
     ]  # fmt: skip
     return call_lines(spec.name, grid, arguments, options)
@@ -295,6 +347,31 @@ def _cast(spec: AttentionSpec) -> str:
 
 def _weights(spec: AttentionSpec) -> str:
     return "weights" if spec.dtype == "float32" and not _cast(spec) else "weights.to(v.dtype)"
+
+
+def _exact(spec: AttentionSpec) -> bool:
+    """fp32 takes the exp that is right to one ulp; half types the hardware's power of two."""
+    return spec.dtype == "float32"
+
+
+def _folded(spec: AttentionSpec) -> bool:
+    """True where the scale can wait until after the maximum: one multiplication an element less."""
+    return spec.rising and not (spec.mask is not None and spec.mask_kind == "add")
+
+
+def _scale(spec: AttentionSpec) -> str:
+    """The scale, in units of log2(e) where weights are powers of two."""
+    if _exact(spec):
+        return spec.scale
+    try:
+        return repr(float(spec.scale) * LOG2_E)
+    except ValueError:
+        return f"{spec.scale} * {LOG2_E}"
+
+
+def _block(free: str | None, size: int) -> str:
+    """The padded size of a dimension, computed at run time where it is free."""
+    return str(_padded(size)) if free is None else f"max(16, triton.next_power_of_2({free}))"
 
 
 def _padded(size: int) -> int:

@@ -34,6 +34,8 @@ class AttentionMatch:
     causal: bool
     empty_rows: Literal["nan", "zero"]
     inner: tuple[fx.Node, ...]
+    grouped: bool = False
+    """True where several query heads share one head of keys and values."""
 
 
 def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
@@ -74,6 +76,7 @@ def _named(node: fx.Node) -> AttentionMatch | None:
         causal=bool(given.get("is_causal", False)),
         empty_rows="zero",
         inner=(),
+        grouped=bool(given.get("enable_gqa", False)),
     )
 
 

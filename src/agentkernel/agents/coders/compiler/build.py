@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from agentkernel.agents.coders.compiler.anchors import with_anchors
+from agentkernel.agents.coders.compiler.attention_step import with_attention
 from agentkernel.agents.coders.compiler.axes import Misfit, contiguous_strides
 from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.fusion import Output, Partition, partition
@@ -50,16 +51,21 @@ def compile_graph(
     captured: Captured,
     constructor: ConstructorText,
     precision: Precision = "strict",
+    *,
+    attention: bool = True,
 ) -> Compiled:
-    """Lower and partition. Raises Uncovered for what has neither template nor library form."""
+    """Lower and partition, `attention` as one kernel or as it is written out.
+
+    Raises Uncovered for what has neither template nor library form.
+    """
     if captured.mutated_inputs or captured.mutated_buffers:
         raise Uncovered("mutation", "forward changes its inputs or buffers in place")
-    graph = lower(captured)
+    graph = lower(captured, attention)
     names = {name: name for name in captured.user_inputs}
     symbols = symbols_of(captured, names)
     outputs = _outputs(captured, graph)
     try:
-        parts = partition(outputs, symbols.hint)
+        parts = with_attention(partition(outputs, symbols.hint))
     except Misfit as error:
         raise Uncovered("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)

@@ -9,11 +9,18 @@ from typing import TypeGuard
 import torch
 
 from agentkernel.agents.coders.compiler.anchors import Anchor, facts
+from agentkernel.agents.coders.compiler.attention import attention_schedules
+from agentkernel.agents.coders.compiler.attention_step import (
+    AttentionStep,
+    attention_facts,
+    find_steps,
+)
 from agentkernel.agents.coders.compiler.build import Compiled, compile_graph
-from agentkernel.agents.coders.compiler.constructor import emit_constructor
+from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
 from agentkernel.agents.coders.compiler.fusion import LibraryStep
 from agentkernel.agents.coders.compiler.gemm_schedules import gemm_schedules
 from agentkernel.agents.coders.compiler.ir import Uncovered
+from agentkernel.agents.coders.compiler.library import CALLS
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source
@@ -88,19 +95,17 @@ def sha(text: str) -> str:
 def _compile(
     problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
 ) -> list[Compiled]:
-    """The partitions worth trying: products as our own GEMM, or left to the library."""
+    """The partitions worth trying: products as our own GEMM, or left to the library; attention as
+    one kernel, then as it is written out."""
     constructor = emit_constructor(problem)
     if isinstance(constructor, NoTemplate):
         raise Uncovered("constructor", constructor.reason)
     if constructor.foreign_imports:
         raise Uncovered("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
-    choices = [plain]
-    products = [step.node for step in plain.partition.steps if _is_product(step)]
-    if products:
-        own = plain.anchored()
-        single = all(node.dtype == torch.float32 for node in products)
-        choices = [own, plain] if single or policy == "triton" else [plain, own]
+    choices = _with_products(plain, policy)
+    if find_steps(plain.partition.steps):
+        choices += _written_out(problem, captured, constructor, precision, policy)
     kept = [item for item in choices if _allowed(item, policy)]
     if not kept:
         library = [*_library(choices[-1]), "graph"]
@@ -111,6 +116,29 @@ def _compile(
         )
         raise Uncovered(library[0], reason)
     return kept
+
+
+def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
+    """Own GEMM first for fp32, where it is as accurate and faster; the library's first for half."""
+    products = [step.node for step in plain.partition.steps if _is_product(step)]
+    if not products:
+        return [plain]
+    own = plain.anchored()
+    single = all(node.dtype == torch.float32 for node in products)
+    return [own, plain] if single or policy == "triton" else [plain, own]
+
+
+def _written_out(
+    problem: LoadedProblem, captured: Captured, constructor: ConstructorText,
+    precision: Precision, policy: Policy,
+) -> list[Compiled]:  # fmt: skip
+    """The rival of fused attention: its products and its softmax apart, where they have a form."""
+    try:
+        plain = compile_graph(problem, captured, constructor, precision, attention=False)
+    except Uncovered:
+        return []
+    rivals = _with_products(plain, policy)[:1]
+    return [item for item in rivals if all(op in KNOWN for op in _library(item))]
 
 
 def _is_product(step: object) -> TypeGuard[LibraryStep]:
@@ -133,17 +161,17 @@ def family(
     first choice, the second their second, and so on. Two thirds go to the first partition.
     """
     if strategy == "library" and len(choices) > 1:
-        choices = sorted(choices, key=lambda item: any(map(_is_anchor, item.partition.steps)))
+        choices = sorted(choices, key=lambda item: sum(map(_is_anchor, item.partition.steps)))
     found: dict[str, Variant] = {}
     for position, compiled in enumerate(choices):
-        most = MOST_VARIANTS if len(choices) == 1 else (10, MOST_VARIANTS - 10)[position]
+        most = MOST_VARIANTS if len(choices) == 1 else (10, 6, 4)[position]
         for variant in _variants(compiled, strategy, decision, target, most):
             found.setdefault(variant.source.text, variant)
     return list(found.values())
 
 
 def _is_anchor(step: object) -> bool:
-    return isinstance(step, Anchor)
+    return isinstance(step, Anchor | AttentionStep)
 
 
 def _variants(
@@ -155,7 +183,10 @@ def _variants(
             options[step] = schedules(step, compiled.symbols, strategy, decision)
         elif isinstance(step, Anchor):
             known = facts(step, compiled.symbols, compiled.precision)
-            options[step] = gemm_schedules(known, target)
+            options[step] = gemm_schedules(known, target, decision)
+        elif isinstance(step, AttentionStep):
+            shapes = attention_facts(step, compiled.symbols)
+            options[step] = attention_schedules(shapes, target, decision)
     longest = max((len(item) for item in options.values()), default=1)
     for index in range(min(longest, most)):
         chosen = {step: items[min(index, len(items) - 1)] for step, items in options.items()}
@@ -219,6 +250,8 @@ def _patterns(compiled: Compiled) -> Iterator[str]:
             yield pattern_of(step)
         elif isinstance(step, Anchor):
             yield "gemm_epilogue" if step.epilogue else "gemm"
+        elif isinstance(step, AttentionStep):
+            yield "attention"
 
 
 def pattern_of(region: Region) -> str:
@@ -242,6 +275,11 @@ def hypotheses(
     reduced = [
         step for step in compiled.partition.steps if isinstance(step, Region) and step.reduces
     ]
+    if find_steps(compiled.partition.steps):
+        return (
+            Hypothesis(strategy="attention", reason=REASONS["attention"]),
+            Hypothesis(strategy="library", reason=REASONS["library"]),
+        )
     if any(isinstance(step, Anchor) for step in compiled.partition.steps):
         return (
             Hypothesis(strategy="gemm", reason=REASONS["gemm"]),
@@ -259,7 +297,10 @@ def hypotheses(
     )[:3]
 
 
+KNOWN = frozenset(("product", *CALLS))
+"""Library steps that the wrapper can write."""
 REASONS = {
+    "attention": "scores and weights stay in registers: online softmax between the two products",
     "persistent": "a row fits in registers: read once, written once",
     "looped": "tiles of a row, statistics in one sweep: more programs an SM, the second read in L2",
     "gemm": "the product's epilogue in registers: its result is written once",

@@ -59,6 +59,7 @@ class KernelText:
     source: str
     kernels: tuple[str, ...]
     launch: tuple[str, ...]
+    helpers: frozenset[str] = frozenset()
 
 
 def emit_gemm(spec: GemmSpec, schedule: Schedule) -> KernelText:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,8 @@ Schedule = dict[str, int]
 Tile = tuple[int, int, int, int, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
 
+Decision = Callable[[str], str | None]
+SHORT: dict[FloatType, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 ITEM_BYTES: dict[FloatType, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 GROUP_M = 8
 MAX_SPLIT = 32
@@ -93,8 +96,13 @@ class GemmFacts:
     b_layout: Literal["k", "n"] = "k"
 
 
-def gemm_schedules(facts: GemmFacts, target: Target) -> list[Schedule]:
+def gemm_schedules(
+    facts: GemmFacts, target: Target, decision: Decision = lambda _: None
+) -> list[Schedule]:
     """At most ten schedules, the most promising first; every one fits the shared memory.
+
+    What `decision` says of `gemm.fp32.tile` ("128x128x64"), `.num_warps` and `.num_stages` (of the
+    dtype in work) goes first.
 
     The order is by waves over the SMs times the work of a tile. Where the tiles leave SMs idle, K
     is split too. With wgmma, an fp32 operand that does not have K inside is transposed first.
@@ -106,11 +114,36 @@ def gemm_schedules(facts: GemmFacts, target: Target) -> list[Schedule]:
         for split in _splits(tile, facts, target)
     ]
     plain.sort(key=lambda schedule: _cost(schedule, facts, target))
+    wanted = hinted(facts.dtype, decision)
+    plain = prefer(plain, wanted)
     turned = _transposes(facts, target)
     if not turned:
         return plain[:MOST]
     first = [schedule | turned for schedule in plain[: MOST - 2]]
     return first + plain[:2]
+
+
+def hinted(dtype: FloatType, decision: Decision, family: str = "gemm") -> Schedule:
+    """Constants that the plan fixes for a product in `dtype`; what is no number is left out."""
+    found: Schedule = {}
+    for stem in (family, f"{family}.{SHORT[dtype]}"):
+        tile = (decision(f"{stem}.tile") or "").split("x")
+        names = ("BLOCK_M", "BLOCK_N", "BLOCK_K") if family == "gemm" else ("BLOCK_T", "BLOCK_S")
+        if len(tile) == len(names) and all(map(str.isdigit, tile)):
+            found |= dict(zip(names, map(int, tile), strict=True))
+        for key in ("num_warps", "num_stages"):
+            if (decision(f"{stem}.{key}") or "").isdigit():
+                found[key] = int(decision(f"{stem}.{key}") or 0)
+    return found
+
+
+def prefer(schedules: list[Schedule], wanted: Schedule) -> list[Schedule]:
+    """The schedules that agree with more of what is wanted first, else in their order."""
+
+    def agreement(schedule: Schedule) -> int:
+        return -sum(schedule.get(key) == value for key, value in wanted.items())
+
+    return sorted(schedules, key=agreement)
 
 
 def shared_bytes(tile: Tile, dtype: FloatType, target: Target) -> int:
@@ -197,4 +230,4 @@ def _power_of_two(size: int) -> int:
     return 16 if size <= 16 else 32
 
 
-__all__ = ["GemmFacts", "Schedule", "gemm_schedules", "shared_bytes"]
+__all__ = ["FloatType", "GemmFacts", "Schedule", "gemm_schedules", "shared_bytes"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from agentkernel.agents.coders.compiler.anchors import Anchor, emit_anchor
+from agentkernel.agents.coders.compiler.attention_step import AttentionStep, emit_attention_step
 from agentkernel.agents.coders.compiler.axes import Store, contiguous_strides
 from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.emit import Names, identifier
@@ -76,7 +77,7 @@ def write(
             schedule = schedules[step]
             assert isinstance(schedule, Schedule)
             _region(forward, step, schedule, partition.outputs)
-        elif isinstance(step, Anchor):
+        elif isinstance(step, Anchor | AttentionStep):
             tile = schedules[step]
             assert isinstance(tile, dict)
             _anchor(forward, step, tile, partition.outputs)
@@ -191,17 +192,22 @@ def _place(forward: Forward, code: KernelCode) -> None:
 
 
 def _anchor(
-    forward: Forward, anchor: Anchor, schedule: dict[str, int], outputs: Sequence[Output]
-) -> None:
-    returned = any(output.node is anchor.result for output in outputs)
-    single = returned and len(outputs) == 1
+    forward: Forward, anchor: Anchor | AttentionStep, schedule: dict[str, int],
+    outputs: Sequence[Output],
+) -> None:  # fmt: skip
+    strides = contiguous_strides(anchor.result.shape)
+    given = [output.strides for output in outputs if output.node is anchor.result]
+    if given and isinstance(anchor, AttentionStep):
+        strides = given[0]
+    single = bool(given) and len(outputs) == 1
     name = forward.names.unique("output" if single else anchor.result.name)
     kernel = forward.names.unique(f"{identifier(anchor.result.name)}_kernel")
-    code = emit_anchor(
-        anchor, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
-        forward.names,
-    )  # fmt: skip
-    strides = contiguous_strides(anchor.result.shape)
+    rest = (schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
+            forward.names)  # fmt: skip
+    if isinstance(anchor, AttentionStep):
+        code = emit_attention_step(anchor, *rest)
+    else:
+        code = emit_anchor(anchor, *rest)
     forward.lines.append(allocation(forward, name, anchor.result, strides))
     forward.buffers[anchor.result] = name
     _place(forward, code)
