@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from agentkernel.domain.base import Frozen, sha256_text
 
 
@@ -14,7 +16,7 @@ class Candidate(Frozen):
     parent: str | None = None
     strategy: str = ""
     note: str = ""
-    schedule: dict[str, dict[str, int]] = {}
+    schedule: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Kernel name -> constants chosen for it (tile sizes, num_warps, num_stages)."""
     kernels: tuple[str, ...] = ()
 

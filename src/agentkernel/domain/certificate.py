@@ -1,4 +1,4 @@
-"""The replayable record that ties problem, candidate, verdict, profile, versions and hashes together."""
+"""Which record ties problem, candidate, verdict, profile, versions and hashes together?"""
 
 from __future__ import annotations
 

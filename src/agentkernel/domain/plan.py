@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from agentkernel.domain.base import Frozen
 
 RooflineClass = Literal["memory", "compute", "latency", "mixed"]
 
 
 class Analysis(Frozen):
-    """Roofline facts of a problem on a target: an *estimate*, from the graph and datasheet constants.
+    """Roofline facts of a problem on a target: an *estimate*, from the graph and the datasheet.
 
-    `bytes_min` counts every input, parameter and output once; `flops` counts multiply and add apart.
+    `bytes_min` counts every input, parameter and output once; `flops` counts a multiply and an
+    add as two.
     """
 
     bytes_min: int
@@ -75,5 +78,5 @@ class Retrieved(Frozen):
     licence: str
     score: float
     text: str
-    hints: dict[str, str] = {}
+    hints: dict[str, str] = Field(default_factory=dict)
     """Machine-readable advice: decision key -> value."""

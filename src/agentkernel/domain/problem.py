@@ -13,7 +13,7 @@ Origin = Literal["file", "class", "live"]
 
 
 class TensorSpec(Frozen):
-    """One tensor input: its parameter name in `forward`, dtype and shape (elements per dimension)."""
+    """One tensor input: its parameter name in `forward`, dtype and shape (elements)."""
 
     name: str
     dtype: DType

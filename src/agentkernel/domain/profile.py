@@ -8,7 +8,7 @@ from agentkernel.domain.base import Frozen
 
 
 class KernelResources(Frozen):
-    """What the cross-compiler says of one launch. `occupancy` is the share of an SM's warps, 0 to 1."""
+    """What the cross-compiler says of a launch. `occupancy`: share of an SM's warps, 0 to 1."""
 
     name: str
     grid: tuple[int, int, int]
@@ -16,7 +16,7 @@ class KernelResources(Frozen):
     num_stages: int
     registers: int | None
     spill_bytes: int | None
-    """Local memory a thread, in bytes: register spills and stack. None where the tool gives none (AMD)."""
+    """Local memory a thread, in bytes: spills and stack. None where the tool gives none (AMD)."""
     shared_bytes: int
     occupancy: float | None
     tensor_core: str | None

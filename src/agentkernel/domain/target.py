@@ -16,7 +16,7 @@ class Sourced(Frozen):
 
 
 class Target(Frozen):
-    """A GPU. Peaks are dense (no sparsity). `peak_tflops` keys: fp64, fp32, tf32, fp16, bf16, fp8, int8."""
+    """A GPU. Peaks are dense. `peak_tflops` keys: fp64, fp32, tf32, fp16, bf16, fp8, int8."""
 
     name: str
     aliases: tuple[str, ...] = ()

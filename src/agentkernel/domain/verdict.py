@@ -82,7 +82,7 @@ class Mismatch(Frozen):
     found: float
     wrong_share: float
     pattern: str
-    """Where the wrong elements lie: "all", "tail", "one row", "every k-th", "nan", "order", "scattered"."""
+    """Where the wrong elements lie: all, tail, one row, every k-th, nan, order or scattered."""
 
 
 class InputsChanged(Frozen):
@@ -102,8 +102,8 @@ Failure = Annotated[
 class CaseResult(Frozen):
     """One judged call: errors against the fp64 oracle, of the candidate and of eager PyTorch.
 
-    `norm_error` = ||out - oracle|| / ||oracle||, the largest over the outputs; `element_error` = the
-    99.9% quantile of |out - oracle| over the output's own RMS.
+    `norm_error` = ||out - oracle|| / ||oracle||, the largest over the outputs; `element_error` =
+    the 99.9% quantile of |out - oracle| over the output's own RMS.
     """
 
     label: str

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from agentkernel.domain.problem import (
     DType,
@@ -65,8 +65,8 @@ class LoadedProblem:
     def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
         """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
 
-        On "cpu" and "meta" construction happens there; on a GPU it happens on the CPU first, so that
-        the same seed draws the same numbers as on a box without one.
+        On "cpu" and "meta" construction happens there; on a GPU it happens on the CPU first, so
+        that the same seed draws the same numbers as on a box without one.
         """
         import torch
 
@@ -99,9 +99,7 @@ class LoadedProblem:
         torch.manual_seed(seed)
         random.seed(seed)
         if self.problem.origin == "file":
-            return tuple(
-                _to_device(item, device) for item in self._own_inputs(shape_set, device)
-            )
+            return tuple(_to_device(item, device) for item in self._own_inputs(shape_set, device))
         specs = self.problem.shape_sets[shape_set].inputs
         return tuple(default_value(spec, device) for spec in specs)
 
@@ -213,13 +211,14 @@ def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[Inp
                     f"Input {name!r} has dtype {dtype}. Expected one of "
                     f"{', '.join(get_args(DType))}. Next: convert it in get_inputs()."
                 )
-            specs.append(TensorSpec(name=name, dtype=dtype, shape=tuple(value.shape)))
+            known = cast("DType", dtype)
+            specs.append(TensorSpec(name=name, dtype=known, shape=tuple(value.shape)))
         elif value is None or isinstance(value, bool | int | float | str):
             specs.append(ScalarSpec(name=name, literal=repr(value)))
         else:
             raise ProblemError(
-                f"Input {name!r} is a {type(value).__name__}. Expected a tensor, a number, a string "
-                "or None. Next: pass its tensors one by one."
+                f"Input {name!r} is a {type(value).__name__}. Expected a tensor, a number, a "
+                "string or None. Next: pass its tensors one by one."
             )
     return tuple(specs)
 
@@ -229,8 +228,8 @@ def parse_input(text: str) -> tuple[str, tuple[InputSpec, ...]]:
     match = INPUT_PATTERN.match(text)
     if match is None:
         raise ProblemError(
-            f"--input {text!r} does not read as name=dtype[shape]. Expected e.g. 'x=f32[4096,8192]'. "
-            f"Known dtypes: {', '.join(SHORT_DTYPES)}."
+            f"--input {text!r} does not read as name=dtype[shape]. Expected e.g. "
+            f"'x=f32[4096,8192]'. Known dtypes: {', '.join(SHORT_DTYPES)}."
         )
     name = match["name"]
     return name, tuple(_parse_value(name, item.strip(), text) for item in match["value"].split(";"))
@@ -243,8 +242,8 @@ def _parse_value(name: str, item: str, text: str) -> InputSpec:
             ast.literal_eval(item)
         except (ValueError, SyntaxError) as error:
             raise ProblemError(
-                f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or a "
-                f"Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
+                f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or "
+                f"a Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
             ) from error
         return ScalarSpec(name=name, literal=item)
     word = tensor["dtype"]
@@ -284,7 +283,7 @@ def _load_class(
     module_class = _module_class(namespace, class_name, path)
     if not inputs:
         raise ProblemError(
-            f"{path.name}:{class_name} needs its inputs. Expected one --input \"name=dtype[shape]\" "
+            f'{path.name}:{class_name} needs its inputs. Expected one --input "name=dtype[shape]" '
             f"each for {', '.join(_forward_names(module_class)) or 'forward'}."
         )
     parsed = dict(parse_input(item) for item in inputs)
@@ -410,7 +409,8 @@ def _module_class(namespace: types.ModuleType, name: str, path: Path) -> type[nn
     ]
     hint = f"It has: {', '.join(classes)}." if classes else "It defines no torch module."
     raise ProblemError(
-        f"{path.name} has no torch module named {name!r}. {hint} Next: name one as {path.name}:Class."
+        f"{path.name} has no torch module named {name!r}. {hint} "
+        f"Next: name one as {path.name}:Class."
     )
 
 
@@ -452,7 +452,7 @@ def _execute(source: str, path: Path) -> types.ModuleType:
     sys.modules[name] = module
     with _search_path(path.parent):
         try:
-            exec(compile(source, filename, "exec"), module.__dict__)  # noqa: S102 - the user's own file
+            exec(compile(source, filename, "exec"), module.__dict__)
         except Exception as error:
             sys.modules.pop(name, None)
             raise ProblemError(

@@ -13,8 +13,8 @@ from agentkernel.agents.coders.compiler.axes import Access, Atom, contiguous_str
 from agentkernel.agents.coders.compiler.emit import Body, Emitter, Names
 from agentkernel.agents.coders.compiler.expressions import Text
 from agentkernel.agents.coders.compiler.fusion import LibraryStep, Partition, Step
-from agentkernel.agents.coders.compiler.gemm import FloatType, GemmSpec, emit_gemm
-from agentkernel.agents.coders.compiler.gemm_schedules import GemmFacts
+from agentkernel.agents.coders.compiler.gemm import GemmSpec, emit_gemm
+from agentkernel.agents.coders.compiler.gemm_schedules import FloatType, GemmFacts
 from agentkernel.agents.coders.compiler.ir import Expr, Node, Uncovered, numel, same
 from agentkernel.agents.coders.compiler.kernel import KernelCode
 from agentkernel.agents.coders.compiler.library import tensor_text
@@ -49,7 +49,7 @@ class Anchor:
         count = len(self.node.args[1].shape) - 2
         if count > 2:
             raise Uncovered("product", "more than two batch dimensions")
-        return (0, 1, 2)[count]  # type: ignore[return-value]
+        return (0, 1, 2)[count]
 
     @property
     def sizes(self) -> tuple[Expr, Expr, Expr]:
@@ -232,8 +232,8 @@ def emit_anchor(
         b_layout="k" if _transposed(anchor.node.args[1]) else "n",
         batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
     )  # fmt: skip
-    text = emit_gemm(spec, schedule)
-    return KernelCode(text.source, text.kernels, text.launch, frozenset(helpers), tuple(lines))
+    made = emit_gemm(spec, schedule)
+    return KernelCode(made.source, made.kernels, made.launch, frozenset(helpers), tuple(lines))
 
 
 def _epilogue_text(

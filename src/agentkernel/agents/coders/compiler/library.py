@@ -73,7 +73,7 @@ def tensor_text(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> st
     if node.op == "slice":
         axis, start, step = node.attrs
         assert isinstance(axis, int)
-        first = symbols.wrapper(start)  # type: ignore[arg-type]
+        first = symbols.wrapper(start)
         last = f"{first} + {symbols.wrapper(node.shape[axis])} * {step}"
         return f"{below}[{':, ' * axis}{first}:{last}:{step}]"
     if node.op == "permute":

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
+import torch
+
 from agentkernel.agents.coders.compiler.emit import Body, Emitter
 from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.agents.coders.compiler.ir import Node, Uncovered, compute_dtype
@@ -20,6 +24,8 @@ from agentkernel.agents.coders.compiler.rows import (
     passes,
 )
 
+LOWEST = '-float("inf")'
+
 
 @dataclass(frozen=True)
 class Accumulator:
@@ -27,8 +33,6 @@ class Accumulator:
 
     names: tuple[str, ...]
     init: tuple[str, ...]
-    kinds: tuple[str, ...]
-    """Identity of each name, for lanes that never ran."""
 
 
 def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
@@ -43,7 +47,7 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
     if node.op in ("argmax", "argmin"):
         raise Uncovered(node.op, "the position of an extremum in a row too long for one tile")
     name = emitter.names.unique(f"{node.name}_lanes")
-    kind = TRITON_TYPES[_lane_type(node)]
+    kind = TRITON_TYPES[lane_type(node)]
     identity = identity_of(node)
     step = masked(emitter, _operand(node, value), identity)
     joined = {
@@ -53,12 +57,10 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
         "all": f"tl.minimum({name}, {step})",
     }.get(node.op) or _extremum(emitter, node, name, step)
     body.here.append(f"{name} = {joined}")
-    return Accumulator((name,), (f"{name} = tl.full({shape}, {identity}, {kind})",), (identity,))
+    return Accumulator((name,), (f"{name} = tl.full({shape}, {identity}, {kind})",))
 
 
-def _lane_type(node: Node) -> object:
-    import torch
-
+def lane_type(node: Node) -> torch.dtype:
     if node.op in ("any", "all"):
         return torch.int32
     return compute_dtype(node.args[0].dtype) if node.op in ("max", "min") else node.dtype
@@ -75,92 +77,108 @@ def _extremum(emitter: Emitter, node: Node, name: str, step: str) -> str:
 def _moments(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
     """Welford's update in every lane: no cancellation, one sweep."""
     unique = emitter.names.unique
-    count, mean, squares = unique("lane_count"), unique("lane_mean"), unique("lane_squares")
-    step = unique("step")
-    ones = "1.0" if emitter.col_mask is None else f"tl.where({emitter.col_mask}, 1.0, 0.0)"
+    mean, squares, step = unique("lane_mean"), unique("lane_squares"), unique("step")
+    tile = "start // BLOCK_N + 1"
+    share = f"{step} * (1.0 / ({tile}))"
+    if node.dtype == torch.float64:
+        share = f"{step} / ({tile})"
     body.here += [
-        f"{count} += {ones}",
         f"{step} = {masked(emitter, f'{value.within(2)} - {mean}', '0.0')}",
-        f"{mean} += {step} / tl.maximum({count}, 1.0)",
-        f"{squares} += {step} * ({masked(emitter, f'{value.within(2)} - {mean}', '0.0')})",
+        f"{mean} += {share}",
+        f"{squares} += {step} * ({value.within(2)} - {mean})",
     ]
     kind = TRITON_TYPES[node.dtype]
-    names = (count, mean, squares)
-    init = tuple(f"{name} = tl.zeros({shape}, {kind})" for name in names)
-    return Accumulator(names, init, ("0.0",) * 3)
+    names = (mean, squares)
+    return Accumulator(names, tuple(f"{name} = tl.zeros({shape}, {kind})" for name in names))
 
 
 def _expsum(emitter: Emitter, source: Node, value: Text, body: Body, shape: str) -> Accumulator:
-    """Running maximum and sum in every lane, rescaled when the maximum grows (online softmax)."""
+    """One running maximum a row, and a sum in every lane that is rescaled once a tile."""
     unique = emitter.names.unique
-    top, total, new_top = unique("lane_max"), unique("lane_sum"), unique("new_max")
-    seen = masked(emitter, value.code, '-float("inf")')
-    infinite = f'{new_top} == -float("inf")'
-    old = exp_call(emitter, f"tl.where({infinite}, 0.0, {top} - {new_top})", source)
-    new = exp_call(emitter, f"{value.within(2)} - {new_top}", source)
+    top, total = unique("row_max"), unique("lane_sum")
+    new_top, shift = unique("new_max"), unique("shift")
+    seen = masked(emitter, value.code, LOWEST)
+    grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
+    scale = exp_call(emitter, f"{top} - {shift}", source)
     body.here += [
-        f"{new_top} = tl.maximum({top}, {seen}, propagate_nan=tl.PropagateNan.ALL)",
-        f"{total} = {total} * {old} + {masked(emitter, f'tl.where({infinite}, 0.0, {new})', '0.0')}",  # noqa: E501
+        f"{new_top} = tl.maximum({top}, {fold_max(emitter, seen)})",
+        f"{shift} = tl.where({new_top} == {LOWEST}, 0.0, {new_top})",
+        f"{total} = {total} * {scale} + {masked(emitter, grown, '0.0')}",
         f"{top} = {new_top}",
     ]
     kind = TRITON_TYPES[compute_dtype(source.dtype)]
-    lowest = '-float("inf")'
-    init = (
-        f"{top} = tl.full({shape}, {lowest}, {kind})",
-        f"{total} = tl.zeros({shape}, {kind})",
-    )
-    return Accumulator((top, total), init, (lowest, "0.0"))
+    start = LOWEST
+    if emitter.many_rows:
+        start = f"tl.full([BLOCK_M, 1], {LOWEST}, {kind})"
+    elif kind != "tl.float32":
+        start = f"tl.full([], {LOWEST}, {kind})"
+    return Accumulator((top, total), (f"{top} = {start}", f"{total} = tl.zeros({shape}, {kind})"))
 
 
-def merge(emitter: Emitter, node: Node, names: tuple[str, ...], body: Body) -> None:
-    """Fold the lanes of a finished sweep and bind the reduction's value (or its fields')."""
-    source = node.args[0]
-    assign = emitter.assign
+def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, body: Body) -> None:
+    """Fold the lanes of a finished sweep over `length` columns and bind the value (or fields)."""
     if node.op == "moments":
-        _merge_moments(emitter, node, names, body)
+        merge_moments(emitter, node, (lane_count(emitter, node, length, body), *names), body)
     elif node.op == "expsum":
         top_field, total_field = _fields(emitter, node)
-        keep = ", keep_dims=True" if emitter.many_rows else ""
-        top = assign("row_max", fold_max(emitter, names[0], keep), body, tile=False)
-        scale = exp_call(emitter, f"{names[0]} - {top.code}", source)
-        scale = f'tl.where({names[0]} == -float("inf"), 0.0, {scale})'
-        code = fold(emitter, "sum", f"{names[1]} * {scale}", integer=False)
-        nothing = f'tl.where({top.code} == -float("inf"), float("nan"), {code})'
-        total = assign("row_sum", nothing, body, tile=False)
-        emitter.row_values.update({top_field: top, total_field: total})
+        code = fold(emitter, "sum", names[1], integer=False)
+        total = emitter.assign("row_sum", code, body, tile=False)
+        emitter.row_values.update({top_field: Text(names[0]), total_field: total})
     else:
-        integer = not compute_dtype(source.dtype).is_floating_point
+        integer = not compute_dtype(node.args[0].dtype).is_floating_point
         code = fold(emitter, node.op, names[0], integer=integer)
-        emitter.row_values[node] = assign(node.name, code, body, tile=False)
+        emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
 
 
-def fold_max(emitter: Emitter, name: str, keep: str) -> str:
-    """Maximum over lanes."""
-    return f"tl.max({name}, axis={emitter.reduce_axis}{keep})"
+def lane_count(emitter: Emitter, node: Node, length: str, body: Body) -> str:
+    """How many of the `length` columns each lane has seen."""
+    if emitter.col_mask is None:
+        return f"({length} // BLOCK_N)"
+    lane = f"tl.arange(0, BLOCK_N){'[None, :]' if emitter.many_rows else ''}"
+    name = emitter.names.unique("lane_count")
+    code = f"(({length} - {lane} + BLOCK_N - 1) // BLOCK_N).to({TRITON_TYPES[node.dtype]})"
+    body.before.append(f"{name} = {code}")
+    return name
 
 
-def _merge_moments(emitter: Emitter, node: Node, names: tuple[str, ...], body: Body) -> None:
+def fold_max(emitter: Emitter, code: str) -> str:
+    """Maximum over the lanes of a tile."""
+    keep = ", keep_dims=True" if emitter.many_rows else ""
+    return f"tl.max({code}, axis={emitter.reduce_axis}{keep})"
+
+
+def merge_moments(emitter: Emitter, node: Node, names: tuple[str, ...], body: Body) -> None:
+    """Counts, means and sums of squares of parts -> those of the row (Chan, Golub and LeVeque)."""
     count, mean, squares = names
     mean_field, squares_field = _fields(emitter, node)
     size = emitter.sizes.text(emitter.region.col_count)
     total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
     row_mean = emitter.assign("mean", f"{total} / {size}", body, tile=False)
-    apart = f"{mean} - {row_mean.code}"
-    spread = f"{squares} + {count} * ({apart}) * ({apart})"
-    code = fold(emitter, "sum", spread, integer=False)
+    apart = emitter.names.unique("apart")
+    body.before.append(f"{apart} = {mean} - {row_mean.code}")
+    code = fold(emitter, "sum", f"{squares} + {count} * {apart} * {apart}", integer=False)
     row_squares = emitter.assign("squares", code, body, tile=False)
     emitter.row_values.update({mean_field: row_mean, squares_field: row_squares})
 
 
-def column_lines(emitter: Emitter, start: str, stop: str | None = None) -> list[str]:
+def column_lines(emitter: Emitter, start: str) -> list[str]:
     """Column indices of a tile, their mask, and the index of each axis."""
     tail = "[None, :]" if emitter.many_rows else ""
-    count = emitter.sizes.text(emitter.region.col_count)
     first = "" if start == "0" else f"{start} + "
     lines = [f"col = {first}tl.arange(0, BLOCK_N){tail}"]
     if emitter.col_mask is not None:
-        lines.append(f"col_mask = col < {stop or count}")
+        lines.append(f"col_mask = {_mask_text(emitter)}")
     return lines + emitter.split_index(emitter.region.cols, "col")
+
+
+def _mask_text(emitter: Emitter) -> str:
+    """Columns in range. Where the length is a free constant, the test folds away if tiles fit."""
+    count = emitter.region.col_count
+    name = emitter.sizes.text(count)
+    if count.is_number or not emitter.region.reduces:
+        return f"col < {name}"
+    unit = "(CHUNKS * BLOCK_N)" if emitter.schedule.form == "split" else "BLOCK_N"
+    return f"(col < {name}) | ({name} % {unit} == 0)"
 
 
 def looped(emitter: Emitter) -> list[str]:
@@ -172,7 +190,7 @@ def looped(emitter: Emitter) -> list[str]:
     for position, nodes in enumerate(sweeps):
         again = more or position + 1 < len(sweeps)
         emitter.eviction = "evict_last" if again else "evict_first"
-        lines += sweep(emitter, nodes, f"for start in range(0, {count}, BLOCK_N):", "start")
+        lines += sweep(emitter, nodes)
     body = Body([], lines)
     emitter.eviction = "evict_first"
     emitter.tile_values.clear()
@@ -186,19 +204,18 @@ def looped(emitter: Emitter) -> list[str]:
     return lines
 
 
-def sweep(
-    emitter: Emitter, nodes: list[Node], loop: str, start: str, stop: str | None = None
-) -> list[str]:
+def sweep(emitter: Emitter, nodes: list[Node]) -> list[str]:
     """One loop over the row that accumulates `nodes`, and the merge of their lanes."""
     lines: list[str] = []
     body = Body([], lines)
+    count = emitter.sizes.text(emitter.region.col_count)
     emitter.tile_values.clear()
     carried = [accumulate(emitter, node, body) for node in nodes]
     emitter.tile_values.clear()
     lines += [line for item in carried for line in item.init]
-    lines.append(loop)
-    lines += indent([*column_lines(emitter, start, stop), *body.here])
+    lines.append(f"for start in range(0, {count}, BLOCK_N):")
+    lines += indent([*column_lines(emitter, "start"), *body.here])
     after = Body(lines, lines)
     for node, item in zip(nodes, carried, strict=True):
-        merge(emitter, node, item.names, after)
+        finish(emitter, node, item.names, count, after)
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -40,7 +41,7 @@ def _register_tables() -> None:
             lowers(f"{name}.Tensor", f"{name}.Scalar", f"{name}.default")(_binary(op))
 
 
-def _unary(op: str) -> "type[Lowered] | object":  # noqa: UP037
+def _unary(op: str) -> Callable[..., Lowered]:
     def apply(state: Lowering, x: Node, **_: object) -> Lowered:
         if op == "copy":
             return x
@@ -49,7 +50,7 @@ def _unary(op: str) -> "type[Lowered] | object":  # noqa: UP037
     return apply
 
 
-def _binary(op: str) -> "type[Lowered] | object":  # noqa: UP037
+def _binary(op: str) -> Callable[..., Lowered]:
     def apply(state: Lowering, x: Operand, y: Operand) -> Lowered:
         left, right = promoted(state, x, y)
         return state.b.pointwise(op, left, right)
