@@ -1,4 +1,5 @@
 import runpy
+import time
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,17 @@ def test_a_source_that_hangs_is_stopped(problem):
     outcome = compile_candidate(problem, WRONG["sleep"], load_targets()["h100-sxm"], timeout_s=1.0)
     assert isinstance(outcome, RunFailed)
     assert outcome.reason == "timeout"
+
+
+def test_what_was_compiled_once_needs_no_worker_again(problem, monkeypatch):
+    target = load_targets()["h100-sxm"]
+    first = compile_candidate(problem, GOOD, target)
+    monkeypatch.setenv("PATH", "")
+    started = time.monotonic()
+    assert compile_candidate(problem, GOOD, target) == first
+    assert time.monotonic() - started < 0.5
+
+
+def test_no_source_begins_after_the_deadline(problem):
+    sources = [f"{GOOD}\n# {number}" for number in range(2)]
+    assert compile_many(problem, sources, load_targets()["h100-sxm"], seconds=-1.0) == (None, None)

@@ -11,7 +11,7 @@ import torch
 from agentkernel.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.processes import private_bytes
-from agentkernel.tools.sandbox.session import WorkerFailed, open_worker
+from agentkernel.tools.sandbox.session import WorkerFailed, close_spares, expect_worker, open_worker
 from agentkernel.tools.sandbox.tiers import Walls, find_walls, probe
 
 EXECUTE = "agentkernel.tools.sandbox.ops:execute"
@@ -177,6 +177,32 @@ def test_a_killed_parent_takes_the_worker_along():
         while private_bytes(pid) > 0 and time.monotonic() < end:
             time.sleep(0.05)
     assert private_bytes(pid) == 0
+
+
+def test_an_expected_worker_is_used_once_and_for_its_own_wishes():
+    before = len(_below(os.getpid()))
+    for _ in range(3):
+        expect_worker(device="cpu", interpret=True)
+    with open_worker(device="cpu", interpret=True) as first:
+        with open_worker(device="cpu", interpret=True) as second:
+            pids = [run(item, "import os\nreturn os.getpid()") for item in (first, second)]
+            assert all(isinstance(pid, int) for pid in pids)
+            assert first.scratch != second.scratch
+    expect_worker(device="cpu", interpret=True)
+    with open_worker(device="cpu", interpret=False) as other:
+        assert run(other, "import os\nreturn os.environ.get('TRITON_INTERPRET')") is None
+    close_spares()
+    assert len(_below(os.getpid())) <= before
+
+
+def test_what_nobody_took_ends_with_its_process(tmp_path):
+    script = (
+        "from agentkernel.tools.sandbox.session import expect_worker\n"
+        "expect_worker(device='cpu', interpret=True)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=30)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_walls_there_is_no_worker_unless_allowed():

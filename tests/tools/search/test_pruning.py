@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Sequence
-
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport, KernelResources
 from agentkernel.domain.verdict import CompileFailed, LoadFailed
-from agentkernel.tools.search.pruning import CompileOutcome, compile_parts, prune
+from agentkernel.tools.search.pruning import prune
 from agentkernel.tools.search.static import order, preference
 
 
@@ -55,30 +51,6 @@ def test_what_does_not_fit_fails_or_spills_is_out() -> None:
 
 def test_where_everything_spills_nothing_is_out_for_it() -> None:
     assert prune([report(spill=8), report(spill=64), report(fits=False)])[:2] == (None, None)
-
-
-def test_the_family_is_compiled_in_parallel_and_keeps_its_order() -> None:
-    threads: set[int] = set()
-
-    def compile_part(part: Sequence[str]) -> Sequence[CompileOutcome]:
-        threads.add(threading.get_ident())
-        time.sleep(0.02)
-        return [report(name=source) for source in part]
-
-    sources = [str(number) for number in range(10)]
-    found = compile_parts(sources, compile_part, 4, seconds=10)
-    names = [item.kernels[0].name for item in found if isinstance(item, CompileReport)]
-    assert names == sources
-    assert len(threads) > 1
-
-
-def test_no_part_begins_after_the_deadline() -> None:
-    def compile_part(part: Sequence[str]) -> Sequence[CompileOutcome]:
-        time.sleep(0.03)
-        return [report() for _ in part]
-
-    found = compile_parts(["x"] * 40, compile_part, 1, seconds=0.02)
-    assert [item is None for item in found] == [False] * 12 + [True] * 28
 
 
 def test_low_occupancy_comes_last_and_the_order_given_breaks_ties() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,15 +16,41 @@ from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
 from agentkernel.tools.problems import LoadedProblem, default_value
+from agentkernel.tools.sandbox.protocol import pack_request
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 
 if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
 
-OP = "agentkernel.tools.compile.op:compile_forward"
+OP = "agentkernel.tools.compile.family:compile_family"
 TIMEOUT_S = 180.0
+REMEMBERED = 512
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
+
+
+class _Memo:
+    """Reports of this process by everything that they depend on; the latest `REMEMBERED` ones."""
+
+    def __init__(self) -> None:
+        self._reports: OrderedDict[str, CompileReport] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> CompileReport | None:
+        """The report of an equal compilation, if there was one."""
+        with self._lock:
+            return self._reports.get(key)
+
+    def put(self, key: str, outcome: CompileOutcome | None) -> None:
+        """Keep a report; a failure may be this machine's (time, memory) and is not kept."""
+        if isinstance(outcome, CompileReport):
+            with self._lock:
+                self._reports[key] = outcome
+                while len(self._reports) > REMEMBERED:
+                    self._reports.popitem(last=False)
+
+
+_memo = _Memo()
 
 
 def compile_candidate(
@@ -37,14 +68,16 @@ def compile_candidate(
     target's limits is part of the report (`fits` False); one that does not compile is a
     CompileFailed with the candidate's line where known.
     """
-    return compile_many(
+    (outcome,) = compile_many(
         loaded,
         [source],
         target,
         shape_set,
         timeout_s=timeout_s,
         allow_unsandboxed=allow_unsandboxed,
-    )[0]
+    )
+    assert outcome is not None
+    return outcome
 
 
 def compile_many(
@@ -54,28 +87,61 @@ def compile_many(
     shape_set: int = 0,
     *,
     timeout_s: float = TIMEOUT_S,
+    seconds: float = math.inf,
     allow_unsandboxed: bool = False,
-) -> tuple[CompileOutcome, ...]:
+) -> tuple[CompileOutcome | None, ...]:
     """`compile_candidate` for a family of sources, one outcome each, in one worker.
 
-    A source that kills the worker costs the next one a fresh worker. `timeout_s` holds for each.
+    As many at once as there are cores. `timeout_s` holds for each; no source begins after `seconds`
+    (its outcome is None). What this process has compiled before is not compiled again.
     """
-    outcomes: list[CompileOutcome] = []
-    worker: Worker | None = None
-    try:
-        for source in sources:
-            if worker is None or not worker.alive:
-                if worker is not None:
-                    worker.close()
-                worker = open_worker(
-                    device="cpu", interpret=False, allow_unsandboxed=allow_unsandboxed
-                )
-            reply = worker.call(OP, _payload(loaded, source, target, shape_set), timeout_s)
-            outcomes.append(_outcome(reply, loaded.problem.shape_sets[shape_set].label))
-    finally:
-        if worker is not None:
-            worker.close()
-    return tuple(outcomes)
+    common = {
+        "target": target.model_dump_json(),
+        "init_args": loaded.init_args,
+        "init_kwargs": loaded.init_kwargs,
+        "inputs": meta_inputs(loaded, shape_set),
+    }
+    scope = hashlib.sha256(pack_request(common)).hexdigest()
+    keys = [f"{scope}{hashlib.sha256(source.encode()).hexdigest()}" for source in sources]
+    missing = {key: source for key, source in zip(keys, sources, strict=True) if not _memo.get(key)}
+    limits = {"timeout_s": timeout_s, "seconds": seconds}
+    replies = _compile(list(missing.values()), common | limits, allow_unsandboxed)
+    label = loaded.problem.shape_sets[shape_set].label
+    found = {key: _outcome(reply, label) for key, reply in zip(missing, replies, strict=True)}
+    for key, outcome in found.items():
+        _memo.put(key, outcome)
+    return tuple(found[key] if key in found else _memo.get(key) for key in keys)
+
+
+def _compile(
+    sources: Sequence[str], limits: dict[str, object], allow_unsandboxed: bool
+) -> list[JSON | WorkerFailed]:
+    """One answer a source. Where the worker as a whole is lost, each gets a worker of its own."""
+    if not sources:
+        return []
+    with open_worker(device="cpu", interpret=False, allow_unsandboxed=allow_unsandboxed) as worker:
+        reply = _ask(worker, sources, limits)
+    if not isinstance(reply, WorkerFailed):
+        return reply
+    if len(sources) == 1:
+        return [reply]
+    return [
+        answer for source in sources for answer in _compile([source], limits, allow_unsandboxed)
+    ]
+
+
+def _ask(
+    worker: Worker, sources: Sequence[str], limits: dict[str, object]
+) -> list[JSON | WorkerFailed] | WorkerFailed:
+    rows = -(-len(sources) // len(os.sched_getaffinity(0)))
+    timeout_s = (rows + 1) * float(str(limits["timeout_s"]))
+    reply = worker.call(OP, {**limits, "sources": list(sources)}, timeout_s)
+    if isinstance(reply, WorkerFailed):
+        return reply
+    answers = reply.get("answers")
+    if isinstance(answers, list) and len(answers) == len(sources):
+        return list(answers)
+    return WorkerFailed("raised", f"not one answer a source: {str(reply)[:300]}")
 
 
 def meta_inputs(loaded: LoadedProblem, shape_set: int) -> tuple[object, ...]:
@@ -97,28 +163,25 @@ def meta_inputs(loaded: LoadedProblem, shape_set: int) -> tuple[object, ...]:
     )
 
 
-def _payload(
-    loaded: LoadedProblem, source: str, target: Target, shape_set: int
-) -> dict[str, object]:
-    return {
-        "source": source,
-        "target": target.model_dump_json(),
-        "init_args": loaded.init_args,
-        "init_kwargs": loaded.init_kwargs,
-        "inputs": meta_inputs(loaded, shape_set),
-    }
-
-
-def _outcome(reply: dict[str, JSON] | WorkerFailed, case: str) -> CompileOutcome:
+def _outcome(reply: JSON | WorkerFailed, case: str) -> CompileOutcome | None:
+    if reply is None:
+        return None
     if isinstance(reply, WorkerFailed):
         return RunFailed(reason=reply.reason, log=reply.log, case=case)
+    if not isinstance(reply, dict):
+        return RunFailed(reason="raised", log=f"no answer: {str(reply)[:300]}", case=case)
     if "failed" in reply:
-        log = str(reply["log"])
-        if reply["failed"] == "load":
-            return LoadFailed(log=log)
-        return RunFailed(reason="raised", log=log, case=case)
+        return _failure(str(reply["failed"]), str(reply["log"]), case)
     report = CompileReport.model_validate_json(str(reply["report"]))
     for kernel in report.kernels:
         if kernel.error is not None and not kernel.error.startswith(OVER_LIMIT):
             return CompileFailed(log=f"kernel {kernel.name}: {kernel.error}", line=kernel.line)
     return report
+
+
+def _failure(stage: str, log: str, case: str) -> LoadFailed | RunFailed:
+    if stage == "load":
+        return LoadFailed(log=log)
+    if stage == "timeout":
+        return RunFailed(reason="timeout", log=log, case=case)
+    return RunFailed(reason="died" if stage == "died" else "raised", log=log, case=case)

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -29,6 +29,7 @@ from agentkernel.tools.sandbox.protocol import (
     pack_request,
     send_request,
 )
+from agentkernel.tools.sandbox.spares import Shelf
 from agentkernel.tools.sandbox.tensors import Shared, TensorRef, share_tensor
 from agentkernel.tools.sandbox.tiers import Tier, Walls, base_config, command, find_walls
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import torch
 
 POLL_S = 0.05
+MEMORY_CHECK_S = 0.5
+"""A fresh allocation is filled at a few GB/s: seldom enough to cost nothing, often enough."""
 MEMORY_WORDS = ("MemoryError", "OutOfMemoryError", "can't allocate memory", "out of memory")
 
 
@@ -54,7 +57,10 @@ class WorkerFailed:
 
 
 class Worker:
-    """One sandboxed process. Use `open_worker`, as a context manager; not thread-safe."""
+    """One sandboxed process. Use `open_worker`, as a context manager; not thread-safe.
+
+    It starts in the background: `await_ready` comes before the first call.
+    """
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class Worker:
         self._unsent: list[Shared] = []
         self._dropped: list[int] = []
         self._death: WorkerFailed | None = None
+        self._next_check_s = time.monotonic() + MEMORY_CHECK_S
         self._start(walls)
 
     @property
@@ -87,8 +94,8 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """False once an op ended it."""
-        return self._death is None
+        """False once an op ended it, or it went away."""
+        return self._death is None and self._process.poll() is None
 
     def share(self, tensor: torch.Tensor) -> TensorRef:
         """Let the worker see `tensor`; see `shared` for the parent's side of it."""
@@ -181,9 +188,9 @@ class Worker:
         self._socket = ours
         self._output = os.fdopen(output, "rb", buffering=0)
         os.set_blocking(output, False)
-        self._await_ready()
 
-    def _await_ready(self) -> None:
+    def await_ready(self) -> None:
+        """Until it has imported what it needs. Raises SandboxUnavailable where it does not."""
         reply = self._receive(self._limits.start_timeout_s)
         if isinstance(reply, WorkerFailed):
             self.close()
@@ -215,13 +222,12 @@ class Worker:
     def _receive(self, timeout_s: float) -> dict[str, JSON] | WorkerFailed:
         reader = ReplyReader(self._limits.reply_bytes)
         end = time.monotonic() + timeout_s if math.isfinite(timeout_s) else math.inf
-        next_check = 0.0
         while True:
             now = time.monotonic()
             if now >= end:
                 return self._dead("timeout", f"no answer within {timeout_s:g} s")
-            if now >= next_check:
-                next_check = now + POLL_S
+            if now >= self._next_check_s:
+                self._next_check_s = now + MEMORY_CHECK_S
                 if private_bytes(self._process.pid) > self._limits.memory_bytes:
                     return self._dead("memory", f"over {self._limits.memory_bytes} bytes")
             line, output = self._socket.fileno(), self._output.fileno()
@@ -281,12 +287,59 @@ def open_worker(
     allow_unsandboxed: bool = False,
     tier: Tier | None = None,
 ) -> Worker:
-    """Start a worker behind the strongest walls that this machine has (or `tier` alone).
+    """A worker behind the strongest walls that this machine has (or `tier` alone): one that
+    `expect_worker` started for the same wishes, else a new one.
 
     Raises SandboxUnavailable where there are none, unless `allow_unsandboxed`.
     """
-    walls = find_walls(cuda=device == "cuda", wanted=tier, allow_unsandboxed=allow_unsandboxed)
-    return Worker(walls, device, interpret, limits or Limits())
+    wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, tier)
+    worker = _shelf.take(wish) or wish.start()
+    worker.await_ready()
+    return worker
+
+
+def expect_worker(
+    *,
+    device: Literal["cpu", "cuda"],
+    interpret: bool,
+    limits: Limits | None = None,
+    allow_unsandboxed: bool = False,
+) -> None:
+    """Start a worker in the background for the next `open_worker` with the same wishes.
+
+    Does nothing where no walls can be built: `open_worker` then says why.
+    """
+    wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, None)
+    with contextlib.suppress(SandboxUnavailable):
+        _shelf.put(wish, wish.start())
+
+
+def close_spares() -> None:
+    """End the workers that were expected and never used."""
+    _shelf.clear()
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What `open_worker` was asked for, with the GPUs that a worker would see."""
+
+    device: Literal["cpu", "cuda"]
+    interpret: bool
+    limits: Limits
+    allow_unsandboxed: bool
+    tier: Tier | None
+    gpus: str = field(default_factory=lambda: os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+
+    def start(self) -> Worker:
+        walls = find_walls(
+            cuda=self.device == "cuda",
+            wanted=self.tier,
+            allow_unsandboxed=self.allow_unsandboxed,
+        )
+        return Worker(walls, self.device, self.interpret, self.limits)
+
+
+_shelf: Shelf[Worker] = Shelf()
 
 
 def _outcome(reply: dict[str, JSON]) -> dict[str, JSON] | WorkerFailed:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
@@ -14,10 +11,7 @@ from agentkernel.tools.compile.candidate import compile_many
 from agentkernel.tools.problems import LoadedProblem
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
-Compile = Callable[[Sequence[str]], Sequence[CompileOutcome]]
 BUDGET_SPENT = "the search's time was spent before its turn"
-MANY_CORES = 8
-CHUNK = 12
 LOG_CHARS = 200
 
 
@@ -29,36 +23,10 @@ def compile_all(
     seconds: float,
     allow_unsandboxed: bool = False,
 ) -> tuple[CompileOutcome | None, ...]:
-    """One outcome a source in the order given; None for those that `seconds` did not suffice for.
-
-    With eight cores and more, several workers compile at once, each a part of the family.
-    """
-
-    def compile_part(part: Sequence[str]) -> Sequence[CompileOutcome]:
-        return compile_many(problem, part, target, allow_unsandboxed=allow_unsandboxed)
-
-    return compile_parts(sources, compile_part, parallel_workers(len(sources)), seconds)
-
-
-def parallel_workers(count: int) -> int:
-    """How many workers to compile `count` sources in: one below eight cores, then half of them."""
-    cores = len(os.sched_getaffinity(0))
-    return 1 if cores < MANY_CORES else max(1, min(cores // 2, count // 2, 8))
-
-
-def compile_parts(
-    sources: Sequence[str], compile_part: Compile, workers: int, seconds: float
-) -> tuple[CompileOutcome | None, ...]:
-    """Spread `sources` over `workers` threads in parts; no part begins after `seconds`."""
-    size = CHUNK if workers == 1 else max(1, -(-len(sources) // workers))
-    parts = [sources[begin : begin + size] for begin in range(0, len(sources), size)]
-    end = time.monotonic() + seconds
-
-    def run(part: Sequence[str]) -> Sequence[CompileOutcome | None]:
-        return compile_part(part) if time.monotonic() < end else [None] * len(part)
-
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        return tuple(outcome for found in pool.map(run, parts) for outcome in found)
+    """One outcome a source in the order given; None for those that `seconds` did not suffice for."""
+    return compile_many(
+        problem, sources, target, seconds=seconds, allow_unsandboxed=allow_unsandboxed
+    )
 
 
 def prune(outcomes: Sequence[CompileOutcome | None]) -> tuple[str | None, ...]:
