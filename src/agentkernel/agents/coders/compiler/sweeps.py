@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-import torch
-
 from agentkernel.agents.coders.compiler.emit import Body, Emitter
 from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.agents.coders.compiler.ir import Node, Uncovered, compute_dtype
