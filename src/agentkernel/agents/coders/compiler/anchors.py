@@ -86,7 +86,9 @@ def with_anchors(partition: Partition) -> Partition:
     for step in partition.steps:
         if isinstance(step, Region):
             steps.append(fused.get(step, step))  # type: ignore[arg-type]
-        elif isinstance(step, LibraryStep) and step.node not in taken:
+        elif not isinstance(step, LibraryStep):
+            steps.append(step)
+        elif step.node not in taken:
             steps.append(single.get(step, step))  # type: ignore[arg-type]
     return Partition(tuple(steps), partition.outputs)
 
