@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+import agentkernel
 from agentkernel.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.processes import private_bytes
@@ -64,7 +65,8 @@ def test_no_secret_of_the_environment(worker):
 def test_files_are_read_only_and_homes_hidden(worker, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("hunter2")
-    for path in ("/etc/agentkernel-test", "/usr/agentkernel-test", os.path.abspath("x.tmp")):
+    package = os.path.dirname(agentkernel.__file__)
+    for path in ("/etc/agentkernel-test", "/usr/agentkernel-test", f"{package}/x.tmp"):
         reply = run(worker, f"open({path!r}, 'w')")
         assert isinstance(reply, WorkerFailed)
         assert "Read-only" in reply.log or "No such file" in reply.log
@@ -150,7 +152,7 @@ def test_a_crash_and_a_greedy_worker_are_told_apart():
 def test_a_forged_frame_is_no_value():
     with open_worker(device="cpu", interpret=True) as worker:
         body = (
-            "import os\nfor fd in range(3, 30):\n    try:\n        os.write(fd, b'\\xff' * 64)\n"
+            "import os\nfor fd in range(3, 1024):\n    try:\n        os.write(fd, b'\\xff' * 64)\n"
             "    except OSError: pass\nreturn 1"
         )
         reply = run(worker, body)
@@ -183,11 +185,13 @@ def test_an_expected_worker_is_used_once_and_for_its_own_wishes():
     before = len(_below(os.getpid()))
     for _ in range(3):
         expect_worker(device="cpu", interpret=True)
-    with open_worker(device="cpu", interpret=True) as first:
-        with open_worker(device="cpu", interpret=True) as second:
-            pids = [run(item, "import os\nreturn os.getpid()") for item in (first, second)]
-            assert all(isinstance(pid, int) for pid in pids)
-            assert first.scratch != second.scratch
+    with (
+        open_worker(device="cpu", interpret=True) as first,
+        open_worker(device="cpu", interpret=True) as second,
+    ):
+        pids = [run(item, "import os\nreturn os.getpid()") for item in (first, second)]
+        assert all(isinstance(pid, int) for pid in pids)
+        assert first.scratch != second.scratch
     expect_worker(device="cpu", interpret=True)
     with open_worker(device="cpu", interpret=False) as other:
         assert run(other, "import os\nreturn os.environ.get('TRITON_INTERPRET')") is None
