@@ -345,6 +345,7 @@ class FakeWorkshop:
             device="cpu",
             seed=settings.seed,
             seeds=1,
+            budget_s=0.0,
             judge_sha256=self.judge_sha256(),
             versions=VERSIONS,
         )

@@ -79,3 +79,18 @@ def test_the_attempt_itself_does_not_count_as_history() -> None:
     tail = mismatch("tail")
     itself = failed("new", tail, "a")
     assert diagnose(tail, (itself,)).action == "repair"
+
+
+def test_a_model_may_rewrite_a_wrong_formula_once() -> None:
+    formula, order = mismatch("all"), mismatch("order")
+    asked = {"coder": "chat:openai:small", "round": 1, "strategy": "a"}
+    first = Candidate.model_validate({"source": "first", **asked})
+    again = Candidate.model_validate({"source": "again", **asked})
+    debugger = RulesDebugger()
+    for failure in (formula, order):
+        assert debugger.diagnose(first, verdict(first, failure), ()).action == "repair"
+        earlier = (Attempt(candidate=first, verdict=verdict(first, failure)),)
+        found = debugger.diagnose(again, verdict(again, failure), earlier)
+        assert found.action == "next_hypothesis"
+    died = debugger.diagnose(first, verdict(first, ran("died")), ())
+    assert died.action == "next_hypothesis"

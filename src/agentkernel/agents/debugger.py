@@ -23,6 +23,8 @@ PATIENCE = 2
 """After as many failures of one class under one strategy the strategy is given up."""
 ALL_STRATEGIES = 3
 """After as many strategies with one failure class the class is not the strategy's fault."""
+CHAT = "chat:"
+"""How the names of coders that ask a model begin."""
 RESOURCE_WORDS = ("out of resource", "shared memory", "registers", "ptxas", "too many resources")
 
 
@@ -45,7 +47,8 @@ class RulesDebugger:
         else:
             finding = classify(verdict.failure)
         earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
-        action = "repair" if finding.repairable else "next_hypothesis"
+        repairable = finding.repairable or _rewritable(candidate, verdict)
+        action = "repair" if repairable else "next_hypothesis"
         if _same(earlier, finding.failure_class, candidate.strategy) + 1 >= PATIENCE:
             action = "next_hypothesis"
         if _strategies(earlier, finding.failure_class, candidate.strategy) >= ALL_STRATEGIES:
@@ -132,6 +135,11 @@ def _mismatch(failure: Mismatch) -> _Finding:
 def _inputs(failure: InputsChanged) -> _Finding:
     text = f"{failure.case}: {failure.name} was written to"
     return _Finding("inputs", text, True, "Write to a new tensor, never to an input.")
+
+
+def _rewritable(candidate: Candidate, verdict: Verdict) -> bool:
+    """True for a wrong result of a model, which can write another formula when it is told."""
+    return candidate.coder.startswith(CHAT) and isinstance(verdict.failure, Mismatch)
 
 
 def _same(history: Sequence[Attempt], failure_class: str, strategy: str) -> int:

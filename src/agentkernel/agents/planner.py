@@ -9,6 +9,7 @@ from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, RooflineClass
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
+from agentkernel.knowledge.patterns import patterns_of
 from agentkernel.tools.problems import LoadedProblem
 
 Hypotheses = Callable[[LoadedProblem, Target], tuple[Hypothesis, ...]]
@@ -73,6 +74,7 @@ def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
 
 def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:
     """The choices that hold where no document says otherwise."""
+    patterns = patterns_of(analysis)
     dtype = SHORT_DTYPES.get(main_dtype(problem), "fp32")
     keys = (
         f"gemm.{dtype}.tile",
@@ -81,7 +83,7 @@ def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tup
         "row.num_warps",
         "row.persistent_limit",
     )
-    choices = {key: AUTO for key in keys if bears_on(key, analysis.patterns)}
+    choices = {key: AUTO for key in keys if bears_on(key, patterns)}
     choices |= {"focus": FOCUS[analysis.roofline], "precision": goals.precision}
     return tuple(
         Decision(key=key, value=value, default=value, because="default")

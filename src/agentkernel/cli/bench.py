@@ -11,13 +11,12 @@ from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.judge.judge import JudgeSettings
 from agentkernel.tools.judge.judge import judge as run_judge
 from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile import ProfileSettings
 from agentkernel.tools.profile import profile as run_profile
 from agentkernel.tools.settings import load_settings
 from agentkernel.tools.targets import ResolvedTarget, find_target
+from agentkernel.workflows.workshop import judge_settings, profile_settings
 
 
 @dataclass(frozen=True)
@@ -32,21 +31,8 @@ class CandidateBench:
 
     def judge(self) -> Verdict:
         """The judge's finding, on the GPU where there is a fitting one, else interpreted."""
-        options = self.settings.judge
-        return run_judge(
-            self.loaded,
-            self.captured,
-            self.source,
-            JudgeSettings(
-                precision=self.settings.goals.precision,
-                policy=self.settings.policy,
-                device="cuda" if self.resolved.measurable else "cpu",
-                seed=self.settings.seed,
-                seeds=options.seeds,
-                time_limit_s=options.time_limit_s,
-                allow_unsandboxed=options.allow_unsandboxed,
-            ),
-        )
+        settings = judge_settings(self.settings, self.resolved)
+        return run_judge(self.loaded, self.captured, self.source, settings)
 
     def profile(self) -> Profile | ProfileFailed:
         """Measured against eager and torch.compile where a GPU fits, else estimated."""
@@ -55,7 +41,7 @@ class CandidateBench:
             self.captured,
             self.source,
             self.resolved,
-            ProfileSettings(seed=self.settings.seed),
+            profile_settings(self.settings),
         )
 
 

@@ -35,10 +35,12 @@ class BudgetSettings(Frozen):
 
 
 class JudgeOptions(Frozen):
-    """How hard the judge looks: seeds, seconds for each call of the candidate."""
+    """How hard the judge looks: seeds, seconds for each call of the candidate and for the whole
+    of an interpreted judgement (past it only the required cases are tried)."""
 
     seeds: int = Field(ge=1)
     time_limit_s: float = Field(gt=0)
+    budget_s: float = Field(ge=0)
     allow_unsandboxed: bool
 
 

@@ -18,6 +18,7 @@ class JudgeScope(Frozen):
     device: str
     seed: int
     seeds: int
+    budget_s: float
     judge_sha256: str
     versions: Versions
 

@@ -73,12 +73,7 @@ class LocalWorkshop:
             return capture(loaded)
 
         coder = make_coder(settings.coder, make_searcher(settings, resolved))
-        profiling = ProfileSettings(
-            seed=settings.seed,
-            precision=settings.goals.precision,
-            allow_unsandboxed=settings.judge.allow_unsandboxed,
-        )
-        with ProfileSession(loaded, resolved, profiling) as session:
+        with ProfileSession(loaded, resolved, profile_settings(settings)) as session:
             tools = _tools(loaded, settings, resolved, coder, captured, session)
             yield Kit(make_crew(settings, coder, captured), tools)
 
@@ -159,6 +154,16 @@ def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSetting
         seed=settings.seed,
         seeds=settings.judge.seeds,
         time_limit_s=settings.judge.time_limit_s,
+        budget_s=settings.judge.budget_s,
+        allow_unsandboxed=settings.judge.allow_unsandboxed,
+    )
+
+
+def profile_settings(settings: Settings) -> ProfileSettings:
+    """How a profile is taken."""
+    return ProfileSettings(
+        seed=settings.seed,
+        precision=settings.goals.precision,
         allow_unsandboxed=settings.judge.allow_unsandboxed,
     )
 
@@ -171,6 +176,7 @@ def _judge_scope(loaded: LoadedProblem, judging: JudgeSettings, versions: Versio
         device=judging.device,
         seed=judging.seed,
         seeds=judging.seeds,
+        budget_s=judging.budget_s,
         judge_sha256=judge_sha256(),
         versions=versions,
     )
