@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from agentkernel.agents.coders.compiler.attention_match import MaskKind
 from agentkernel.agents.coders.compiler.gemm import KernelText, call_lines, dot_precision, function
 from agentkernel.agents.coders.compiler.gemm_schedules import (
     ITEM_BYTES,
@@ -45,8 +46,8 @@ class AttentionSpec:
     `q`, `k`, `v`, `out` and `mask` are names of tensors in the wrapper: q [B, H, T, D],
     k [B, G, S, D], v [B, G, S, E], out [B, H, T, E]; H a multiple of G. Inner strides are 1, the
     others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to the scores,
-    "bool" keeps what is True. `causal` keeps key <= query, both counted from 0. `scale` is a
-    wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with
+    "bool" keeps what is True, "drop" drops it. `causal` keeps key <= query, both counted from 0.
+    `scale` is a wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with
     `empty_rows="zero"` as `scaled_dot_product_attention` does.
     """
 
@@ -61,7 +62,7 @@ class AttentionSpec:
     value_dim: int
     causal: bool = False
     mask: str | None = None
-    mask_kind: Literal["add", "bool"] = "add"
+    mask_kind: MaskKind = "add"
     empty_rows: Literal["nan", "zero"] = "nan"
     head_size: str | None = None
     """The wrapper's expression of a head dimension that is free; None where `head_dim` is it."""
@@ -283,7 +284,8 @@ def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
             unit = "" if _exact(spec) else " * 1.4426950408889634"
             lines.append(f"scores += mask.to(tl.float32){unit}")
         else:
-            lines.append('scores = tl.where(mask != 0, scores, float("-inf"))')
+            kept = "mask != 0" if spec.mask_kind == "bool" else "mask == 0"
+            lines.append(f'scores = tl.where({kept}, scores, float("-inf"))')
     if diagonal:
         lines.append("seen = start + keys[None, :] <= rows[:, None]")
         lines.append('scores = tl.where(seen, scores, float("-inf"))')

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import Literal
 
+import sympy
 import torch
 from torch import fx
+from torch.utils._sympy.functions import FloatPow, FloatTrueDiv, OpaqueUnaryFn_sqrt, ToFloat
 
 aten = torch.ops.aten
+MaskKind = Literal["add", "bool", "drop"]
+"""What a mask does: it is added; what is True is kept; what is True is dropped."""
 PRODUCTS = (aten.matmul.default, aten.bmm.default)
 SOFTMAXES = (aten.softmax.int, aten._softmax.default)
 SCALED = aten.scaled_dot_product_attention.default
@@ -21,16 +26,16 @@ class AttentionMatch:
     that nobody else reads and that a fused kernel makes needless (`result` not among them).
 
     `mask` is as it stands in the graph, not yet expanded. `scale` multiplies the scores; None
-    stands for 1 / sqrt(head dimension), whose size may be symbolic.
+    stands for 1 / sqrt(head dimension), whose size may be symbolic; an expression is over sizes.
     """
 
     result: fx.Node
     query: fx.Node
     key: fx.Node
     value: fx.Node
-    scale: float | None
+    scale: float | sympy.Expr | None
     mask: fx.Node | None
-    mask_kind: Literal["add", "bool"]
+    mask_kind: MaskKind
     causal: bool
     empty_rows: Literal["nan", "zero"]
     inner: tuple[fx.Node, ...]
@@ -89,20 +94,23 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     scores = softmax.args[0]
     if softmax.args[1] not in (-1, _rank(softmax) - 1) or not isinstance(value, fx.Node):
         return None
-    inner, mask, scale = [softmax], None, 1.0
-    if _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:  # type: ignore[union-attr]
+    inner, mask = [softmax], None
+    kind: MaskKind = "add"
+    scale: float | sympy.Expr = 1.0
+    if _lone(scores, (aten.masked_fill.Scalar,)) and scores.args[2] == -math.inf:  # type: ignore[union-attr]
+        inner.append(scores)  # type: ignore[arg-type]
+        scores, mask, kind = scores.args[0], scores.args[1], "drop"  # type: ignore[union-attr]
+    elif _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:  # type: ignore[union-attr]
         inner.append(scores)  # type: ignore[arg-type]
         scores, mask = scores.args  # type: ignore[union-attr]
-        if not isinstance(mask, fx.Node):
-            return None
-        if _rank(mask) > _rank(softmax):
-            return None
+    if mask is not None and not (isinstance(mask, fx.Node) and _rank(mask) <= _rank(softmax)):
+        return None
     if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
         assert isinstance(scores, fx.Node)
-        factor = scores.args[1]
-        if not isinstance(factor, int | float) or factor == 0:
+        factor = _factor(scores.args[1])
+        if factor is None:
             return None
-        scale = operator.truediv(1.0, factor) if scores.target is aten.div.Tensor else float(factor)
+        scale = 1.0 / factor if scores.target is aten.div.Tensor else factor
         inner.append(scores)
         scores = scores.args[0]
     if not _lone(scores, PRODUCTS):
@@ -115,8 +123,32 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         return None
     inner.append(scores)
     return AttentionMatch(
-        node, query, key, value, scale, mask, "add", False, "nan", tuple(reversed(inner))
+        node,
+        query,
+        key,
+        value,
+        scale,
+        mask,
+        kind,
+        False,
+        "nan",
+        tuple(reversed(inner)),
     )
+
+
+def _factor(value: object) -> float | sympy.Expr | None:
+    """A number other than 0, or one computed from sizes; None for anything else."""
+    found = value.meta.get("val") if isinstance(value, fx.Node) else value
+    if isinstance(found, torch.SymInt | torch.SymFloat):
+        return _plain(found.node.expr)
+    return float(found) if isinstance(found, int | float) and found != 0 else None
+
+
+def _plain(expression: sympy.Expr) -> sympy.Expr:
+    """An expression of sizes without the exporter's own functions for floats."""
+    done: sympy.Expr = expression.replace(ToFloat, lambda size: size)
+    done = done.replace(FloatPow, sympy.Pow).replace(FloatTrueDiv, operator.truediv)
+    return done.replace(OpaqueUnaryFn_sqrt, lambda size: sympy.Pow(size, 0.5))
 
 
 def _lone(item: object, targets: tuple[object, ...]) -> bool:

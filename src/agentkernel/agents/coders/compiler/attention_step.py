@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import sympy
+
 from agentkernel.agents.coders.compiler.anchors import FLOATS
 from agentkernel.agents.coders.compiler.attention import (
     AttentionFacts,
@@ -88,15 +90,30 @@ def emit_attention_step(
     head, value = step.node.args[0].shape[-1], step.node.args[2].shape[-1]
     spec = AttentionSpec(
         name=name, q=q, k=k, v=v, out=out,
-        scale=f"{q}.shape[3] ** -0.5" if match.scale is None else repr(match.scale),
+        scale=_scale(match, q, symbols),
         dtype=FLOATS[step.node.dtype], head_dim=symbols.hint(head),
         value_dim=symbols.hint(value), head_size=_size(head, f"{q}.shape[3]"),
         value_size=_size(value, f"{v}.shape[3]"), causal=match.causal, mask=mask,
         mask_kind=match.mask_kind, empty_rows=match.empty_rows, precision=precision,
-        rising=match.scale is None or match.scale > 0,
+        rising=_rising(match),
     )  # fmt: skip
     text_ = emit_attention(spec, schedule)
     return KernelCode(text_.source, text_.kernels, text_.launch, text_.helpers, tuple(lines))
+
+
+def _scale(match: AttentionMatch, q: str, symbols: Symbols) -> str:
+    """The wrapper's expression of what multiplies the scores."""
+    if match.scale is None:
+        return f"{q}.shape[3] ** -0.5"
+    if isinstance(match.scale, float):
+        return repr(match.scale)
+    names = {item: sympy.Symbol(symbols.name(item)) for item in match.scale.free_symbols}
+    return str(match.scale.subs(names))
+
+
+def _rising(match: AttentionMatch) -> bool:
+    """True where the scale is known to be positive."""
+    return match.scale is None or (isinstance(match.scale, float) and match.scale > 0)
 
 
 def _size(size: Expr, reading: str) -> str | None:

@@ -25,8 +25,9 @@ class GemmSpec:
     `a`, `b`, `out` are names of tensors in the wrapper, with their inner stride 1; `m`, `n`, `k`
     are expressions of the sizes there. How they lie in memory: `a_layout` "k" means A[M, K] (the
     usual one), "m" that `a` is given as [K, M]; `b_layout` "k" means that `b` is given as [N, K]
-    (an nn.Linear weight), "n" as [K, N]. Their outer strides are free; 0 broadcasts a batch. `out`
-    is contiguous [*batch, M, N].
+    (an nn.Linear weight), "n" as [K, N]. Their outer strides are free; 0 broadcasts a batch.
+    Without batch dimensions several dimensions of `a`, contiguous among themselves, may make up M.
+    `out` is contiguous [*batch, M, N].
 
     `epilogue` holds Triton lines that turn `acc` (fp32 [BLOCK_M, BLOCK_N]) into what is stored.
     They may use `rows`, `cols` (indices), `row_mask`, `col_mask`, `tile_mask`, `tile` (int64
@@ -244,10 +245,9 @@ class _Kernel:
         tiles += [f"triton.cdiv({spec.n}, {schedule['BLOCK_N']})", *([batch] if batch else [])]
         grid = " * ".join(tiles) + (f", {self.split}" if self.split > 1 else ",")
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
-        outer = spec.batch_dims
         arguments = [
-            a, b, out, *extras, spec.m, spec.n, spec.k, f"{a}.stride({outer})",
-            f"{b}.stride({outer})", *_batch_arguments(spec, a, b),
+            a, b, out, *extras, spec.m, spec.n, spec.k, f"{a}.stride(-2)",
+            f"{b}.stride(-2)", *_batch_arguments(spec, a, b),
         ]  # fmt: skip
         # A slice of K ends on a multiple of BLOCK_K or at K itself.
         options = [f"EVEN_K={spec.k} % {schedule['BLOCK_K']} == 0"]
@@ -335,7 +335,7 @@ def _transpose_launch(spec: GemmSpec, operand: str, tensor: str, copied: str) ->
     strides = ["0"] * (2 - len(strides)) + strides
     sizes = ", ".join([*batch, inner, outer])
     tiles = [f"triton.cdiv({outer}, {tile})", f"triton.cdiv({inner}, {tile})", *batch]
-    arguments = [tensor, copied, outer, inner, f"{tensor}.stride({spec.batch_dims})"]
+    arguments = [tensor, copied, outer, inner, f"{tensor}.stride(-2)"]
     arguments += [batch[-1] if batch else "1", *strides]
     return [
         f"{copied} = torch.empty(({sizes}), device={tensor}.device, dtype={tensor}.dtype)",

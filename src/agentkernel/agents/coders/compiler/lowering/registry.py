@@ -114,7 +114,7 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
             state.b.label = _label(node)
             if node in calls.by_result:
                 state.values[node] = attention_node(state.b, calls.by_result[node], state.values)
-            elif node not in calls.inner:
+            elif node not in calls.inner and not isinstance(node.meta.get("val"), torch.SymFloat):
                 state.values[node] = _lower_call(state, node)
         elif node.op == "get_attr":
             raise Uncovered(str(node.target), "a tensor made inside forward")
