@@ -31,6 +31,8 @@ from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline import analyse
+from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.session import expect_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
@@ -68,6 +70,8 @@ class LocalWorkshop:
     ) -> Iterator[Kit]:
         """Agents and tools for one problem; the module is captured once, on first use."""
 
+        start_workers(judge_settings(settings, resolved))
+
         @cache
         def captured() -> Captured:
             return capture(loaded)
@@ -76,6 +80,20 @@ class LocalWorkshop:
         with ProfileSession(loaded, resolved, profile_settings(settings)) as session:
             tools = _tools(loaded, settings, resolved, coder, captured, session)
             yield Kit(make_crew(settings, coder, captured), tools)
+
+
+def start_workers(judging: JudgeSettings) -> None:
+    """Let the processes that a run without a GPU begins with do their imports meanwhile."""
+    if judging.device == "cuda":
+        return
+    unsandboxed = judging.allow_unsandboxed
+    expect_worker(device="cpu", interpret=False, allow_unsandboxed=unsandboxed)
+    expect_worker(
+        device="cpu",
+        interpret=True,
+        limits=Limits(memory_bytes=judging.memory_bytes),
+        allow_unsandboxed=unsandboxed,
+    )
 
 
 def make_searcher(settings: Settings, resolved: ResolvedTarget) -> Searcher:
