@@ -33,8 +33,8 @@ def functional(call: Callable[..., object]) -> nn.Module:
 def families() -> dict[str, Case]:
     """Name -> module and example inputs."""
     torch.manual_seed(0)
-    x, y, bias = torch.randn(6, 67), torch.randn(6, 67), torch.randn(67)
-    image, target = torch.randn(3, 8, 5, 7), torch.randint(0, 67, (6,))
+    x, y, bias = torch.randn(40, 67), torch.randn(40, 67), torch.randn(67)
+    image, target = torch.randn(3, 8, 5, 7), torch.randint(0, 67, (40,))
     pairs: dict[str, Callable[..., object]] = {
         "mse": F.mse_loss,
         "l1": F.l1_loss,

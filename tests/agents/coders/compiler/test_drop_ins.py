@@ -46,7 +46,7 @@ def _region(step: Region, compiled: Compiled, form: str) -> Schedule:
         return Schedule("persistent", power_of_two(compiled.symbols.hint(step.col_count)), 2)
     if form == "split" and splittable(step):
         return Schedule("split", 16, chunks=4)
-    return Schedule("looped", 32, 2)
+    return Schedule("looped", 16, 2)
 
 
 def _accepted(name: str, form: str) -> None:

@@ -23,6 +23,7 @@ from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.library import CALLS
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
+from agentkernel.agents.coders.compiler.search_order import single_changes
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
@@ -155,43 +156,56 @@ def _allowed(compiled: Compiled, policy: Policy) -> bool:
 def family(
     choices: Sequence[Compiled], strategy: str, decision: Decision, target: Target
 ) -> list[Variant]:
-    """Complete drop-ins under 1 to 16 schedules, the sensible ones first.
+    """Complete drop-ins under 1 to 16 schedules, best guess first, no text twice.
 
-    All kernels share the position in their list of schedules: the first variant has every kernel's
-    first choice, the second their second, and so on. Two thirds go to the first partition.
+    A strategy that REASONS names takes the partitions of that structure; any other takes all.
     """
-    if strategy == "library" and len(choices) > 1:
-        choices = sorted(choices, key=lambda item: sum(map(_is_anchor, item.partition.steps)))
+    wanted = [item for item in choices if strategy not in REASONS or strategy == structure(item)]
+    if not wanted:
+        raise Uncovered(strategy, "this policy leaves no such structure")
     found: dict[str, Variant] = {}
-    for position, compiled in enumerate(choices):
-        most = MOST_VARIANTS if len(choices) == 1 else (10, 6, 4)[position]
-        for variant in _variants(compiled, strategy, decision, target, most):
+    for compiled in wanted:
+        for variant in _variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
             found.setdefault(variant.source.text, variant)
     return list(found.values())
 
 
-def _is_anchor(step: object) -> bool:
-    return isinstance(step, Anchor | AttentionStep)
+def structure(compiled: Compiled) -> str:
+    """What tells the partitions of one graph apart: who multiplies its matrices."""
+    steps = compiled.partition.steps
+    if find_steps(steps):
+        return "attention"
+    if any(isinstance(step, Anchor) for step in steps):
+        return "gemm"
+    return "library" if any(map(_is_product, steps)) else "fused"
 
 
 def _variants(
-    compiled: Compiled, strategy: str, decision: Decision, target: Target, most: int
+    compiled: Compiled, decision: Decision, target: Target, most: int
 ) -> Iterator[Variant]:
+    options = _options(compiled, decision, target)
+    first = {step: items[0] for step, items in options.items()}
+    counts = {step: len(items) for step, items in options.items()}
+    for changes in single_changes(counts, compiled.symbols, most):
+        chosen = first | {step: options[step][index] for step, index in changes.items()}
+        source = compiled.write(chosen)
+        yield Variant(_label(source), source)
+
+
+def _options(
+    compiled: Compiled, decision: Decision, target: Target
+) -> dict[object, Sequence[AnySchedule]]:
     options: dict[object, Sequence[AnySchedule]] = {}
     for step in compiled.partition.steps:
         if isinstance(step, Region):
-            options[step] = schedules(step, compiled.symbols, strategy, decision)
+            options[step] = schedules(step, compiled.symbols, decision)
         elif isinstance(step, Anchor):
             known = facts(step, compiled.symbols, compiled.precision)
             options[step] = gemm_schedules(known, target, decision)
         elif isinstance(step, AttentionStep):
             shapes = attention_facts(step, compiled.symbols)
             options[step] = attention_schedules(shapes, target, decision)
-    longest = max((len(item) for item in options.values()), default=1)
-    for index in range(min(longest, most)):
-        chosen = {step: items[min(index, len(items) - 1)] for step, items in options.items()}
-        source = compiled.write(chosen)
-        yield Variant(_label(source), source)
+    return options
 
 
 def _label(source: Source) -> str:
@@ -267,43 +281,24 @@ def pattern_of(region: Region) -> str:
 def hypotheses(
     problem: LoadedProblem, captured: Captured, target: Target
 ) -> tuple[Hypothesis, ...]:
-    """At most three strategies for this graph on this target, the likeliest first."""
+    """The structures worth trying, the likeliest first: one, or two where matrices are multiplied.
+
+    Each is one broad search over forms and schedules; the same graph gives the same answer.
+    """
     try:
-        compiled = _compile(problem, captured, "mixed")[0]
+        choices = _compile(problem, captured, "mixed")
     except Uncovered:
         return ()
-    reduced = [
-        step for step in compiled.partition.steps if isinstance(step, Region) and step.reduces
-    ]
-    if find_steps(compiled.partition.steps):
-        return (
-            Hypothesis(strategy="attention", reason=REASONS["attention"]),
-            Hypothesis(strategy="library", reason=REASONS["library"]),
-        )
-    if any(isinstance(step, Anchor) for step in compiled.partition.steps):
-        return (
-            Hypothesis(strategy="gemm", reason=REASONS["gemm"]),
-            Hypothesis(strategy="library", reason=REASONS["library"]),
-        )
-    if not reduced:
-        return (Hypothesis(strategy="default", reason="one pass over memory for each fused chain"),)
-    forms = dict.fromkeys(
-        item.form
-        for step in reduced
-        for item in schedules(step, compiled.symbols, "default", lambda _: None)
-    )
-    return tuple(
-        Hypothesis(strategy=form, reason=REASONS[form]) for form in forms if form in REASONS
-    )[:3]
+    names = dict.fromkeys(structure(item) for item in choices)
+    return tuple(Hypothesis(strategy=name, reason=REASONS[name]) for name in names)
 
 
 KNOWN = frozenset(("product", *CALLS))
 """Library steps that the wrapper can write."""
 REASONS = {
     "attention": "scores and weights stay in registers: online softmax between the two products",
-    "persistent": "a row fits in registers: read once, written once",
-    "looped": "tiles of a row, statistics in one sweep: more programs an SM, the second read in L2",
+    "fused": "one pass over memory for each fused chain: rows in registers, looped or split",
     "gemm": "the product's epilogue in registers: its result is written once",
     "library": "the library's product, with everything around it in one kernel",
-    "split": "few long rows: several programs share each one",
 }
+"""Strategy -> why it may be faster."""

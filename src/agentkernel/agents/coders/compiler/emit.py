@@ -133,9 +133,17 @@ class Emitter:
     def col_mask(self) -> str | None:
         """The mask over columns, None where the tiles divide the row exactly."""
         count = self.region.col_count
-        if self.schedule.form in ("flat", "split") or not count.is_number:
+        if self.schedule.form == "flat" or not count.is_number:
             return "col_mask"
-        return "col_mask" if int(count) % self.schedule.block_cols else None
+        unit = self.schedule.block_cols * self.schedule.chunks
+        return "col_mask" if int(count) % unit else None
+
+    @property
+    def narrow(self) -> bool:
+        """True where every result is rounded to 16 bits, so that a coarse exp is exact enough."""
+        return all(
+            store.node.dtype in (torch.float16, torch.bfloat16) for store in self.region.stores
+        )
 
     def mask(self, rows: bool, cols: bool) -> str | None:
         """The mask of an access that varies over rows, columns or both."""
@@ -317,7 +325,9 @@ class Emitter:
         args = [self.value(arg, body) for arg in node.args]
         strong = [arg for arg in node.args if arg.kind not in ("constant", "size")]
         source = compute_dtype((strong or list(node.args))[0].dtype)
-        text = pointwise_text(node.op, args, source, compute_dtype(node.dtype), self.helpers)
+        text = pointwise_text(
+            node.op, args, source, compute_dtype(node.dtype), self.helpers, coarse=self.narrow
+        )
         if node.op in ("copy", "cast") and text.code == args[0].code:
             return text
         tile = self.region.spans(node)[1]

@@ -49,10 +49,20 @@ def literal(value: object) -> str:
 
 
 def pointwise_text(
-    op: str, args: list[Text], source: torch.dtype, result: torch.dtype, helpers: set[str]
+    op: str,
+    args: list[Text],
+    source: torch.dtype,
+    result: torch.dtype,
+    helpers: set[str],
+    *,
+    coarse: bool = False,
 ) -> Text:
-    """`op` applied to argument texts; `source` and `result` are compute types."""
-    found = _operator(op, args) or _special(op, args, source, result, helpers)
+    """`op` applied to argument texts; `source` and `result` are compute types.
+
+    `coarse`: the result is rounded to 16 bits, so the hardware's exp will do.
+    """
+    found = _operator(op, args) or (_coarse(op, args) if coarse else None)
+    found = found or _special(op, args, source, result, helpers)
     if found is None:
         raise Uncovered(op, "no Triton form")
     return found
@@ -70,6 +80,15 @@ def _operator(op: str, args: list[Text]) -> Text | None:
         return Text(f"{left} {LOGICAL[op]} {right}", LOGIC)
     if op in BUILT_IN:
         return Text(f"{BUILT_IN[op]}({args[0].code})")
+    return None
+
+
+def _coarse(op: str, args: list[Text]) -> Text | None:
+    first = args[0]
+    if op in ("exp", "sigmoid"):
+        return Text(f"tl.{op}({first.code})")
+    if op == "silu":
+        return Text(f"{first.within(PRODUCT)} * tl.sigmoid({first.code})", PRODUCT)
     return None
 
 

@@ -7,10 +7,16 @@ from collections.abc import Iterable
 EXP = '''\
 @triton.jit
 def exp(x):
-    """e**x in fp32 to one ulp: 2**whole * e**rest, ln 2 in two parts (Cody and Waite)."""
-    whole = tl.floor(tl.clamp(x * 1.4426950408889634, -150.0, 150.0) + 0.5)
+    """e**x in fp32 to about one ulp: 2**whole * e**rest, ln 2 in two parts (Cody and Waite).
+
+    Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the lowest bits, from where
+    it moves into the exponent of 2**whole: one special function (exp2) a call.
+    """
+    shifted = tl.clamp(x * 1.4426950408889634, -126.0, 127.0) + 12582912.0
+    whole = shifted - 12582912.0
     rest = (x - whole * 0.693359375) + whole * 2.12194440054690583e-4
-    return tl.exp2(rest * 1.4426950408889634 + 1.0) * tl.exp2(whole - 1.0)'''
+    power = ((shifted.to(tl.int32, bitcast=True) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
+    return tl.exp2(rest * 1.4426950408889634) * power'''
 
 EXPM1 = '''\
 @triton.jit

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import sympy
 import torch
 
-Expr = sympy.Expr
+Expr: TypeAlias = sympy.Expr
 Shape = tuple[Expr, ...]
 Scalar = int | float | bool
 Kind = Literal[
@@ -43,6 +43,8 @@ class Node:
     shape: Shape
     attrs: tuple[Attr, ...]
     name: str
+    origin: str = ""
+    """Name of the ATen call that it stems from, e.g. `layer_norm`."""
 
     def __repr__(self) -> str:
         return f"{self.op}:{self.name}{list(self.shape)}"
@@ -70,7 +72,7 @@ def numel(shape: Sequence[Expr]) -> Expr:
 
 def same(left: Expr, right: Expr) -> bool:
     """True where both sizes are provably equal."""
-    return left == right or sympy.expand(left - right) == 0
+    return bool(left == right or sympy.expand(left - right) == 0)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -108,11 +110,12 @@ class GraphBuilder:
         attrs: tuple[Attr, ...] = (),
         name: str | None = None,
     ) -> Node:
-        key = (kind, op, tuple(id(arg) for arg in args), dtype, shape, repr(attrs))
-        if kind in ("input", "library"):
-            key += (name,)
+        called = name if kind in ("input", "library") else None
+        key = (kind, op, tuple(id(arg) for arg in args), dtype, shape, repr(attrs), called)
         if key not in self.known:
-            self.known[key] = Node(kind, op, args, dtype, shape, attrs, name or self.label)
+            self.known[key] = Node(
+                kind, op, args, dtype, shape, attrs, name or self.label, self.label
+            )
         return self.known[key]
 
     def input(self, name: str, dtype: torch.dtype, shape: Shape) -> Node:
@@ -124,10 +127,7 @@ class GraphBuilder:
         return self._make("constant", "constant", (), dtype, (), (value,))
 
     def size(self, value: Expr, dtype: torch.dtype = torch.float32) -> Node:
-        """A number that follows from the shapes, as a scalar."""
-        if value.is_number:
-            number = int(value) if not dtype.is_floating_point else float(value)
-            return self.constant(number, dtype)
+        """A number that follows from the shapes, as a scalar; kernels name it, e.g. `n_cols`."""
         return self._make("size", "size", (), dtype, (), (value,))
 
     def iota(self, shape: Shape, dim: int) -> Node:

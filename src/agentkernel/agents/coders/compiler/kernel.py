@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from agentkernel.agents.coders.compiler.describe import docstring
 from agentkernel.agents.coders.compiler.emit import INT32_MAX, Emitter, Names
 from agentkernel.agents.coders.compiler.ir import Expr, Node, numel
 from agentkernel.agents.coders.compiler.pointwise import pointwise
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.rows import indent, persistent
-from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.schedule import Schedule, long_rows, persistent_limit
 from agentkernel.agents.coders.compiler.sizes import Symbols
 from agentkernel.agents.coders.compiler.sweeps import column_lines, looped
 
@@ -39,18 +40,44 @@ class KernelRequest:
 
 
 def emit_kernel(request: KernelRequest) -> KernelCode:
-    """The text of one region's kernel (two under `split`)."""
+    """The text of one region's kernel; two under `split`, or where free rows may outgrow a tile."""
     if request.schedule.form == "split":
         from agentkernel.agents.coders.compiler.split import emit_split
 
         return emit_split(request)
+    code = _single(request)
+    count = request.region.col_count
+    if request.schedule.form == "persistent" and not count.is_number:
+        return _with_long_rows(request, code)
+    return code
+
+
+def _single(request: KernelRequest) -> KernelCode:
     emitter = new_emitter(request)
     form = request.schedule.form
     body = {"persistent": persistent, "looped": looped}.get(form, pointwise)(emitter)
     header = program_lines(emitter)
-    source = function_text(request.name, parameters(emitter), summary(request), [*header, *body])
-    launch = launch_line(emitter, request, grid(emitter))
+    doc = docstring(request.region, request.schedule)
+    source = function_text(request.name, parameters(emitter), doc, [*header, *body])
+    launch = launch_line(emitter, request.name, grid(emitter))
     return KernelCode(source, (request.name,), (launch,), frozenset(emitter.helpers))
+
+
+def _with_long_rows(request: KernelRequest, short: KernelCode) -> KernelCode:
+    """A branch at run time: rows in registers up to a limit, looped where they are longer."""
+    stem = request.name.removesuffix("_kernel")
+    long = _single(
+        replace(request, schedule=long_rows(request.schedule), name=f"{stem}_long_rows_kernel")
+    )
+    length = request.symbols.wrapper(request.region.col_count)
+    lines = [
+        f"if {length} <= {persistent_limit(request.schedule)}:",
+        *indent(short.launch[0].splitlines()),
+        "else:",
+        *indent(long.launch[0].splitlines()),
+    ]
+    sources = f"{short.source}\n\n\n{long.source}"
+    return KernelCode(sources, short.kernels, ("\n".join(lines),), short.helpers | long.helpers)
 
 
 def new_emitter(request: KernelRequest) -> Emitter:
@@ -60,27 +87,12 @@ def new_emitter(request: KernelRequest) -> Emitter:
     return emitter
 
 
-def summary(request: KernelRequest) -> str:
-    """One line for people: the fused operations in order."""
-    region = request.region
-    words = list(dict.fromkeys(node.name for node in region.nodes if len(node.name) > 1))
-    what = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
-    where = {
-        "flat": "element by element",
-        "tile": "tile by tile",
-        "persistent": "whole rows in registers",
-        "looped": "each row walked in tiles",
-        "split": "each row shared among programs",
-    }[request.schedule.form]
-    return f"{what}: {where}."
-
-
 def program_lines(emitter: Emitter) -> list[str]:
     """Which rows and columns the program has, before any load."""
     form = emitter.schedule.form
     if form == "flat":
         return _flat_lines(emitter)
-    lines = _row_lines(emitter)
+    lines = row_lines(emitter)
     if form == "tile":
         return [*lines, *column_lines(emitter, "tl.program_id(1) * BLOCK_N")]
     return [*lines, *column_lines(emitter, "0")] if form == "persistent" else lines
@@ -103,7 +115,8 @@ def _wide(emitter: Emitter) -> bool:
     return any(emitter.symbols.hint(numel(node.shape)) > INT32_MAX for node in buffers)
 
 
-def _row_lines(emitter: Emitter) -> list[str]:
+def row_lines(emitter: Emitter) -> list[str]:
+    """The rows of a program, and the index of each of their axes."""
     if not emitter.region.rows:
         return []
     if emitter.many_rows:
@@ -127,24 +140,30 @@ def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
     return found
 
 
-def parameters(emitter: Emitter) -> list[str]:
-    """The kernel's signature: pointers, sizes (static ones as constants), blocks."""
-    sizes = [
-        f"{name}: tl.constexpr" if expr.is_number and name != "n_rows" else name
-        for name, expr in size_parameters(emitter)
-    ]
-    blocks = ["BLOCK_M: tl.constexpr"] if emitter.many_rows else []
-    runtime = [item for item in sizes if "constexpr" not in item]
-    constant = [item for item in sizes if "constexpr" in item]
-    return [*emitter.pointers, *runtime, *constant, *blocks, "BLOCK_N: tl.constexpr"]
+def is_constant(emitter: Emitter, name: str, value: Expr) -> bool:
+    """True for sizes compiled into the kernel: fixed ones, and the length of a reduced row."""
+    if name == "n_rows":
+        return False
+    return bool(value.is_number) or (emitter.region.reduces and name == emitter.sizes.cols_name)
 
 
-def function_text(name: str, signature: list[str], doc: str, lines: list[str]) -> str:
-    """A decorated Triton function."""
+def parameters(emitter: Emitter, *workspace: str) -> list[str]:
+    """The kernel's signature: pointers, sizes (`tl.constexpr` where compiled in), blocks."""
+    sizes = size_parameters(emitter)
+    runtime = [name for name, value in sizes if not is_constant(emitter, name, value)]
+    blocks = [name for name, value in sizes if is_constant(emitter, name, value)]
+    blocks += ["CHUNKS"] if emitter.schedule.form == "split" else []
+    blocks += ["BLOCK_M"] if emitter.many_rows else []
+    constant = [f"{name}: tl.constexpr" for name in (*blocks, "BLOCK_N")]
+    return [*emitter.pointers, *workspace, *runtime, *constant]
+
+
+def function_text(name: str, signature: list[str], doc: list[str], lines: list[str]) -> str:
+    """A decorated Triton function; `doc` has its quotes."""
     head = f"def {name}({', '.join(signature)}):"
     if len(head) > 100:
         head = "\n".join([f"def {name}(", *packed(signature, 92), "):"])
-    return "\n".join(["@triton.jit", head, *indent([f'"""{doc}"""', *lines])])
+    return "\n".join(["@triton.jit", head, *indent([*doc, *lines])])
 
 
 def block_text(emitter: Emitter) -> str:
@@ -169,21 +188,21 @@ def grid(emitter: Emitter) -> str:
     return f"({rows},)"
 
 
-def launch_line(emitter: Emitter, request: KernelRequest, grid_text: str) -> str:
+def launch_line(emitter: Emitter, name: str, grid_text: str, *workspace: str) -> str:
     """The call, with every constant in sight."""
-    schedule = emitter.schedule
-    values = [*emitter.pointers.values()]
+    schedule, wrapper = emitter.schedule, emitter.symbols.wrapper
     sizes = size_parameters(emitter)
-    runtime = [item for item in sizes if not (item[1].is_number and item[0] != "n_rows")]
-    constant = [item for item in sizes if item not in runtime]
-    values += [emitter.symbols.wrapper(expr) for _, expr in runtime]
-    values += [f"{name}={expr}" for name, expr in constant]
+    values = [*emitter.pointers.values(), *workspace]
+    values += [wrapper(value) for key, value in sizes if not is_constant(emitter, key, value)]
+    values += [
+        f"{key}={wrapper(value)}" for key, value in sizes if is_constant(emitter, key, value)
+    ]
+    if schedule.form == "split":
+        values.append(f"CHUNKS={schedule.chunks}")
     if emitter.many_rows:
         values.append(f"BLOCK_M={schedule.block_rows}")
     values += [f"BLOCK_N={block_text(emitter)}", f"num_warps={schedule.num_warps}"]
-    if schedule.form == "looped":
-        values.append(f"num_stages={schedule.num_stages}")
-    return wrapped_call(f"{request.name}[{grid_text}]", values)
+    return wrapped_call(f"{name}[{grid_text}]", values)
 
 
 def wrapped_call(head: str, values: list[str]) -> str:

@@ -114,10 +114,10 @@ class RowReduction:
 
 
 def exp_call(emitter: Emitter, code: str, node: Node) -> str:
-    """exp of `code`: the accurate helper in fp32, the built-in in fp64."""
+    """exp of `code`: the accurate helper where the result stays in fp32, else the built-in."""
     import torch
 
-    if compute_dtype(node.dtype) == torch.float64:
+    if emitter.narrow or compute_dtype(node.dtype) == torch.float64:
         return f"tl.exp({code})"
     emitter.helpers.add("exp")
     return f"exp({code})"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal["flat", "tile", "persistent", "looped", "split"]
+PERSISTENT_LIMIT = 32768
+"""Most elements that a program holds in registers: 64 of fp32 a thread at 16 warps."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,6 @@ class Schedule:
     block_cols: int
     block_rows: int = 1
     num_warps: int = 4
-    num_stages: int = 2
     invariant_first: bool = False
     """Load what all rows share (weights) before the row itself."""
     chunks: int = 1
@@ -33,8 +34,18 @@ class Schedule:
         result = {"BLOCK_N": self.block_cols, "num_warps": self.num_warps}
         if self.block_rows > 1:
             result["BLOCK_M"] = self.block_rows
-        if self.form in ("looped", "split"):
-            result["num_stages"] = self.num_stages
         if self.form == "split":
             result["CHUNKS"] = self.chunks
         return result
+
+
+def persistent_limit(schedule: Schedule) -> int:
+    """Longest row that a persistent schedule takes where the length is free."""
+    return max(schedule.block_cols, PERSISTENT_LIMIT // schedule.block_rows)
+
+
+def long_rows(schedule: Schedule) -> Schedule:
+    """The looped schedule that serves rows past that limit."""
+    if schedule.block_rows > 16:
+        return Schedule("looped", 32, schedule.block_rows, 4)
+    return Schedule("looped", 4096, 1, 16)

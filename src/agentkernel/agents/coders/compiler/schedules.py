@@ -6,29 +6,24 @@ from collections.abc import Callable, Iterator
 
 from agentkernel.agents.coders.compiler.ir import Expr
 from agentkernel.agents.coders.compiler.region import Region
-from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.schedule import PERSISTENT_LIMIT, Schedule
 from agentkernel.agents.coders.compiler.sizes import Symbols
 
-PERSISTENT_LIMIT = 32768
-"""Longest row (elements) that is held in registers by default."""
 TILE_ELEMENTS = 4096
 """Elements that a program holds where rows are short."""
 SPLIT_BELOW_ROWS = 264
 """Fewer rows than this (two for each SM of an H200) leave the GPU half empty: split long rows."""
+LOOP_FROM = 4096
+"""From this length on, rows of 4-byte elements are faster walked in tiles than held."""
 SPLIT_FROM = 16384
 """Shortest row worth splitting."""
 Decision = Callable[[str], str | None]
 
 
-def schedules(
-    region: Region, symbols: Symbols, strategy: str, decision: Decision
-) -> list[Schedule]:
+def schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Schedule]:
     """Schedules for one region, best guess first, without repeats; at least one."""
-    if not region.reduces:
-        found = list(_pointwise(region, symbols, decision))
-    else:
-        found = list(_reductions(region, symbols, strategy, decision))
-    return list(dict.fromkeys(found))
+    make = _reductions if region.reduces else _pointwise
+    return list(dict.fromkeys(make(region, symbols, decision)))
 
 
 def _number(decision: Decision, key: str, default: int) -> int:
@@ -65,25 +60,29 @@ def _strided(region: Region) -> bool:
     return False
 
 
-def _reductions(
-    region: Region, symbols: Symbols, strategy: str, decision: Decision
-) -> Iterator[Schedule]:
-    length = symbols.hint(region.col_count)
-    rows = symbols.hint(region.row_count)
+def _reductions(region: Region, symbols: Symbols, decision: Decision) -> Iterator[Schedule]:
+    """All forms that fit, two schedules of each in turn, the likeliest form first."""
+    length, rows = symbols.hint(region.col_count), symbols.hint(region.row_count)
+    forms = {
+        "persistent": list(_persistent(region, length, decision)),
+        "looped": list(_looped(region, length, decision)),
+        "split": list(_split(region, rows, length, decision)),
+    }
+    waiting = [forms[form] for form in _order(region, rows, length, decision)]
+    while any(waiting):
+        for items in waiting:
+            yield from items[:2]
+            del items[:2]
+
+
+def _order(region: Region, rows: int, length: int, decision: Decision) -> tuple[str, ...]:
+    """Forms by what was measured (SCHEDULES.md): wide elements in long rows are walked in tiles."""
     limit = _number(decision, "row.persistent_limit", PERSISTENT_LIMIT)
-    wide = any(node.op in ("argmax", "argmin") for node in region.nodes)
-    order = ["persistent", "looped", "split"]
-    if length > limit:
-        order = ["looped", "split", "persistent"]
-    if rows < SPLIT_BELOW_ROWS and length >= SPLIT_FROM and splittable(region):
-        order = ["split", "looped", "persistent"]
-    if strategy in order:
-        order = [strategy, *(item for item in order if item != strategy)]
-    if wide:
-        order = ["persistent"]
-    makers = {"persistent": _persistent, "looped": _looped, "split": _split}
-    for form in order:
-        yield from makers[form](region, rows, length, decision, symbols)
+    if rows < SPLIT_BELOW_ROWS and length >= SPLIT_FROM:
+        return ("split", "looped", "persistent")
+    if length > limit or (_widest(region) >= 4 and length >= LOOP_FROM):
+        return ("looped", "persistent", "split")
+    return ("persistent", "looped", "split")
 
 
 def splittable(region: Region) -> bool:
@@ -97,9 +96,7 @@ def splittable(region: Region) -> bool:
     )
 
 
-def _persistent(
-    region: Region, rows: int, length: int, decision: Decision, symbols: Symbols
-) -> Iterator[Schedule]:
+def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
     block = power_of_two(length)
     if block > 65536:
         return
@@ -108,41 +105,50 @@ def _persistent(
             if width * block <= 65536:
                 yield Schedule("persistent", block, width, warps_for(width * block))
         return
-    default = _number(decision, "row.num_warps", warps_for(block * rows_for(block)))
-    first = decision("row.invariant_first") == "1" if decision("row.invariant_first") else (
-        _widest(region) >= 4
-    )  # fmt: skip
-    yield Schedule("persistent", block, rows_for(block), default, invariant_first=first)
-    for count in {default, warps_for(block), 4, 8, 16}:
-        for early in (first, not first):
-            if 32 <= block * rows_for(block) // count <= 32 * 128:
-                yield Schedule("persistent", block, rows_for(block), count, invariant_first=early)
+    usual = warps_for(block * rows_for(block))
+    start = _number(decision, "row.num_warps", usual)
+    for warps in dict.fromkeys((start, usual, 8, 16, 4)):
+        if 32 <= block * rows_for(block) // warps <= 32 * 128:
+            for early in _invariant_first(region, decision):
+                yield Schedule("persistent", block, rows_for(block), warps, early)
     if block <= 2048:
         for many in (1, 2, 4, 8):
-            yield Schedule(
-                "persistent", block, many, warps_for(block * many), invariant_first=first
-            )
+            warps = warps_for(block * many)
+            yield Schedule("persistent", block, many, warps, _invariant_first(region, decision)[0])
 
 
-def _looped(
-    region: Region, rows: int, length: int, decision: Decision, symbols: Symbols
-) -> Iterator[Schedule]:
+def _invariant_first(region: Region, decision: Decision) -> tuple[bool, ...]:
+    """Whether weights are loaded before the row: the usual choice, then the other one."""
+    shared = any(
+        not any(axis.stride(item) for axis in region.rows)
+        and any(axis.stride(item) for axis in region.cols)
+        for item in (access.resolved() for access in region.layout.loads.values())
+    )
+    if not shared:
+        return (False,)
+    first = _number(decision, "row.invariant_first", int(_widest(region) >= 4)) == 1
+    return (first, not first)
+
+
+def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
+    if any(node.op in ("argmax", "argmin") for node in region.nodes):
+        return
     cap = power_of_two(length)
     if _strided(region):
         for block, width, count in ((32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8)):
             yield Schedule("looped", min(block, cap), width, count)
         return
+    if length <= 1024:
+        return
     block = _number(decision, "row.loop_block", 4096)
-    count = _number(decision, "row.num_warps", 8)
-    yield Schedule("looped", min(block, cap), 1, count)
-    for size, warps in ((4096, 8), (2048, 8), (2048, 16), (4096, 16), (8192, 16), (2048, 4)):
-        if size <= cap:
+    count = _number(decision, "row.num_warps", 16)
+    tried = ((block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16))
+    for size, warps in tried:
+        if size < cap:
             yield Schedule("looped", size, 1, warps)
 
 
-def _split(
-    region: Region, rows: int, length: int, decision: Decision, symbols: Symbols
-) -> Iterator[Schedule]:
+def _split(region: Region, rows: int, length: int, decision: Decision) -> Iterator[Schedule]:
     if not splittable(region) or _strided(region) or length < SPLIT_FROM:
         return
     wanted = _number(decision, "row.split_programs", 1056)

@@ -67,6 +67,8 @@ class KernelSizes:
         if expr.is_number:
             if same(expr, self.cols) and expr != 1:
                 return self.cols_name
+            if expr != 0 and same(expr, self.cols - 1):
+                return f"({self.cols_name} - 1)"
             return str(int(expr))
         if same(expr, self.cols):
             return self.cols_name

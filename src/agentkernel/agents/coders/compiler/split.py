@@ -76,7 +76,7 @@ def _chunk_lines(emitter: Emitter) -> list[str]:
     return [
         "row = tl.program_id(0).to(tl.int64)",
         *emitter.split_index(emitter.region.rows, "row"),
-        f"chunk_size: tl.constexpr = ({count} + CHUNKS * BLOCK_N - 1) // (CHUNKS * BLOCK_N) * BLOCK_N",
+        f"chunk_size: tl.constexpr = tl.cdiv({count}, CHUNKS * BLOCK_N) * BLOCK_N",
     ]
 
 

@@ -59,6 +59,7 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
 
 
 def lane_type(node: Node) -> torch.dtype:
+    """The type that a reduction's lanes accumulate in."""
     if node.op in ("any", "all"):
         return torch.int32
     return compute_dtype(node.args[0].dtype) if node.op in ("max", "min") else node.dtype

@@ -15,6 +15,7 @@ from agentkernel.agents.coders.compiler.axes import Store, contiguous_strides
 from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.emit import Names, identifier
 from agentkernel.agents.coders.compiler.fusion import LibraryStep, Output, Partition
+from agentkernel.agents.coders.compiler.head import import_block, module_docstring
 from agentkernel.agents.coders.compiler.helpers import helper_sources
 from agentkernel.agents.coders.compiler.ir import Node, Shape, same
 from agentkernel.agents.coders.compiler.kernel import KernelCode, KernelRequest, emit_kernel
@@ -243,20 +244,17 @@ class _Code:
 
 def _assemble(forward: Forward) -> Source:
     constructor = forward.constructor
-    imports = list(dict.fromkeys([*constructor.imports, "import torch", "import triton",
-                                  "import triton.language as tl"]))  # fmt: skip
-    future = [line for line in imports if line.startswith("from __future__")]
-    rest = [line for line in imports if line not in future]
     head = f"def forward(self, {', '.join(forward.arguments)}):"
     method = textwrap.indent("\n".join([head, *textwrap.indent(
         "\n".join(forward.lines), "    ").splitlines()]), "    ")  # fmt: skip
     model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
                        method])  # fmt: skip
     sections = [
-        "\n".join([*future, *rest]),
+        "\n\n".join([module_docstring(forward.loaded, forward.captured),
+                     import_block(constructor.imports)]),
         *helper_sources(forward.helpers),
         *forward.pieces,
         *([constructor.helpers] if constructor.helpers else []),
         model,
-    ]
+    ]  # fmt: skip
     return Source("\n\n\n".join(sections) + "\n", tuple(forward.kernels), forward.schedule)

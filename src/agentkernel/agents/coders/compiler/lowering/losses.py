@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from agentkernel.agents.coders.compiler.ir import Node, Scalar, Uncovered, numel
 from agentkernel.agents.coders.compiler.lowering.pointwise import log_sigmoid, promoted
-from agentkernel.agents.coders.compiler.lowering.reductions import log_softmax_over, mean_over
+from agentkernel.agents.coders.compiler.lowering.reductions import (
+    log_softmax_of,
+    log_softmax_over,
+    mean_over,
+)
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -133,14 +137,13 @@ def _picked(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
 
 
 def _nll(
-    state: Lowering, log_p: Node, target: Node, weight: Node | None, reduction: int, ignore: int
+    state: Lowering, picked: Node, target: Node, weight: Node | None, reduction: int, ignore: int
 ) -> Node:
-    """Negative log likelihood over dimension 1 (0 for a single sample)."""
+    """Negative log likelihood, given the log probability of each sample's class."""
     b = state.b
     if weight is not None:
         raise Uncovered("aten.nll_loss", "class weights")
-    dim = 1 if len(log_p.shape) > 1 else 0
-    picked = b.reshape(_picked(state, log_p, target, dim), target.shape)
+    picked = b.reshape(picked, target.shape)
     valid = b.pointwise("ne", target, ignore, name="valid")
     loss = b.pointwise("where", valid, b.pointwise("neg", picked), 0.0, name="row_loss")
     dims = tuple(range(len(target.shape)))
@@ -150,7 +153,7 @@ def _nll(
         return loss
     total = b.reduce("sum", loss, dims, "total")
     if reduction == MEAN:
-        valid_count = b.reduce("sum", state.cast(valid, log_p.dtype), dims, "valid_count")
+        valid_count = b.reduce("sum", state.cast(valid, picked.dtype), dims, "valid_count")
         total = b.pointwise("div", total, valid_count, name="mean_loss")
     return b.reshape(total, ())
 
@@ -160,7 +163,8 @@ def _nll_loss(
     state: Lowering, x: Node, target: Node, weight: Node | None = None, reduction: int = MEAN,
     ignore_index: int = -100,
 ) -> Lowered:  # fmt: skip
-    return _nll(state, state.compute(x), target, weight, reduction, ignore_index)
+    picked = _picked(state, state.compute(x), target, 1 if len(x.shape) > 1 else 0)
+    return _nll(state, picked, target, weight, reduction, ignore_index)
 
 
 @lowers("cross_entropy_loss.default")
@@ -173,8 +177,8 @@ def _cross_entropy(
         raise Uncovered("aten.cross_entropy_loss", "class weights or label smoothing")
     wide = state.compute(x)
     dim = 1 if len(x.shape) > 1 else 0
-    log_p = log_softmax_over(state, wide, (dim,))
     if target.dtype.is_floating_point:
+        log_p = log_softmax_over(state, wide, (dim,))
         row = b.reduce("sum", b.pointwise("mul", log_p, state.compute(target)), (dim,), "row")
         loss = b.pointwise("neg", row)
         if reduction == NONE:
@@ -182,7 +186,8 @@ def _cross_entropy(
         total = b.reshape(b.reduce("sum", loss, range(len(loss.shape)), "total"), ())
         count = numel([size for at, size in enumerate(x.shape) if at != dim])
         return total if reduction == SUM else b.pointwise("div", total, b.size(count))
-    return _nll(state, log_p, target, weight, reduction, ignore_index)
+    picked = log_softmax_of(state, wide, _picked(state, wide, target, dim), (dim,))
+    return _nll(state, picked, target, weight, reduction, ignore_index)
 
 
 @lowers("cosine_similarity.default")

@@ -168,15 +168,21 @@ def _softmax(state: Lowering, x: Node, dim: int, *_: object, **__: object) -> Lo
     both = b.reduce("expsum", x, dims, "expsum")
     top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
     weight = b.pointwise("exp", b.pointwise("sub", x, top, name="shifted"), name="numerator")
-    return b.pointwise("div", weight, total)
+    scale = b.pointwise("reciprocal", total, name="scale")
+    return b.pointwise("mul", weight, scale)
 
 
 def log_softmax_over(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
     """(x - max) - log(sum(exp(x - max)))."""
+    return log_softmax_of(state, x, x, dims)
+
+
+def log_softmax_of(state: Lowering, x: Node, some: Node, dims: tuple[int, ...]) -> Node:
+    """The log-softmax over `x` of `some` elements of it."""
     b = state.b
     both = b.reduce("expsum", x, dims, "expsum")
     top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
-    shifted = b.pointwise("sub", x, top, name="shifted")
+    shifted = b.pointwise("sub", some, top, name="shifted")
     return b.pointwise("sub", shifted, b.pointwise("log", total, name="log_sum"))
 
 
