@@ -64,9 +64,7 @@ class Captured:
         """
         for guard in self.guards:
             known = {
-                symbol: sizes[str(symbol)]
-                for symbol in guard.free_symbols
-                if str(symbol) in sizes
+                symbol: sizes[str(symbol)] for symbol in guard.free_symbols if str(symbol) in sizes
             }
             if guard.subs(known) == False:  # noqa: E712 - sympy's own False
                 return False

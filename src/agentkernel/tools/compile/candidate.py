@@ -95,7 +95,7 @@ def compile_many(
     As many at once as there are cores. `timeout_s` holds for each; no source begins after `seconds`
     (its outcome is None). What this process has compiled before is not compiled again.
     """
-    common = {
+    common: dict[str, object] = {
         "target": target.model_dump_json(),
         "init_args": loaded.init_args,
         "init_kwargs": loaded.init_kwargs,

@@ -23,7 +23,7 @@ def compile_all(
     seconds: float,
     allow_unsandboxed: bool = False,
 ) -> tuple[CompileOutcome | None, ...]:
-    """One outcome a source in the order given; None for those that `seconds` did not suffice for."""
+    """One outcome a source in the order given; None where `seconds` did not suffice."""
     return compile_many(
         problem, sources, target, seconds=seconds, allow_unsandboxed=allow_unsandboxed
     )
