@@ -116,10 +116,10 @@ class _Kernel:
 
     def source(self) -> str:
         extras = [] if self.split > 1 else [name for name, _ in self.spec.extras]
-        blocks = ["EVEN_K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
+        blocks = [*self._fixed, "EVEN_K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         blocks += ["SPLIT_K"] if self.split > 1 else []
         signature = [
-            "a_ptr", "b_ptr", "out_ptr", *extras, "M", "N", "K", "stride_a", "stride_b",
+            "a_ptr", "b_ptr", "out_ptr", *extras, *self._free, "stride_a", "stride_b",
             *_batch_parameters(self.spec),
             *(f"{block}: tl.constexpr" for block in blocks),
         ]  # fmt: skip
@@ -221,6 +221,17 @@ class _Kernel:
         return [*lines, *_epilogue(self.spec)]
 
     @property
+    def _fixed(self) -> dict[str, str]:
+        """Sizes that the weight fixes: constants in the kernel, so that what they decide folds."""
+        sizes = {"N": self.spec.n, "K": self.spec.k}
+        return {name: size for name, size in sizes.items() if size.isdigit()}
+
+    @property
+    def _free(self) -> dict[str, str]:
+        sizes = {"M": self.spec.m, "N": self.spec.n, "K": self.spec.k}
+        return {name: size for name, size in sizes.items() if name not in self._fixed}
+
+    @property
     def _casts(self) -> bool:
         return self.spec.dtype == "float32" and self.spec.precision == "bf16"
 
@@ -246,15 +257,21 @@ class _Kernel:
         grid = " * ".join(tiles) + (f", {self.split}" if self.split > 1 else ",")
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
         arguments = [
-            a, b, out, *extras, spec.m, spec.n, spec.k, f"{a}.stride(-2)",
+            a, b, out, *extras, *self._free.values(), f"{a}.stride(-2)",
             f"{b}.stride(-2)", *_batch_arguments(spec, a, b),
         ]  # fmt: skip
         # A slice of K ends on a multiple of BLOCK_K or at K itself.
-        options = [f"EVEN_K={spec.k} % {schedule['BLOCK_K']} == 0"]
+        options = [f"{name}={size}" for name, size in self._fixed.items()]
+        options.append(f"EVEN_K={_divides(schedule['BLOCK_K'], spec.k)}")
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         names += (["SPLIT_K"] if self.split > 1 else []) + ["num_warps", "num_stages"]
         options += [f"{name}={schedule[name]}" for name in names]
         return [*lines, *call_lines(self.name, grid, arguments, options)]
+
+
+def _divides(block: int, size: str) -> str:
+    """Whether tiles of `block` cover `size` exactly, as Python: decided now where it can be."""
+    return str(int(size) % block == 0) if size.isdigit() else f"{size} % {block} == 0"
 
 
 def dot_precision(precision: Precision, vendor: str) -> str:

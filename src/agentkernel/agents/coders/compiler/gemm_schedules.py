@@ -27,7 +27,9 @@ MOST = 10
 WGMMA_FP32: tuple[Tile, ...] = (
     (128, 128, 64, 8, 3),  # 91 TFLOP/s at 4096^3 on an H200; every tile with 256 spills
     (128, 128, 32, 8, 4),
+    (128, 128, 64, 8, 2),
     (128, 64, 64, 8, 3),
+    (128, 64, 32, 8, 4),
     (64, 128, 64, 4, 3),
     (64, 128, 32, 4, 4),
     (64, 64, 64, 4, 4),
@@ -114,8 +116,7 @@ def gemm_schedules(
         for split in _splits(tile, facts, target)
     ]
     plain.sort(key=lambda schedule: _cost(schedule, facts, target))
-    wanted = hinted(facts.dtype, decision)
-    plain = prefer(plain, wanted)
+    plain = _led_by(hinted(facts.dtype, decision), plain, facts, target)
     turned = _transposes(facts, target)
     if not turned:
         return plain[:MOST]
@@ -135,6 +136,22 @@ def hinted(dtype: FloatType, decision: Decision, family: str = "gemm") -> Schedu
             if (decision(f"{stem}.{key}") or "").isdigit():
                 found[key] = int(decision(f"{stem}.{key}") or 0)
     return found
+
+
+def _led_by(
+    wanted: Schedule, found: list[Schedule], facts: GemmFacts, target: Target
+) -> list[Schedule]:
+    """The wanted tile first where it fits and leaves no SM idle, also if no table has it."""
+    tile = tuple(wanted.get(key, 0) for key in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    if 0 in tile or min(facts.m, facts.n) <= 32:
+        return prefer(found, wanted)
+    if _tile_count(tile[0], tile[1], facts) < target.sm_count.value:
+        return found
+    whole: Tile = (*tile, wanted.get("num_warps", 8), wanted.get("num_stages", 3))  # type: ignore[assignment]
+    if shared_bytes(whole, facts.dtype, target) > 1024 * target.shared_kb_per_block.value:
+        return prefer(found, wanted)
+    first = _schedule(whole, 1)
+    return [first, *(item for item in found if item != first)]
 
 
 def prefer(schedules: list[Schedule], wanted: Schedule) -> list[Schedule]:
