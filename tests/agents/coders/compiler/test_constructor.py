@@ -342,6 +342,19 @@ def test_a_live_module_is_restated_as_containers(monkeypatch: pytest.MonkeyPatch
     assert built.kept.dtype == torch.int64
 
 
+def test_a_live_sequential_is_a_list_that_loads() -> None:
+    live = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
+    text = emit_constructor(problem_from_module(live, (torch.ones(2, 3),)))
+    assert isinstance(text, ConstructorText)
+    namespace: dict[str, type[nn.Module]] = {}
+    exec(text.text, namespace)
+    built = namespace["ModelNew"]()
+    built.load_state_dict(live.state_dict())
+    scope = {"self": built}
+    for name, tensor in live.named_parameters():
+        assert torch.equal(eval(text.parameter_expression(name), scope), tensor)
+
+
 def test_a_live_module_with_hidden_state_is_refused() -> None:
     live = nn.Linear(2, 2)
     live.register_buffer("cache", torch.rand(4096), persistent=False)

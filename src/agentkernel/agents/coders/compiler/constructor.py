@@ -191,7 +191,7 @@ def _live_constructor(module: nn.Module) -> ConstructorText | NoTemplate:
     return ConstructorText(
         imports=("import torch", "from torch import nn"),
         helpers="",
-        header=f"class {NEW_NAME}(nn.Module):",
+        header=f"class {NEW_NAME}({_root(module)}):",
         body=body,
         foreign_imports=(),
         names=frozenset({"torch", "nn", NEW_NAME}),
@@ -211,7 +211,10 @@ class _LiveEmitter:
 
     def lines(self) -> list[str]:
         """The body of `__init__`."""
-        return ["super().__init__()", *self._module("", self.module, "self")]
+        children = ""
+        if _root(self.module) == "nn.ModuleList":
+            children = f"[nn.Module() for _ in range({len(self.module._modules)})]"
+        return [f"super().__init__({children})", *self._module("", self.module, "self")]
 
     def _module(self, prefix: str, module: nn.Module, target: str) -> Iterator[str]:
         for name, parameter in module._parameters.items():
@@ -284,6 +287,11 @@ def _is_list(module: nn.Module) -> bool:
     names = [*module._parameters, *module._buffers, *module._modules]
     mixed = bool(module._modules) and bool(module._parameters or module._buffers)
     return bool(names) and not mixed and names == [str(index) for index in range(len(names))]
+
+
+def _root(module: nn.Module) -> str:
+    """The base class of the whole: one that can be indexed where children have only numbers."""
+    return "nn.ModuleList" if module._modules and _is_list(module) else "nn.Module"
 
 
 def _container(module: nn.Module) -> str:
