@@ -46,9 +46,9 @@ $(VENV)/.stamp-package: $(VENV)/.stamp-torch pyproject.toml
 	$(PIP) install -qq -c $(VENV)/torch-constraint.txt -e .
 	@touch $@
 
-$(VENV)/.stamp-dev: $(VENV)/.stamp-package
+$(VENV)/.stamp-dev: $(VENV)/.stamp-torch pyproject.toml
 	$(PIP) install -qq -c $(VENV)/torch-constraint.txt -e ".[dev]"
-	@touch $@
+	@touch $(VENV)/.stamp-package $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
