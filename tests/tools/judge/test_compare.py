@@ -8,7 +8,7 @@ import torch
 from agentkernel.tools.judge.compare import compare_output, errors, place_pattern
 from agentkernel.tools.judge.reference import call_reference
 from agentkernel.tools.judge.shapes import odd_shapes, scaled
-from agentkernel.tools.judge.values import randomise_state
+from agentkernel.tools.judge.values import randomise_state, strided
 
 
 def judged(found, eager, oracle, precision="strict"):
@@ -99,11 +99,48 @@ def test_randomised_state_is_reproducible_and_variances_stay_positive():
 def test_shapes_are_scaled_and_odd_only_where_free(prepared, sources):
     loaded, captured = prepared(sources.NORM_PROBLEM.replace("DTYPE", "float32"))
     inputs = loaded.problem.shape_sets[0]
-    small = scaled(inputs, captured.free_dims, 1000)
+    small = scaled(inputs, captured, 1000)
     assert small.elements <= 1000
-    odd = odd_shapes(inputs, captured.free_dims, 10_000)
+    odd = odd_shapes(inputs, captured, 10_000)
     assert len(odd) == 3
     for item in odd:
         rows, features = item.inputs.tensors[0].shape
         assert features == 96
         assert rows % 2 == 1
+
+
+def test_sizes_that_the_graph_refuses_are_raised_off_the_tile(prepared, sources):
+    loaded, captured = prepared(HALVES)
+    odd = odd_shapes(loaded.problem.shape_sets[0], captured, 10_000)
+    assert odd
+    for item in odd:
+        rows, features = item.inputs.tensors[0].shape
+        assert captured.admits(
+            {dim.symbol: (rows, features)[dim.dim] for dim in captured.free_dims}
+        )
+        assert features % 2 == 0
+        assert features % 16
+
+
+def test_strided_values_are_the_same_values_elsewhere():
+    values = [torch.randn(3, 4), torch.randn(5), torch.randint(9, (2, 3)), 2.0]
+    for before, after in zip(values, strided(values), strict=True):
+        if isinstance(before, torch.Tensor):
+            assert torch.equal(before, after)
+            assert not after.is_contiguous()
+        else:
+            assert before == after
+
+
+HALVES = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x):
+        gate, up = x.chunk(2, dim=-1)
+        return torch.sigmoid(gate) * up
+def get_inputs():
+    return [torch.randn(64, 128)]
+def get_init_inputs():
+    return []
+"""

@@ -183,8 +183,7 @@ def test_a_killed_parent_takes_the_worker_along():
 
 def test_an_expected_worker_is_used_once_and_for_its_own_wishes():
     before = len(_below(os.getpid()))
-    for _ in range(3):
-        expect_worker(device="cpu", interpret=True)
+    expect_worker(device="cpu", interpret=True, count=2)
     with (
         open_worker(device="cpu", interpret=True) as first,
         open_worker(device="cpu", interpret=True) as second,

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+import torch._dynamo  # noqa: F401 - a second of imports that every fork would need
+
 from agentkernel.tools.compile.op import compile_forward
 from agentkernel.tools.sandbox.worker import WorkerState
 

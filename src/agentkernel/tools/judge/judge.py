@@ -14,6 +14,7 @@ from agentkernel.domain.verdict import (
     Gate,
     LoadFailed,
     PolicyViolation,
+    RunFailed,
     Verdict,
 )
 from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_cases
@@ -34,6 +35,8 @@ INTERPRETED_ODD_ELEMENTS = 150_000
 ODD_ELEMENTS = 1 << 24
 UNLIMITED = 1 << 62
 OOM_RETRIES = 4
+PATIENCE = 2.0
+"""A call that the interpreter did not finish in time gets so many times the limit, once."""
 GATES: dict[str, Gate] = {
     "policy": "policy",
     "load": "load",
@@ -67,16 +70,47 @@ def judge(
     findings = Findings()
     failure: Failure | None = check_policy(source, settings.policy)
     if failure is None:
-        interpret = settings.device == "cpu"
-        with open_worker(
-            device=settings.device,
-            interpret=interpret,
-            limits=Limits(memory_bytes=settings.memory_bytes),
-            allow_unsandboxed=settings.allow_unsandboxed,
-        ) as worker:
-            findings.sandbox = worker.tier
-            failure = _judge_in(worker, loaded, captured, source, settings, findings)
+        failure = _judge_alone(loaded, captured, source, settings, findings)
+    if settings.device == "cpu" and _timed_out(failure):
+        longer = settings.model_copy(update={"time_limit_s": PATIENCE * settings.time_limit_s})
+        findings = Findings()
+        failure = _judge_alone(loaded, captured, source, longer, findings)
+        findings.notes.append(f"judged again with {longer.time_limit_s:g} s a call: slow machine")
+        if failure is not None and _timed_out(failure):
+            failure = _not_judged(failure, longer.time_limit_s)
     return _verdict(loaded, source, settings, findings, failure, time.monotonic() - started)
+
+
+def _judge_alone(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> Failure | None:
+    """In a worker of its own, which ends with the judgement."""
+    with open_worker(
+        device=settings.device,
+        interpret=settings.device == "cpu",
+        limits=Limits(memory_bytes=settings.memory_bytes),
+        allow_unsandboxed=settings.allow_unsandboxed,
+    ) as worker:
+        findings.sandbox = worker.tier
+        return _judge_in(worker, loaded, captured, source, settings, findings)
+
+
+def _timed_out(failure: Failure | None) -> bool:
+    if isinstance(failure, LoadFailed):
+        return failure.log.startswith("timeout: ")
+    return isinstance(failure, RunFailed) and failure.reason == "timeout"
+
+
+def _not_judged(failure: Failure, limit_s: float) -> Failure:
+    """The same failure, saying that it is not known to be wrong."""
+    words = f"could not be judged here: the interpreter gave no answer within {limit_s:g} s a call"
+    if isinstance(failure, LoadFailed | RunFailed):
+        return failure.model_copy(update={"log": f"{words}\n{failure.log}"})
+    return failure
 
 
 def _judge_in(
@@ -88,6 +122,8 @@ def _judge_in(
     findings: Findings,
 ) -> Failure | None:
     trial = Trial(worker, loaded, captured, settings, findings.notes)
+    if trial.trains_differently:
+        findings.notes.append(f"eval mode only; in training {trial.trains_differently} differ")
     failure: Failure | None = trial.build(source)
     if failure is not None:
         return failure
@@ -132,9 +168,7 @@ def _run_scaled(trial: Trial, case: Case, captured: Captured) -> Outcome | NotAp
     for _ in range(OOM_RETRIES):
         if not isinstance(outcome, NotApplicable) or not outcome.out_of_memory:
             break
-        shape = scaled(
-            case.shape.inputs, captured.free_dims, case.shape.elements // 4, case.shape.index
-        )
+        shape = scaled(case.shape.inputs, captured, case.shape.elements // 4, case.shape.index)
         case = dataclasses.replace(case, shape=shape)
         outcome = trial.run(case)
     return outcome
@@ -143,13 +177,15 @@ def _run_scaled(trial: Trial, case: Case, captured: Captured) -> Outcome | NotAp
 def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSettings) -> list[Case]:
     """The cases of one judgement, in order."""
     interpret = settings.device == "cpu"
-    free = captured.free_dims
     limit = INTERPRETED_ELEMENTS if interpret else UNLIMITED
     declared: list[CaseShape] = [
-        scaled(inputs, free, limit, index) for index, inputs in enumerate(loaded.problem.shape_sets)
+        scaled(inputs, captured, limit, index)
+        for index, inputs in enumerate(loaded.problem.shape_sets)
     ]
     odd = odd_shapes(
-        loaded.problem.shape_sets[0], free, INTERPRETED_ODD_ELEMENTS if interpret else ODD_ELEMENTS
+        loaded.problem.shape_sets[0],
+        captured,
+        INTERPRETED_ODD_ELEMENTS if interpret else ODD_ELEMENTS,
     )
     plan = interpreted_cases if interpret else measured_cases
     return plan(declared, odd, settings.seed, settings.seeds)

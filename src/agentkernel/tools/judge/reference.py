@@ -118,9 +118,17 @@ def _double(value: object) -> object:
 
 
 def _copies(values: Sequence[object]) -> list[object]:
+    """Copies with the strides that the values have: what refuses them refuses the copies."""
     import torch
 
-    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    return [
+        torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        ).copy_(value)
+        if isinstance(value, torch.Tensor)
+        else value
+        for value in values
+    ]
 
 
 def _one_line(error: BaseException) -> str:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import FreeDim
+    from agentkernel.tools.capture import Captured, FreeDim
 
 LADDER = (257, 127, 65, 33, 17, 7, 3, 1)
 ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3), (3, 17, 5, 33))
 ODD_COUNT = 3
+FACTORS = (1, 2, 4, 8)
+"""An odd size that the graph refuses is tried doubled: even, and still off every tile."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,31 @@ def count_elements(inputs: ShapeSet) -> int:
     return sum(math.prod(spec.shape) for spec in inputs.tensors)
 
 
-def scaled(inputs: ShapeSet, free: Sequence[FreeDim], limit: int, index: int = 0) -> CaseShape:
-    """`inputs` with its largest free sizes halved until at most `limit` elements are left."""
+def scaled(inputs: ShapeSet, captured: Captured, limit: int, index: int = 0) -> CaseShape:
+    """`inputs` with its largest free sizes halved until at most `limit` elements are left.
+
+    Of the sizes on the way that the captured graph holds for, the smallest ones; where it holds for
+    none, the reference decides.
+    """
+    free = captured.free_dims
     sizes = {item.symbol: _size(inputs, item) for item in free}
+    small = inputs
     while count_elements(replace_sizes(inputs, free, sizes)) > limit:
         symbol = max(sizes, key=lambda name: sizes[name], default=None)
         if symbol is None or sizes[symbol] <= 2:
             break
         sizes[symbol] = max(2, sizes[symbol] // 2)
-    small = replace_sizes(inputs, free, sizes)
+        if captured.admits(sizes):
+            small = replace_sizes(inputs, free, sizes)
+    if count_elements(small) > limit:
+        small = replace_sizes(inputs, free, sizes)
     return CaseShape(small, "declared" if small == inputs else "scaled", index)
 
 
-def odd_shapes(inputs: ShapeSet, free: Sequence[FreeDim], limit: int) -> tuple[CaseShape, ...]:
-    """Up to three sets off every tile size, at most `limit` elements each where that can be had."""
+def odd_shapes(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseShape, ...]:
+    """Up to three sets off every tile size that the captured graph holds for, at most `limit`
+    elements each where that can be had."""
+    free = captured.free_dims
     symbols = list(dict.fromkeys(item.symbol for item in free))
     found: list[CaseShape] = []
     for pattern in ODD_SETS if symbols else ():
@@ -64,10 +77,22 @@ def odd_shapes(inputs: ShapeSet, free: Sequence[FreeDim], limit: int) -> tuple[C
             if sizes[largest] == 1:
                 break
             sizes[largest] = next(size for size in LADDER if size < sizes[largest])
-        candidate = CaseShape(replace_sizes(inputs, free, sizes), "odd", 0)
+        admitted = _admitted(sizes, captured)
+        if admitted is None:
+            continue
+        candidate = CaseShape(replace_sizes(inputs, free, admitted), "odd", 0)
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
     return tuple(found[:ODD_COUNT])
+
+
+def _admitted(sizes: Mapping[str, int], captured: Captured) -> dict[str, int] | None:
+    """`sizes` times the least factor with which the graph holds for them."""
+    for factor in FACTORS:
+        raised = {name: factor * size for name, size in sizes.items()}
+        if captured.admits(raised):
+            return raised
+    return None
 
 
 def doubled(shape: CaseShape, free: Sequence[FreeDim]) -> CaseShape:

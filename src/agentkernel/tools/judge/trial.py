@@ -17,7 +17,7 @@ from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.finding import Outcome, check_outputs
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.values import Sampler, randomise_state, scales, tensors_of
+from agentkernel.tools.judge.values import Sampler, randomise_state, scales, strided, tensors_of
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -87,6 +87,16 @@ class Trial:
         self._sampler = Sampler(loaded, settings.device, settings.seed)
         self._base = loaded.build(seed=settings.seed, device=settings.device)
         self._state: dict[str, TensorRef] = {}
+
+    @property
+    def trains_differently(self) -> str:
+        """Kinds of the reference's layers that compute something else in training; "" for none."""
+        from torch.nn.modules.batchnorm import _NormBase
+        from torch.nn.modules.dropout import _DropoutNd
+
+        kinds = (_NormBase, _DropoutNd)
+        found = {type(item).__name__ for item in self._base.modules() if isinstance(item, kinds)}
+        return ", ".join(sorted(found))
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -219,6 +229,8 @@ class Trial:
                 scale,
                 cap,
             )
+            if case.layout == "strided":
+                inputs = strided(inputs)
             answer = call_reference(model, inputs)
         except torch.OutOfMemoryError as error:
             torch.cuda.empty_cache()
@@ -228,7 +240,7 @@ class Trial:
         if answer.note is not None:
             self._notes.append(answer.note)
         share = _finite_share(answer.leaves)
-        if share < (0.5 if distribution in ("normal", "own", "zeros") else 1.0):
+        if share < (0.5 if distribution in ("normal", "own", "zeros", "ones") else 1.0):
             return _Refused(
                 f"{1 - share:.0%} of the reference's values are not finite", raised=False
             )

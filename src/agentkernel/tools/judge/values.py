@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import AgentKernelError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Distribution = Literal["normal", "uniform", "large", "tiny", "zeros", "own"]
+Distribution = Literal["normal", "uniform", "large", "tiny", "zeros", "ones", "own"]
 TINY = {"float16": 1e-3, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-5}
 LARGE = (1e4, 1e3, 1e2, 1e1)
 SAMPLE_LIMIT_BYTES = 8 << 30
@@ -97,6 +97,8 @@ class Sampler:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         if distribution == "zeros":
             return torch.zeros(spec.shape, dtype=dtype, device=self._device)
+        if distribution == "ones":
+            return torch.ones(spec.shape, dtype=dtype, device=self._device)
         if distribution == "uniform":
             return torch.rand(spec.shape, dtype=wide, generator=generator, device=device).to(dtype)
         value = torch.randn(spec.shape, dtype=wide, generator=generator, device=device)
@@ -126,6 +128,35 @@ class Sampler:
             0, max(1, flat.numel()), spec.shape, generator=generator, device=self._device
         )
         return flat[picks]
+
+
+def strided(values: Sequence[object]) -> list[object]:
+    """The same values off their usual places: transposed, and in turns every other element of a
+    larger tensor from its second on. Scalars as they are."""
+    found: list[object] = []
+    turned = False
+    for value in values:
+        if not hasattr(value, "shape"):
+            found.append(value)
+            continue
+        tensor = cast("torch.Tensor", value)
+        turned = not turned and tensor.ndim > 1
+        found.append(_transposed(tensor) if turned else _every_other(tensor))
+    return found
+
+
+def _transposed(value: torch.Tensor) -> torch.Tensor:
+    return value.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def _every_other(value: torch.Tensor) -> torch.Tensor:
+    if value.ndim == 0:
+        return value
+    *outer, inner = value.shape
+    room = value.new_zeros((*outer, 2 * inner + 1))
+    view = room[..., 1::2]
+    view.copy_(value)
+    return view
 
 
 def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:

@@ -79,6 +79,7 @@ class Worker:
         self._unsent: list[Shared] = []
         self._dropped: list[int] = []
         self._death: WorkerFailed | None = None
+        self._ready = False
         self._next_check_s = time.monotonic() + MEMORY_CHECK_S
         self._start(walls)
 
@@ -191,6 +192,9 @@ class Worker:
 
     def await_ready(self) -> None:
         """Until it has imported what it needs. Raises SandboxUnavailable where it does not."""
+        if self._ready:
+            return
+        self._ready = True
         reply = self._receive(self._limits.start_timeout_s)
         if isinstance(reply, WorkerFailed):
             self.close()
@@ -304,14 +308,21 @@ def expect_worker(
     interpret: bool,
     limits: Limits | None = None,
     allow_unsandboxed: bool = False,
+    count: int = 1,
 ) -> None:
-    """Start a worker in the background for the next `open_worker` with the same wishes.
-
-    Does nothing where no walls can be built: `open_worker` then says why.
-    """
+    """Start workers in the background until `count` idle ones wait for `open_worker` with the same
+    wishes. Does nothing where no walls can be built: `open_worker` then says why."""
     wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, None)
     with contextlib.suppress(SandboxUnavailable):
-        _shelf.put(wish, wish.start())
+        while _shelf.count(wish) < count:
+            _shelf.put(wish, wish.start())
+
+
+def settle_spares() -> None:
+    """Until the expected workers have started, so that nothing stirs while something is timed."""
+    for worker in _shelf:
+        with contextlib.suppress(SandboxUnavailable):
+            worker.await_ready()
 
 
 def close_spares() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 MOST_IDLE = 2
@@ -64,5 +64,11 @@ class Shelf(Generic[Item]):
             for _, item in items:
                 item.close()
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def count(self, key: Hashable) -> int:
+        """How many of that key are alive."""
+        with self._lock:
+            return sum(held == key and item.alive for held, item in self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        with self._lock:
+            return iter([item for _, item in self._items])

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 CANDIDATE_FILE = "candidate.py"
+COMPILES = "agentkernel.tools.compile.family"
+JUDGES = "agentkernel.tools.judge.child"
+MEASURES = "agentkernel.tools.search.worker_ops"
 Op = Callable[[Mapping[str, object], "WorkerState"], "dict[str, JSON]"]
 
 
@@ -84,12 +87,21 @@ def serve(line: int, scratch: str, device: str, interpret: bool) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device == "cuda":
         torch.empty(1, device="cuda")
+    for module in _likely_ops(device, interpret):
+        importlib.import_module(module)
     send_reply(sock, {"ready": True})
     while True:
         request = receive_request(sock)
         if request is None:
             return
         send_reply(sock, answer(cast("dict[str, object]", request[0]), request[1], state))
+
+
+def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:
+    """What a worker of this kind is asked for most: imported before anyone waits."""
+    if device == "cuda":
+        return (JUDGES, MEASURES)
+    return (JUDGES,) if interpret else (COMPILES,)
 
 
 def answer(
