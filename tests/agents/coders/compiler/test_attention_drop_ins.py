@@ -1,0 +1,140 @@
+"""Does attention, named or written out, become one kernel that the judge accepts?"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from agentkernel.agents.coders.compiler.attention_step import find_steps
+from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.wrapper import AnySchedule
+from agentkernel.tools.capture import capture
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import problem_from_module
+
+TILE = {"BLOCK_T": 16, "BLOCK_S": 32, "num_warps": 4, "num_stages": 2}
+PRODUCT = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 4, "SPLIT_K": 1,
+           "num_warps": 4, "num_stages": 2}  # fmt: skip
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Written(nn.Module):
+    """As a textbook has it, the scale computed from the shape."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5, dim=-1) @ v
+
+
+class Added(nn.Module):
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
+    ) -> torch.Tensor:
+        return torch.softmax(q @ k.mT / 4.0 + m, dim=-1) @ v
+
+
+class Named(nn.Module):
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, **self.options)  # type: ignore[arg-type]
+
+
+class Kept(nn.Module):
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
+    ) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=m)
+
+
+class Block(nn.Module):
+    """Causal self-attention between two linear layers, with its mask as a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+        self.register_buffer("seen", torch.ones(64, 64).tril())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, tokens, width = x.shape
+        q, k, v = (
+            part.view(batch, tokens, 2, 16).transpose(1, 2)
+            for part in self.qkv(x).split(width, dim=2)
+        )
+        scores = (q @ k.transpose(-2, -1)) * 0.25
+        scores = scores.masked_fill(self.seen[:tokens, :tokens] == 0, float("-inf"))
+        mixed = F.softmax(scores, dim=-1) @ v
+        result: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return result
+
+
+def heads(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensors:
+    torch.manual_seed(0)
+    return tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
+
+
+LONG, SHORT = (2, 4, 40, 20), (2, 2, 40, 20)
+CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
+    "written": lambda: (Written(), heads(LONG, LONG, LONG)),
+    "written_bf16": lambda: (Written(), heads(LONG, LONG, LONG, dtype=torch.bfloat16)),
+    "three": lambda: (Written(), heads(LONG[1:], LONG[1:], LONG[1:])),
+    "added": lambda: (Added(), heads(LONG, LONG, LONG, (2, 1, 40, 40))),
+    "kept": lambda: (Kept(), (*heads(LONG, LONG, LONG), torch.rand(40, 40) < 0.7)),
+    "named": lambda: (Named(), heads(LONG, LONG, LONG)),
+    "causal": lambda: (Named(is_causal=True), heads(LONG, LONG, LONG)),
+    "scaled": lambda: (Named(scale=0.3), heads(LONG, LONG, LONG, dtype=torch.float16)),
+    "grouped": lambda: (Named(enable_gqa=True), heads(LONG, SHORT, SHORT)),
+    "block": lambda: (Block(), (torch.randn(2, 40, 32),)),
+}
+QUICK = ("written_bf16", "causal")
+
+
+def _accepted(name: str) -> None:
+    module, inputs = CASES[name]()
+    loaded = problem_from_module(module.eval(), inputs)
+    captured = capture(loaded)
+    compiled = _compile(loaded, captured, "triton")[0]
+    found = find_steps(compiled.partition.steps)
+    assert len(found) == 1
+    chosen: dict[object, AnySchedule] = {}
+    for step in compiled.partition.steps:
+        if isinstance(step, Region):
+            chosen[step] = Schedule("tile", 16, 4) if step.rows else Schedule("flat", 64)
+        else:
+            chosen[step] = TILE if step in found else PRODUCT
+    source = compiled.write(chosen)
+    settings = JudgeSettings(policy="triton", seeds=1, budget_s=2.0)
+    verdict = judge(loaded, captured, source.text, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{source.text}"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_attention_passes_the_judge(name: str) -> None:
+    _accepted(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_form_of_attention_passes_the_judge(name: str) -> None:
+    _accepted(name)
+
+
+def test_the_written_form_has_a_rival() -> None:
+    loaded = problem_from_module(*CASES["added"]())
+    choices = _compile(loaded, capture(loaded), "mixed")
+    assert [len(find_steps(item.partition.steps)) for item in choices] == [1, 0]
+
+
+def test_keys_that_come_transposed_are_no_attention() -> None:
+    class Turned(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(q @ k, dim=-1) @ v
+
+    loaded = problem_from_module(Turned(), heads(LONG, (2, 4, 20, 40), LONG))
+    assert not find_steps(_compile(loaded, capture(loaded), "mixed")[0].partition.steps)
