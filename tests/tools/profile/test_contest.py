@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,23 @@ def test_a_slower_candidate_is_seen_as_such(contest: Contest) -> None:
     assert isinstance(found, Contested)
     assert min(found.rounds.medians("candidate")) > 10_000
     assert max(found.rounds.medians("eager")) < min(found.rounds.medians("candidate"))
+
+
+def test_what_was_posted_ahead_answers_the_same_question_only(contest: Contest) -> None:
+    assert contest.start() is None
+    twin = contest._twin
+    assert twin is not None
+    twin.post({"do": "copy", "bytes": 1 << 20})
+    twin.settle(20.0)
+    asked = time.monotonic()
+    early = twin.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
+    assert not isinstance(early, Lost)
+    assert "gb_per_s" in early
+    assert time.monotonic() - asked < 0.1
+    twin.post({"do": "forget"})
+    other = twin.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
+    assert not isinstance(other, Lost)
+    assert "gb_per_s" in other
 
 
 @pytest.mark.parametrize(

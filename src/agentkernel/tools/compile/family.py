@@ -116,7 +116,7 @@ def _collect(child: _Child) -> JSON:
         _end(child.pid)
         return {"failed": "timeout", "log": "no answer in time"}
     code = _end(child.pid, patience_s=1.0)
-    return {"failed": "died", "log": f"the process that compiled it ended with code {code}"}
+    return {"failed": "died", "log": f"the process that compiled it ended with exit code {code}"}
 
 
 def _end(pid: int, patience_s: float = 0.0) -> int:

@@ -98,6 +98,10 @@ def _telling(shape: CaseShape) -> bool:
 
 
 def _strided(shapes: Sequence[CaseShape]) -> CaseShape:
-    """The smallest of `shapes` in which strides mean something."""
+    """Of `shapes` in which strides mean something, the one with the shortest long side."""
     telling = [shape for shape in shapes if _telling(shape)]
-    return min(telling or shapes, key=lambda shape: shape.elements)
+    return min(telling or shapes, key=_longest)
+
+
+def _longest(shape: CaseShape) -> int:
+    return max((size for spec in shape.inputs.tensors for size in spec.shape), default=1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,13 +22,16 @@ from agentkernel.tools.profile.settings import ProfileSettings
 from agentkernel.tools.profile.sides import RemoteSide
 from agentkernel.tools.profile.twin_process import TwinProcess
 from agentkernel.tools.profile.worker_ops import CANDIDATE
-from agentkernel.tools.sandbox.session import open_worker
+from agentkernel.tools.sandbox.session import open_worker, settle_spares
 from agentkernel.tools.sandbox.tensors import share_tensor
 
 if TYPE_CHECKING:
     import torch
 
 COPY_BYTES = 1 << 30
+AHEAD_BYTES = 4 << 30
+"""Inputs up to this size are held from the start of a run: little beside what the judge
+and the search need of a GPU's memory."""
 
 
 class Extras(NamedTuple):
@@ -79,6 +84,7 @@ class Contest:
         self._shape_set: int | None = None
         self._twin: TwinProcess | None = None
         self._twin_holds: int | None = None
+        self._fresh = False
         self._compile_errors: dict[int, str] = {}
         self._baselines: dict[tuple[int, str], Extras] = {}
         self._copy_gb_per_s: float | None = None
@@ -97,12 +103,42 @@ class Contest:
         self._inputs, self._weights = (), None
         self._empty_cache()
 
+    def begin(self) -> None:
+        """Let the twin start, warm up and compile the first shape set while others work.
+
+        Only where the requests are small: device memory by handle, a module made from its source.
+        """
+        import torch
+
+        specs = self._loaded.problem.shape_sets[0].tensors
+        sizes = [math.prod(s.shape) * getattr(torch, s.dtype).itemsize for s in specs]
+        several = len(self._loaded.problem.shape_sets) > 1
+        if self._loaded.live is not None or several or sum(sizes) > AHEAD_BYTES:
+            return
+        if self._twin is not None or self._make_inputs(0) is not None:
+            return
+        requests = [self._start_request(), self._prepare_request(0)]
+        if self._settings.compare_compile:
+            requests.append({"do": "compile", "shape_set": 0})
+        if not any(_sends_tensors(request) for request in requests):
+            self._twin = TwinProcess()
+            self._fresh = True
+            for request in requests:
+                self._twin.post(request)
+
+    def settle(self) -> None:
+        """Until what `begin` asked for is done, so that the device is quiet."""
+        if self._twin is not None:
+            self._twin.settle(self._settings.compile_limit_s)
+
     def start(self) -> Lost | None:
         """Start the twin with the weights, unless it runs."""
-        if self._twin is not None and self._twin.alive:
+        if self._twin is not None and self._twin.alive and not self._fresh:
             return None
-        self._end_twin()
-        self._twin = TwinProcess()
+        if self._twin is None or not self._twin.alive:
+            self._end_twin()
+            self._twin = TwinProcess()
+        self._fresh = False
         answer = self._twin.ask(self._start_request(), self._settings.start_limit_s)
         if isinstance(answer, Lost):
             self._end_twin()
@@ -147,8 +183,13 @@ class Contest:
             cleanup.pop_all()
         return process
 
-    def measure(self, process: CandidateProcess, shape_set: int) -> Contested | Lost:
-        """The candidate against both baselines on one shape set, and all that is not a time."""
+    def measure(
+        self, process: CandidateProcess, shape_set: int, *, record: bool = True
+    ) -> Contested | Lost:
+        """The candidate against both baselines on one shape set, and all that is not a time.
+
+        `record` notes the launches, after which the process's launches are slower: the last time.
+        """
         lost = process.forget() or self._hold(shape_set) or process.prepare(self._inputs)
         if lost is not None or self._twin is None:
             return lost or Lost(side="twin", reason="died", log="")
@@ -156,6 +197,7 @@ class Contest:
         sides = [RemoteSide(CANDIDATE, process, limit), RemoteSide("eager", self._twin, limit)]
         if shape_set not in self._compile_errors:
             sides.append(RemoteSide("compile", self._twin, limit))
+        settle_spares()
         with Watch(self._gauge) as watch:
             rounds = measure_rounds(sides, watch, self._pace, settings.seed)
         if isinstance(rounds, Lost):
@@ -164,8 +206,8 @@ class Contest:
         own = self._extras(sides[0])
         if isinstance(own, Lost):
             return own
-        launches = sides[0].launches() if settings.extras else ()
         baselines = {side.name: self._baseline(side, shape_set) for side in sides[1:]}
+        launches = sides[0].launches() if settings.extras and record else ()
         return Contested(
             rounds=rounds,
             candidate=own,
@@ -192,33 +234,39 @@ class Contest:
 
     def _hold(self, shape_set: int) -> Lost | None:
         """Bring the inputs of `shape_set` into memory and into the twin, compiled there."""
-        import torch
-
-        if self._shape_set != shape_set:
-            if self._twin is not None and self._twin_holds is not None:
-                self._twin.ask({"do": "forget"}, self._settings.call_limit_s)
-                self._twin_holds = None
-            self._inputs = ()
-            self._empty_cache()
-            self._shape_set = None
-            try:
-                self._parameters()
-                self._inputs = self._loaded.make_inputs(
-                    shape_set, seed=self._settings.seed, device=self._device
-                )
-            except torch.OutOfMemoryError as error:
-                return Lost(side="inputs", reason="memory", log=str(error))
-            self._shape_set = shape_set
-        lost = self.start()
+        lost = self._make_inputs(shape_set) or self.start()
         if lost is None and self._twin_holds != shape_set:
             lost = self._feed_twin(shape_set)
         return lost
 
+    def _make_inputs(self, shape_set: int) -> Lost | None:
+        """Bring the weights and the inputs of `shape_set` into memory, and no others."""
+        import torch
+
+        if self._shape_set == shape_set:
+            return None
+        if self._twin is not None and self._twin_holds is not None:
+            self._twin.ask({"do": "forget"}, self._settings.call_limit_s)
+            self._twin_holds = None
+        if self._fresh:
+            self._end_twin()
+        self._inputs = ()
+        self._empty_cache()
+        self._shape_set = None
+        try:
+            self._parameters()
+            self._inputs = self._loaded.make_inputs(
+                shape_set, seed=self._settings.seed, device=self._device
+            )
+        except torch.OutOfMemoryError as error:
+            return Lost(side="inputs", reason="memory", log=str(error))
+        self._shape_set = shape_set
+        return None
+
     def _feed_twin(self, shape_set: int) -> Lost | None:
         if self._twin is None:
             return Lost(side="twin", reason="died", log="")
-        request = {"do": "prepare", "inputs": [self._sendable(item) for item in self._inputs]}
-        answer = self._twin.ask(request, self._settings.start_limit_s)
+        answer = self._twin.ask(self._prepare_request(shape_set), self._settings.start_limit_s)
         if isinstance(answer, Lost):
             return answer.model_copy(update={"side": "eager"})
         self._twin_holds = shape_set
@@ -256,6 +304,10 @@ class Contest:
             found = self._extras(side)
             self._baselines[key] = Extras(0) if isinstance(found, Lost) else found
         return self._baselines[key]
+
+    def _prepare_request(self, shape_set: int) -> dict[str, object]:
+        inputs = [self._sendable(item) for item in self._inputs]
+        return {"do": "prepare", "shape_set": shape_set, "inputs": inputs}
 
     def _start_request(self) -> dict[str, object]:
         import torch
@@ -303,10 +355,18 @@ class Contest:
     def _end_twin(self) -> None:
         if self._twin is not None:
             self._twin.__exit__(None, None, None)
-        self._twin, self._twin_holds = None, None
+        self._twin, self._twin_holds, self._fresh = None, None, False
 
     def _empty_cache(self) -> None:
         if self._device == "cuda":
             import torch
 
             torch.cuda.empty_cache()
+
+
+def _sends_tensors(request: Mapping[str, object]) -> bool:
+    """True where a request carries the numbers themselves, which are too much for a pipe."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return any(isinstance(item, torch.Tensor) for item in tree_leaves(dict(request)))

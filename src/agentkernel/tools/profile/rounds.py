@@ -101,7 +101,8 @@ def measure_rounds(
 ) -> Rounds | Lost:
     """Time the sides in shuffled, interleaved blocks. The first of `sides` is the candidate.
 
-    A pilot block each sets the number of calls; it is thrown away. A round that the GPU throttled
+    A pilot block each sets the number of calls; it is thrown away, and so is the first full round
+    (caches, allocator and clocks settle in it). A round that the GPU throttled
     in is set aside and counted. The result may hold no kept round: the caller decides what that
     means.
     """
@@ -113,6 +114,9 @@ def measure_rounds(
         if isinstance(pilot, Lost):
             return pilot
         calls[side.name] = calls_per_block(median(pilot), pace)
+    warm = _one_round(sides, calls, clockwork)
+    if isinstance(warm, Lost):
+        return warm
     rounds = Rounds()
     while not _enough(rounds, sides, pace, clockwork.now() - begin):
         order = shuffled.sample(list(sides), len(sides))

@@ -79,6 +79,8 @@ class Twin:
 
     def _prepare(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Take the inputs of a shape set in and call eager on them."""
+        if self._inputs:
+            self._forget(request)
         listed = cast("Sequence[object]", request["inputs"])
         self._input_numbers = [item.number for item in listed if isinstance(item, TensorRef)]
         self._inputs = tuple(self._here(item) for item in listed)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping
 from multiprocessing.connection import Pipe
 from types import TracebackType
@@ -23,11 +24,15 @@ LOG_CHARS = 2000
 class TwinProcess:
     """One process of `agentkernel.tools.profile.twin`; a `Line` for RemoteSide.
 
-    After an answer that does not come in time, or at all, the process is gone for good.
+    Requests can be posted ahead: it works on them while the caller does something else, and `ask`
+    for the same thing takes the answer. After an answer that does not come in time, or at all, the
+    process is gone for good.
     """
 
     def __init__(self) -> None:
         self._line, theirs = Pipe()
+        self._posted: deque[str] = deque()
+        self._early: deque[tuple[str, dict[str, JSON] | Lost]] = deque()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         paths = [path for path in sys.path if path]
         with theirs:
@@ -52,25 +57,59 @@ class TwinProcess:
         """False once it died or was ended."""
         return self._process.poll() is None
 
+    def post(self, request: Mapping[str, object]) -> None:
+        """Send a small request now and leave its answer to the `ask` with the same words."""
+        with contextlib.suppress(OSError):
+            self._line.send_bytes(_packed(request))
+            self._posted.append(_words(request))
+
+    def settle(self, timeout_s: float) -> None:
+        """Until it has done all that was posted: nothing of it runs while something is timed."""
+        while self._posted:
+            words = self._posted.popleft()
+            self._early.append((words, self._receive(timeout_s)))
+
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost:
-        """Send one request and wait for its answer; past `timeout_s` the process is killed."""
+        """Send one request and wait for its answer; past `timeout_s` the process is killed.
+
+        What was posted before and is not this request is done first, its answer forgotten.
+        """
+        while self._early or self._posted:
+            if self._early:
+                words, answer = self._early.popleft()
+            else:
+                words, answer = self._posted.popleft(), self._receive(timeout_s)
+            if words == _words(request):
+                return answer
         if not self.alive:
             return self._lost("died", "")
         try:
             self._line.send_bytes(_packed(request))
+        except OSError:
+            return self._broken()
+        return self._receive(timeout_s)
+
+    def _receive(self, timeout_s: float) -> dict[str, JSON] | Lost:
+        """The next answer."""
+        if self._line.closed:
+            return self._lost("died", "")
+        try:
             if not self._line.poll(timeout_s):
                 self.close()
                 return self._lost("timeout", f"no answer within {timeout_s:g} s")
             reply = cast("dict[str, JSON]", pickle.loads(self._line.recv_bytes()))
         except (EOFError, OSError):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
-            self.close()
-            return self._lost("died", self._tail())
+            return self._broken()
         value = reply.get("ok")
         if isinstance(value, dict):
             return value
         return Lost(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
+
+    def _broken(self) -> Lost:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self.close()
+        return self._lost("died", self._tail())
 
     def close(self) -> None:
         """Kill it and what it started (Inductor's compile workers), and reap it."""
@@ -98,6 +137,11 @@ class TwinProcess:
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - LOG_CHARS))
         return self._log.read().decode(errors="replace")
+
+
+def _words(request: Mapping[str, object]) -> str:
+    """What a request is about."""
+    return f"{request['do']} {request.get('shape_set')}"
 
 
 def _packed(request: Mapping[str, object]) -> bytes:

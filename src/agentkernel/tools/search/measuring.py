@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device, flush_bytes
+from agentkernel.tools.sandbox.session import expect_worker, settle_spares
 from agentkernel.tools.search.agreement import Sketch, disagreements
 from agentkernel.tools.search.bench_worker import BenchWorker
 from agentkernel.tools.search.halving import Standing, halve
@@ -45,8 +46,11 @@ class MeasuringSearcher:
         seed: int = 0,
         device: Device = "cuda",
         allow_unsandboxed: bool = False,
+        before_timing: Callable[[], None] | None = None,
     ) -> None:
+        """`before_timing` is called when the device has to be quiet from here on."""
         self._seconds = seconds
+        self._before_timing = before_timing
         self._seed = seed
         self._device: Device = device
         self._allow_unsandboxed = allow_unsandboxed
@@ -94,6 +98,13 @@ class MeasuringSearcher:
         target: Target,
         end_s: float,
     ) -> tuple[dict[int, Standing], dict[int, str | None]]:
+        if self._device == "cuda":
+            expect_worker(
+                device="cuda",
+                interpret=False,
+                allow_unsandboxed=self._allow_unsandboxed,
+                count=2,
+            )
         with BenchWorker(
             problem,
             device=self._device,
@@ -101,14 +112,26 @@ class MeasuringSearcher:
             flush_bytes=flush_bytes(target.l2_mb.value) if self._device == "cuda" else 1 << 16,
             allow_unsandboxed=self._allow_unsandboxed,
         ) as bench:
-            race = _Race(bench, sources, end_s)
+            race = _Race(bench, sources, end_s, self._quiet)
             return race.run(kept), race.reasons
+
+    def _quiet(self) -> None:
+        settle_spares()
+        if self._before_timing is not None:
+            self._before_timing()
 
 
 class _Race:
     """One search on one worker: who is ready, who is out and why, and the best time so far."""
 
-    def __init__(self, bench: BenchWorker, sources: Sequence[str], end_s: float) -> None:
+    def __init__(
+        self,
+        bench: BenchWorker,
+        sources: Sequence[str],
+        end_s: float,
+        quiet: Callable[[], None],
+    ) -> None:
+        self._quiet = quiet
         self._bench = bench
         self._sources = sources
         self._end_s = end_s
@@ -125,6 +148,7 @@ class _Race:
                 break
             sketches |= self._warm(indices[begin : begin + GROUP])
         self.reasons |= disagreements(sketches)
+        self._quiet()
         self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         field = [index for index in indices if index in sketches and index not in self.reasons]
         return halve(field, self._time, self._time_left)
