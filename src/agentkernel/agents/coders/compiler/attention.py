@@ -44,8 +44,8 @@ class AttentionSpec:
     """softmax(scale * q @ k^T [+ mask]) @ v, by online softmax (arXiv 1805.02867, 2205.14135).
 
     `q`, `k`, `v`, `out` and `mask` are names of tensors in the wrapper: q [B, H, T, D],
-    k [B, G, S, D], v [B, G, S, E], out [B, H, T, E]; H a multiple of G. Inner strides are 1, the
-    others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to the scores,
+    k [B, G, S, D], v [B, F, S, E], out [B, H, T, E]; H a multiple of G and F. Inner strides
+    are 1, the others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to the scores,
     "bool" keeps what is True, "drop" drops it. `causal` keeps key <= query, both counted from 0.
     `scale` is a wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with
     `empty_rows="zero"` as `scaled_dot_product_attention` does.
@@ -140,7 +140,7 @@ def _source(spec: AttentionSpec) -> str:
     masked = spec.mask is not None
     signature = [
         "q_ptr", "k_ptr", "v_ptr", *(["mask_ptr"] if masked else []), "out_ptr",
-        "HEADS", "GROUP", "T", "S", "scale",
+        "HEADS", "K_GROUP", "V_GROUP", "T", "S", "scale",
         *_stride_names("q", 3), *_stride_names("k", 3), *_stride_names("v", 3),
         *(_stride_names("mask", 4) if masked else []), *_stride_names("out", 3),
         *(f"{name}: tl.constexpr" for name in ("EVEN_S", "D", "E", "BLOCK_D", "BLOCK_E")),
@@ -180,8 +180,8 @@ def _program(spec: AttentionSpec) -> list[str]:
 def _pointers(spec: AttentionSpec) -> list[str]:
     lines = [
         "q_ptr += batch * stride_q0 + head * stride_q1",
-        "k_ptr += batch * stride_k0 + head // GROUP * stride_k1",
-        "v_ptr += batch * stride_v0 + head // GROUP * stride_v1",
+        "k_ptr += batch * stride_k0 + head // K_GROUP * stride_k1",
+        "v_ptr += batch * stride_v0 + head // V_GROUP * stride_v1",
         "out_ptr += batch * stride_out0 + head * stride_out1",
         "q_ptrs = q_ptr + inside_rows[:, None] * stride_q2 + dims[None, :]",
         "k_ptrs = k_ptr + keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]",
@@ -315,7 +315,8 @@ def _launch(spec: AttentionSpec, schedule: Schedule) -> list[str]:
     grid = f"triton.cdiv({q}.shape[2], {schedule['BLOCK_T']}) * {q}.shape[0] * {q}.shape[1],"
     arguments = [
         q, k, v, *([mask] if mask else []), out,
-        f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
+        f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]",
+        f"{q}.shape[1] // {v}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
         _scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
         *(_stride_values(mask, 4) if mask else []), *_stride_values(out, 3),
     ]  # fmt: skip

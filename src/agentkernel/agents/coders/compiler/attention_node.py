@@ -34,11 +34,16 @@ def _served(match: AttentionMatch) -> bool:
     q, k, v = (item.meta["val"] for item in (match.query, match.key, match.value))
     if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
         return False
-    if match.result.meta["val"].dtype != q.dtype or len(q.shape) != len(k.shape):
+    if (
+        match.result.meta["val"].dtype != q.dtype
+        or len({len(q.shape), len(k.shape), len(v.shape)}) > 1
+    ):
         return False
-    lead = slice(0, -2) if not match.grouped else slice(0, -3)
+    # Grouped heads of keys and of values each divide those of the queries.
+    lead = slice(0, -3) if match.grouped else slice(0, -2)
     pairs = [*zip(q.shape[lead], k.shape[lead], strict=True)]
-    pairs += [*zip(k.shape[:-1], v.shape[:-1], strict=True), (q.shape[-1], k.shape[-1])]
+    pairs += [*zip(q.shape[lead], v.shape[lead], strict=True)]
+    pairs += [(k.shape[-2], v.shape[-2]), (q.shape[-1], k.shape[-1])]
     return all(_equal(left, right) for left, right in pairs)
 
 

@@ -1,0 +1,130 @@
+"""Are products and attention right and fast enough on a real GPU?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import Variant, _compile, family, structure
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.tools.capture import capture
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.search import MeasuringSearcher, order
+from agentkernel.tools.targets import find_target
+
+pytestmark = pytest.mark.gpu
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LEAST_TFLOPS = 80.0
+"""For fp32 4096 x 4096 x 4096 with GELU on compute capability 9.0; cuBLAS fp32 reaches 51."""
+
+
+class Attend(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) * 0.125, dim=-1) @ v
+
+
+class Causal(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Projected(nn.Module):
+    def __init__(self, inner: int, outer: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inner, outer, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.linear(x))
+
+
+class Multiplied(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ y)
+
+
+def variants(loaded: LoadedProblem, wanted: str) -> list[Variant]:
+    """Drop-ins with one structure, best guess first."""
+    choices = _compile(loaded, capture(loaded), "mixed")
+    chosen = [item for item in choices if structure(item) == wanted]
+    assert chosen, [structure(item) for item in choices]
+    return family(chosen, wanted, lambda _: None, find_target(None).target)
+
+
+def fastest(loaded: LoadedProblem, wanted: str) -> tuple[Variant, TrialResult]:
+    """The best drop-in of a structure, measured in the sandbox."""
+    found = variants(loaded, wanted)
+    results = MeasuringSearcher(seconds=60).rank(
+        loaded,
+        [item.source.text for item in found],
+        [item.label for item in found],
+        [item.source.schedule for item in found],
+        find_target(None).target,
+    )
+    best = order(results)[0]
+    return found[best], results[best]
+
+
+def assert_accepted(loaded: LoadedProblem, source: str) -> None:
+    """The judge takes it at the problem's own sizes and off the tile."""
+    settings = JudgeSettings(policy="mixed", device="cuda", seeds=2)
+    verdict = judge(loaded, capture(loaded), source, settings)
+    assert verdict.accepted, verdict.failure
+
+
+def test_a_large_fp32_linear_with_gelu() -> None:
+    loaded = load_problem(str(EXAMPLES / "linear_gelu.py"))
+    best, result = fastest(loaded, "gemm")
+    settings = JudgeSettings(policy="triton", device="cuda", seeds=2)
+    verdict = judge(loaded, capture(loaded), best.source.text, settings)
+    assert verdict.accepted, verdict.failure
+    own = [case for case in verdict.cases if case.distribution == "normal"]
+    assert max(case.norm_error / case.eager_norm_error for case in own) <= 1.5
+    if torch.cuda.get_device_capability() == (9, 0):
+        assert result.time_us is not None
+        tflops = 2 * 4096**3 / result.time_us / 1e6
+        assert tflops >= LEAST_TFLOPS, f"{tflops:.1f} TFLOP/s with {best.label}"
+
+
+def test_written_attention_beats_its_parts() -> None:
+    loaded = load_problem(str(EXAMPLES / "attention.py"))
+    fused, one = fastest(loaded, "attention")
+    assert_accepted(loaded, fused.source.text)
+    _, parts = fastest(loaded, "library")
+    assert one.time_us is not None
+    assert parts.time_us is not None
+    assert one.time_us < 0.5 * parts.time_us, (one.time_us, parts.time_us, fused.label)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("module", [Attend(), Causal()])
+@pytest.mark.parametrize(("tokens", "width"), [(1000, 64), (777, 80), (512, 128)])
+def test_attention_off_the_tile(
+    module: nn.Module, dtype: torch.dtype, tokens: int, width: int
+) -> None:
+    inputs = tuple(torch.randn(2, 6, tokens, width, dtype=dtype) for _ in range(3))
+    loaded = problem_from_module(module, inputs)
+    for variant in variants(loaded, "attention")[:3]:
+        assert_accepted(loaded, variant.source.text)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("sizes", [(1000, 1024, 2048), (333, 777, 555), (17, 4096, 1000)])
+def test_products_off_the_tile(dtype: torch.dtype, sizes: tuple[int, int, int]) -> None:
+    rows, inner, outer = sizes
+    linear = problem_from_module(
+        Projected(inner, outer, dtype), (torch.randn(rows, inner, dtype=dtype),)
+    )
+    plain = problem_from_module(
+        Multiplied(),
+        (torch.randn(rows, inner, dtype=dtype), torch.randn(inner, outer, dtype=dtype)),
+    )
+    for loaded in (linear, plain):
+        for variant in variants(loaded, "gemm")[:3]:
+            assert_accepted(loaded, variant.source.text)
