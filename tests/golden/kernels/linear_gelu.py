@@ -12,9 +12,9 @@ from torch import nn
 
 @triton.jit
 def gelu_kernel(
-    a_ptr, b_ptr, out_ptr, bias_ptr, M, N, K, stride_a, stride_b, EVEN_K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    a_ptr, b_ptr, out_ptr, bias_ptr, M, stride_a, stride_b, N: tl.constexpr,
+    K: tl.constexpr, EVEN_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ B[N, K]^T and its epilogue, one tile a program."""
     program = tl.program_id(0)
@@ -70,9 +70,9 @@ class ModelNew(nn.Module):
         x_dim0 = x.shape[0]
         output = torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
         gelu_kernel[(triton.cdiv(x_dim0, 128) * triton.cdiv(4096, 128),)](
-            x, self.proj.weight, output, self.proj.bias, x_dim0, 4096, 4096, x.stride(-2),
+            x, self.proj.weight, output, self.proj.bias, x_dim0, x.stride(-2),
             self.proj.weight.stride(-2),
-            EVEN_K=4096 % 64 == 0, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8, num_warps=8,
-            num_stages=3,
+            N=4096, K=4096, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
+            num_warps=8, num_stages=3,
         )
         return output

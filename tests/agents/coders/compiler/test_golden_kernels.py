@@ -13,7 +13,7 @@ from agentkernel.tools.targets import find_target
 ROOT = Path(__file__).parents[4]
 GOLDEN = ROOT / "tests" / "golden" / "kernels"
 EXAMPLES = ("layernorm", "softmax", "rmsnorm_residual", "cross_entropy", "gelu_bias", "swiglu",
-            "linear_gelu", "conv_norm_relu")  # fmt: skip
+            "linear_gelu", "conv_norm_relu", "attention")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

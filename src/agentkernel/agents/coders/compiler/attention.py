@@ -45,9 +45,9 @@ class AttentionSpec:
 
     `q`, `k`, `v`, `out` and `mask` are names of tensors in the wrapper: q [B, H, T, D],
     k [B, G, S, D], v [B, F, S, E], out [B, H, T, E]; H a multiple of G and F. Inner strides
-    are 1, the others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to the scores,
-    "bool" keeps what is True, "drop" drops it. `causal` keeps key <= query, both counted from 0.
-    `scale` is a wrapper expression. A row with nothing kept gives NaN as softmax does, or 0 with
+    are 1, the others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to
+    the scores, "bool" keeps what is True, "drop" drops it. `causal` keeps key <= query, both
+    counted from 0. `scale` is a wrapper expression. A row with nothing kept gives NaN, or 0 with
     `empty_rows="zero"` as `scaled_dot_product_attention` does.
     """
 
