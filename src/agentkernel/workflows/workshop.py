@@ -32,7 +32,7 @@ from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline import analyse
 from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import expect_worker
+from agentkernel.tools.sandbox.session import close_spares, expect_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
@@ -70,37 +70,49 @@ class LocalWorkshop:
     ) -> Iterator[Kit]:
         """Agents and tools for one problem; the module is captured once, on first use."""
 
-        start_workers(judge_settings(settings, resolved))
+        judging = judge_settings(settings, resolved)
+        start_workers(judging)
 
         @cache
         def captured() -> Captured:
             return capture(loaded)
 
-        coder = make_coder(settings.coder, make_searcher(settings, resolved))
         with ProfileSession(loaded, resolved, profile_settings(settings)) as session:
+            session.begin()
+            coder = make_coder(settings.coder, make_searcher(settings, resolved, session.settle))
             tools = _tools(loaded, settings, resolved, coder, captured, session)
-            yield Kit(make_crew(settings, coder, captured), tools)
+            try:
+                yield Kit(make_crew(settings, coder, captured), tools)
+            finally:
+                close_spares()
 
 
 def start_workers(judging: JudgeSettings) -> None:
-    """Let the processes that a run without a GPU begins with do their imports meanwhile."""
-    if judging.device == "cuda":
-        return
-    unsandboxed = judging.allow_unsandboxed
-    expect_worker(device="cpu", interpret=False, allow_unsandboxed=unsandboxed)
+    """Let the processes that a run begins with do their imports meanwhile: one that compiles, and
+    one that judges (or, on a GPU, races schedules)."""
+    expect_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
+    _expect_judge(judging)
+
+
+def _expect_judge(judging: JudgeSettings, count: int = 1) -> None:
     expect_worker(
-        device="cpu",
-        interpret=True,
+        device=judging.device,
+        interpret=judging.device == "cpu",
         limits=Limits(memory_bytes=judging.memory_bytes),
-        allow_unsandboxed=unsandboxed,
+        allow_unsandboxed=judging.allow_unsandboxed,
+        count=count,
     )
 
 
-def make_searcher(settings: Settings, resolved: ResolvedTarget) -> Searcher:
+def make_searcher(
+    settings: Settings, resolved: ResolvedTarget, before_timing: Callable[[], None]
+) -> Searcher:
     """Measure schedules where the GPU can stand for the target, else compile and estimate."""
     unsandboxed = settings.judge.allow_unsandboxed
     if resolved.measurable:
-        return MeasuringSearcher(seed=settings.seed, allow_unsandboxed=unsandboxed)
+        return MeasuringSearcher(
+            seed=settings.seed, allow_unsandboxed=unsandboxed, before_timing=before_timing
+        )
     return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
 
 
@@ -146,6 +158,8 @@ def _tools(
         )
 
     def run_judge(candidate: Candidate) -> Verdict:
+        if judging.device == "cuda":
+            _expect_judge(judging, count=2)  # the second one is the profile's
         return judge(loaded, captured(), candidate.source, judging)
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
