@@ -35,7 +35,7 @@ check: $(VENV)/.stamp-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 # torch first and by itself: a build that $(PYTHON) already has is used as it is.
 $(VENV)/.stamp-torch: | .ci/make_venv.py
@@ -51,4 +51,4 @@ $(VENV)/.stamp-dev: $(VENV)/.stamp-torch pyproject.toml
 	@touch $(VENV)/.stamp-package $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
