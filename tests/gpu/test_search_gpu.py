@@ -57,7 +57,7 @@ def test_a_family_of_block_sizes(tmp_path: Path) -> None:
     sources.append(sources[8].replace("x.numel()", "(x.numel() * 500)"))
     schedules = [{"relu": {"block": block, "num_warps": warps}} for block, warps in family]
     begin = time.monotonic()
-    found = MeasuringSearcher(seconds=25).rank(
+    found = MeasuringSearcher(seconds=15).rank(
         load_problem(str(path)),
         sources,
         [f"{block}x{warps}" for block, warps in family] + ["wrong", "out of bounds"],

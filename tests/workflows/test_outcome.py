@@ -37,7 +37,16 @@ TABLE = [
     ("slower than eager, no compile", (timed(0.9),), Goals(), "kept_original", False),
     ("faster than eager, no compile", (timed(1.5),), Goals(), "met", True),
     ("too noisy", (timed(1.5, 1.05, half=0.1),), Goals(), "kept_compiled", False),
-    ("exactly level", (timed(1.5, 1.0, half=0.0),), Goals(), "improved", True),
+    ("exactly level", (timed(1.5, 1.0, half=0.0),), Goals(), "kept_compiled", False),
+    ("within one percent", (timed(1.5, 1.005, half=0.004),), Goals(), "kept_compiled", False),
+    ("a little more", (timed(1.5, 1.02, half=0.01),), Goals(), "improved", True),
+    (
+        "level, less memory wanted",
+        (timed(1.5, 1.005, half=0.004),),
+        Goals(objective="memory"),
+        "improved",
+        True,
+    ),
     (
         "too much memory",
         (timed(2.0, 1.5, peak=9000),),
@@ -64,6 +73,20 @@ def test_status(history: tuple[Attempt, ...], goals: Goals, status: str, handed:
     assert outcome.reason
     if handed:
         assert outcome.best is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "words"),
+    [
+        (1.0016, 0.0021, "not distinguishable from torch.compile"),
+        (1.05, 0.1, "too noisy to call"),
+        (0.9, 0.01, "slower than the faster baseline"),
+    ],
+)
+def test_a_tie_noise_and_a_loss_are_told_apart(value: float, half: float, words: str) -> None:
+    outcome = decide_outcome((timed(1.5, value, half=half),), Goals(), nothing="")
+    assert outcome.status == "kept_compiled"
+    assert words in outcome.reason
 
 
 def test_the_faster_measured_baseline_is_named_where_nothing_was_drafted() -> None:

@@ -12,6 +12,8 @@ from agentkernel.domain.certificate import Status
 from agentkernel.domain.profile import Measurement, ProfileFailed, Ratio
 
 Faster = Literal["eager", "torch.compile"]
+TIE = 0.01
+"""A speedup known to lie within this of 1 is none: nobody is asked to change code for it."""
 
 
 class Baselines(Frozen):
@@ -162,7 +164,7 @@ def goals_met(attempt: Attempt, goals: Goals) -> bool:
         return False
     lows = [ratio_against(item, goals.baseline).low for item in measurements]
     reached = lows[0] >= goals.speedup and geometric_mean(lows) >= goals.speedup
-    return reached and safe_to_hand_over(attempt)
+    return reached and safe_to_hand_over(attempt) and not tied(attempt, goals)
 
 
 def safe_to_hand_over(attempt: Attempt) -> bool:
@@ -172,6 +174,17 @@ def safe_to_hand_over(attempt: Attempt) -> bool:
         return False
     lows = [ratio_against(item, "best").low for item in measurements]
     return lows[0] >= 1.0 and geometric_mean(lows) >= 1.0
+
+
+def tied(attempt: Attempt, goals: Goals) -> bool:
+    """True where speed is the aim, and every interval lies within 1% of the faster baseline."""
+    measurements = attempt.profile.measurements if attempt.profile else ()
+    ratios = [ratio_against(item, "best") for item in measurements]
+    return goals.objective == "latency" and bool(ratios) and all(map(_level, ratios))
+
+
+def _level(ratio: Ratio) -> bool:
+    return ratio.low >= 1.0 - TIE and ratio.high <= 1.0 + TIE
 
 
 def decide_outcome(
@@ -232,15 +245,24 @@ def _measured(best: Attempt, goals: Goals) -> Outcome:
             f"peak memory {peak} bytes is past the limit of {goals.max_memory_bytes}; {figures}"
         )
         return _kept(reason, best, faster_baseline(primary))
-    if safe_to_hand_over(best):
+    if safe_to_hand_over(best) and not tied(best, goals):
         reason = f"{figures}; short of the goal of {goals.speedup:g}x against {goals.baseline}"
         return Outcome(status="improved", reason=reason, best=best, handed_over=True)
     worst = min(measurements, key=lambda item: ratio_against(item, "best").low)
     ratio = ratio_against(worst, "best")
-    verb = "too noisy to call" if ratio.high >= 1.0 else "slower than the faster baseline"
+    verb = _missed(ratio, faster_baseline(worst))
     return _kept(
         f"the best candidate is {verb}: {describe_speed(worst)}", best, faster_baseline(primary)
     )
+
+
+def _missed(ratio: Ratio, baseline: Faster) -> str:
+    """How a candidate fares that is not surely as fast as the faster baseline."""
+    if _level(ratio):
+        return f"not distinguishable from {baseline}"
+    if ratio.high < 1.0:
+        return "slower than the faster baseline"
+    return "too noisy to call"
 
 
 def describe_speed(measurement: Measurement) -> str:
