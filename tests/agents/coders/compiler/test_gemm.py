@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,22 @@ def test_the_emitted_text() -> None:
     golden = GOLDEN / "linear.py.txt"
     found = f"{text.source}\n\n\n" + "\n".join(text.launch) + "\n"
     assert found == golden.read_text(), "see the emitted text, then update the golden file"
+
+
+def test_a_hinted_tile_leads() -> None:
+    hopper = load_targets()["h200"]
+    hints = {"gemm.fp32.tile": "128x64x32", "gemm.fp32.num_warps": "4", "row.num_warps": "2"}
+    first = gemm_schedules(GemmFacts(4096, 4096, 4096), hopper, hints.get)[0]
+    named = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    assert tuple(first[name] for name in named) == (128, 64, 32, 4, 3)
+    plain = gemm_schedules(GemmFacts(4096, 4096, 4096, dtype="bfloat16"), hopper)
+    assert gemm_schedules(GemmFacts(4096, 4096, 4096, dtype="bfloat16"), hopper, hints.get) == plain
+    assert gemm_schedules(GemmFacts(4096, 4096, 4096), hopper, lambda _: "auto")[0] != first
+
+
+def test_sizes_that_a_weight_fixes_are_constants() -> None:
+    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
+    text = emit_gemm(replace(spec_of(), n="4096", k="4100"), schedule)
+    assert "N: tl.constexpr" in text.source
+    launch = "\n".join(text.launch)
+    assert "N=4096, K=4100, EVEN_K=False" in launch
