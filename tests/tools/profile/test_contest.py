@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,3 +178,22 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
     assert isinstance(found, Contested)
     assert found.compiled is None
     assert words in (found.compile_error or "")
+
+
+def test_what_was_begun_ahead_is_taken_up(
+    problem: LoadedProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU nothing begins by itself, since its tensors travel by value: small ones may."""
+    monkeypatch.setattr("agentkernel.tools.profile.contest._sends_tensors", lambda request: False)
+    single = problem.problem.model_copy(update={"shape_sets": problem.problem.shape_sets[:1]})
+    alone = dataclasses.replace(problem, problem=single)
+    with Contest(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+        held.begin()
+        twin = held._twin
+        assert twin is not None
+        held.settle()
+        assert not isinstance(held.copy_gb_per_s(), Lost)
+        rounds = held.measure_baselines(0)
+        assert held._twin is twin
+    assert not isinstance(rounds, Lost)
+    assert rounds.samples("eager")

@@ -150,7 +150,8 @@ class Contest:
     def copy_gb_per_s(self) -> float | Lost:
         """The copy ceiling, measured once (read and write counted)."""
         if self._copy_gb_per_s is None:
-            lost = self.start()
+            begun = self._shape_set if self._fresh else None
+            lost = self.start() if begun is None else self._hold(begun)
             if lost is not None or self._twin is None:
                 return lost or Lost(side="twin", reason="died", log="")
             size = COPY_BYTES if self._device == "cuda" else 1 << 22
