@@ -65,17 +65,17 @@ def mean_loss_kernel(
 ):
     """Cross-entropy. A program walks one row in tiles of BLOCK_N."""
     total_lanes = tl.full([BLOCK_N], 0.0, tl.float32)
-    valid_count_lanes = tl.full([BLOCK_N], 0.0, tl.float32)
+    shares_lanes = tl.full([BLOCK_N], 0.0, tl.float32)
     for start in range(0, n_cols, BLOCK_N):
         col = start + tl.arange(0, BLOCK_N)
         col_mask = (col < n_cols) | (n_cols % BLOCK_N == 0)
         row_loss = tl.load(row_loss_ptr + col, mask=col_mask, other=0.0)
         total_lanes = total_lanes + tl.where(col_mask, row_loss, 0.0)
         cross_entropy_loss = tl.load(cross_entropy_loss_ptr + col, mask=col_mask, other=0.0)
-        valid_count_lanes = valid_count_lanes + tl.where(col_mask, cross_entropy_loss, 0.0)
+        shares_lanes = shares_lanes + tl.where(col_mask, cross_entropy_loss, 0.0)
     total = tl.sum(total_lanes, axis=0)
-    valid_count = tl.sum(valid_count_lanes, axis=0)
-    mean_loss = total / valid_count
+    shares = tl.sum(shares_lanes, axis=0)
+    mean_loss = total / shares
     tl.store(output_ptr, mean_loss)
 
 

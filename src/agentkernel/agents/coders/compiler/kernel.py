@@ -133,7 +133,7 @@ def row_lines(emitter: Emitter) -> list[str]:
 def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
     """Size parameters of a kernel with their values in the wrapper."""
     found: list[tuple[str, Expr]] = []
-    if emitter.many_rows and emitter.region.rows:
+    if (emitter.many_rows and emitter.region.rows) or emitter.sizes.rows_read:
         found.append(("n_rows", emitter.region.row_count))
     found.append((emitter.sizes.cols_name, emitter.region.col_count))
     found += [(name, symbol) for name, symbol in emitter.sizes.extra.items()]

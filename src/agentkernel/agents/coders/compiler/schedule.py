@@ -34,6 +34,8 @@ class Schedule:
         result = {"BLOCK_N": self.block_cols, "num_warps": self.num_warps}
         if self.block_rows > 1:
             result["BLOCK_M"] = self.block_rows
+        if self.invariant_first:
+            result["weights_first"] = 1
         if self.form == "split":
             result["CHUNKS"] = self.chunks
         return result

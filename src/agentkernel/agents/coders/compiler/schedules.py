@@ -105,7 +105,7 @@ def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Sch
             if width * block <= 65536:
                 yield Schedule("persistent", block, width, warps_for(width * block))
         return
-    usual = warps_for(block * rows_for(block))
+    usual = warps_for(block * rows_for(block) * min(4, _widest(region)) // 4)
     start = _number(decision, "row.num_warps", usual)
     for warps in dict.fromkeys((start, usual, 8, 16, 4)):
         if 32 <= block * rows_for(block) // warps <= 32 * 128:
@@ -141,7 +141,7 @@ def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedul
     if length <= 1024:
         return
     block = _number(decision, "row.loop_block", 4096)
-    count = _number(decision, "row.num_warps", 16)
+    count = _number(decision, "row.loop_warps", 16)
     tried = ((block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16))
     for size, warps in tried:
         if size < cap:

@@ -61,6 +61,8 @@ class KernelSizes:
     cols_name: str = "n_cols"
     rows_name: str = "n_rows"
     extra: dict[str, Expr] = field(default_factory=dict)
+    rows_read: bool = False
+    """Whether the kernel reads the number of rows, be it as a stride."""
 
     def text(self, expr: Expr) -> str:
         """`expr` over the kernel's parameters."""
@@ -73,6 +75,7 @@ class KernelSizes:
         if same(expr, self.cols):
             return self.cols_name
         if same(expr, self.rows):
+            self.rows_read = True
             return self.rows_name
         ratio = sympy.cancel(expr / self.cols)
         if ratio.is_number and ratio.is_integer:

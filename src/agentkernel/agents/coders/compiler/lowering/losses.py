@@ -139,23 +139,46 @@ def _picked(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
 def _nll(
     state: Lowering, picked: Node, target: Node, weight: Node | None, reduction: int, ignore: int
 ) -> Node:
-    """Negative log likelihood, given the log probability of each sample's class."""
+    """Negative log likelihood: the mean weighs each sample by its class.
+
+    `picked` is the log probability of each sample's class, `weight` the weight of that class.
+    """
     b = state.b
-    if weight is not None:
-        raise Uncovered("aten.nll_loss", "class weights")
-    picked = b.reshape(picked, target.shape)
     valid = b.pointwise("ne", target, ignore, name="valid")
-    loss = b.pointwise("where", valid, b.pointwise("neg", picked), 0.0, name="row_loss")
-    dims = tuple(range(len(target.shape)))
+    loss = b.pointwise("neg", b.reshape(picked, target.shape))
+    share = state.cast(valid, picked.dtype)
+    if weight is not None:
+        of_class = b.reshape(weight, target.shape)
+        loss = b.pointwise("mul", loss, of_class)
+        share = b.pointwise("where", valid, of_class, 0.0, name="class_weight")
+    loss = b.pointwise("where", valid, loss, 0.0, name="row_loss")
+    return _weighted(state, loss, share, reduction)
+
+
+def _weighted(state: Lowering, loss: Node, share: Node, reduction: int) -> Node:
+    """The losses, their sum, or their sum over that of their shares."""
+    b = state.b
+    dims = tuple(range(len(loss.shape)))
     if reduction == NONE:
         return loss
     if not dims:
-        return loss
+        return loss if reduction == SUM else b.pointwise("div", loss, share)
     total = b.reduce("sum", loss, dims, "total")
     if reduction == MEAN:
-        valid_count = b.reduce("sum", state.cast(valid, picked.dtype), dims, "valid_count")
-        total = b.pointwise("div", total, valid_count, name="mean_loss")
+        total = b.pointwise("div", total, b.reduce("sum", share, dims, "shares"), name="mean_loss")
     return b.reshape(total, ())
+
+
+def _class_dim(x: Node) -> int:
+    return 1 if len(x.shape) > 1 else 0
+
+
+def _over_classes(state: Lowering, weight: Node, x: Node) -> Node:
+    """A vector over classes, spread over `x`."""
+    dim = _class_dim(x)
+    one = x.shape[0] * 0 + 1
+    shape = tuple(weight.shape[0] if at == dim else one for at in range(len(x.shape)))
+    return state.b.expand(state.b.reshape(state.compute(weight), shape), x.shape)
 
 
 @lowers("nll_loss.default", "nll_loss_nd.default", "nll_loss2d.default")
@@ -163,7 +186,10 @@ def _nll_loss(
     state: Lowering, x: Node, target: Node, weight: Node | None = None, reduction: int = MEAN,
     ignore_index: int = -100,
 ) -> Lowered:  # fmt: skip
-    picked = _picked(state, state.compute(x), target, 1 if len(x.shape) > 1 else 0)
+    wide, dim = state.compute(x), _class_dim(x)
+    if weight is not None:
+        weight = _picked(state, _over_classes(state, weight, x), target, dim)
+    picked = _picked(state, wide, target, dim)
     return _nll(state, picked, target, weight, reduction, ignore_index)
 
 
@@ -173,21 +199,50 @@ def _cross_entropy(
     ignore_index: int = -100, label_smoothing: Scalar = 0.0,
 ) -> Lowered:  # fmt: skip
     b = state.b
-    if weight is not None or label_smoothing:
-        raise Uncovered("aten.cross_entropy_loss", "class weights or label smoothing")
-    wide = state.compute(x)
-    dim = 1 if len(x.shape) > 1 else 0
+    wide, dim = state.compute(x), _class_dim(x)
+    spread = None if weight is None else _over_classes(state, weight, x)
     if target.dtype.is_floating_point:
-        log_p = log_softmax_over(state, wide, (dim,))
-        row = b.reduce("sum", b.pointwise("mul", log_p, state.compute(target)), (dim,), "row")
-        loss = b.pointwise("neg", row)
-        if reduction == NONE:
-            return b.reshape(loss, state.shape)
-        total = b.reshape(b.reduce("sum", loss, range(len(loss.shape)), "total"), ())
-        count = numel([size for at, size in enumerate(x.shape) if at != dim])
-        return total if reduction == SUM else b.pointwise("div", total, b.size(count))
+        return _soft_targets(state, wide, target, spread, reduction, float(label_smoothing))
     picked = log_softmax_of(state, wide, _picked(state, wide, target, dim), (dim,))
-    return _nll(state, picked, target, weight, reduction, ignore_index)
+    of_class = None if spread is None else _picked(state, spread, target, dim)
+    hard = _nll(state, picked, target, of_class, reduction, ignore_index)
+    if not label_smoothing:
+        return hard
+    log_p = log_softmax_over(state, wide, (dim,))
+    if spread is not None:
+        log_p = b.pointwise("mul", log_p, spread)
+    every = b.reshape(b.reduce("sum", log_p, (dim,), "all_classes"), target.shape)
+    valid = b.pointwise("ne", target, ignore_index, name="valid")
+    loss = b.pointwise("where", valid, b.pointwise("neg", every), 0.0, name="smooth_loss")
+    share = state.cast(valid, wide.dtype)
+    if of_class is not None:
+        share = b.pointwise("where", valid, b.reshape(of_class, target.shape), 0.0)
+    smooth = _weighted(state, loss, share, reduction)
+    rest = b.pointwise("mul", smooth, float(label_smoothing))
+    rest = b.pointwise("div", rest, b.size(x.shape[dim]))
+    return b.pointwise("add", b.pointwise("mul", hard, 1.0 - float(label_smoothing)), rest)
+
+
+def _soft_targets(
+    state: Lowering, x: Node, target: Node, weight: Node | None, reduction: int, smoothing: float
+) -> Node:
+    """Cross-entropy against class probabilities; the mean is over samples."""
+    b = state.b
+    dim = _class_dim(x)
+    share = state.compute(target)
+    if smoothing:
+        uniform = b.pointwise("div", b.constant(smoothing), b.size(x.shape[dim]))
+        share = b.pointwise("add", b.pointwise("mul", share, 1.0 - smoothing), uniform)
+    if weight is not None:
+        share = b.pointwise("mul", share, weight)
+    log_p = log_softmax_over(state, x, (dim,))
+    row = b.reduce("sum", b.pointwise("mul", log_p, share), (dim,), "row")
+    loss = b.pointwise("neg", row)
+    if reduction == NONE:
+        return b.reshape(loss, state.shape)
+    total = b.reshape(b.reduce("sum", loss, range(len(loss.shape)), "total"), ())
+    count = numel([size for at, size in enumerate(x.shape) if at != dim])
+    return total if reduction == SUM else b.pointwise("div", total, b.size(count))
 
 
 @lowers("cosine_similarity.default")

@@ -303,13 +303,36 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
         return b.pointwise("sqrt", state.compute(x))
     if exponent == -0.5:
         return b.pointwise("rsqrt", state.compute(x))
-    if exponent != int(exponent) or not 1 <= abs(exponent) <= 8:
+    if exponent == 1.5:
+        return b.pointwise("mul", state.compute(x), b.pointwise("sqrt", state.compute(x)))
+    if exponent != int(exponent):
+        return _power(state, x, float(exponent))
+    if not 1 <= abs(exponent) <= 8:
         raise Uncovered("aten.pow", f"exponent {exponent}")
     base = state.compute(x) if exponent < 0 else x
     product = base
     for _ in range(int(abs(exponent)) - 1):
         product = b.pointwise("mul", product, base)
     return product if exponent > 0 else b.pointwise("reciprocal", product)
+
+
+def _power(state: Lowering, x: Node, exponent: float) -> Node:
+    """x ** exponent for x >= 0 (else NaN), in fp64: exp amplifies the error of the logarithm."""
+    b = state.b
+    wide = state.cast(x, torch.float64)
+    log = b.pointwise("log", wide, name="log_base")
+    return b.pointwise("exp", b.pointwise("mul", log, exponent), name="power")
+
+
+@lowers("pow.Scalar")
+def _exponential(state: Lowering, base: Scalar, x: Node) -> Lowered:
+    b = state.b
+    if base == 2:
+        return b.pointwise("exp2", state.compute(x))
+    if base <= 0:
+        raise Uncovered("aten.pow", f"base {base}")
+    wide = state.cast(x, torch.float64)
+    return b.pointwise("exp", b.pointwise("mul", wide, math.log(base)), name="power")
 
 
 _register_tables()

@@ -35,6 +35,7 @@ def families() -> dict[str, Case]:
     torch.manual_seed(0)
     x, y, bias = torch.randn(40, 67), torch.randn(40, 67), torch.randn(67)
     image, target = torch.randn(3, 8, 5, 7), torch.randint(0, 67, (40,))
+    pixels = torch.randint(0, 8, (3, 5, 7))
     pairs: dict[str, Callable[..., object]] = {
         "mse": F.mse_loss,
         "l1": F.l1_loss,
@@ -62,6 +63,17 @@ def families() -> dict[str, Case]:
         "strided_softmax": (Wrapped(nn.Softmax(0)), (x,)),
         "log_softmax": (Wrapped(nn.LogSoftmax(1)), (x,)),
         "cross_entropy": (functional(F.cross_entropy), (x, target)),
+        "class_weights": (
+            functional(lambda a, t, w: F.cross_entropy(a, t, w.abs())),
+            (x, target, bias),
+        ),
+        "label_smoothing": (
+            functional(lambda a, t, w: F.cross_entropy(a, t, w.abs(), label_smoothing=0.1)),
+            (x, target, bias),
+        ),
+        "soft_targets": (functional(lambda a, b: F.cross_entropy(a, b.softmax(1))), (x, y)),
+        "segmentation": (functional(F.cross_entropy), (image, pixels)),
+        "power": (functional(lambda a: a.abs() ** 1.7 + a.abs() ** 1.5 + 3.0**a), (x,)),
         "nll": (functional(lambda a, t: F.nll_loss(a.log_softmax(1), t)), (x, target)),
         "row_sum": (functional(lambda a: a.sum(1)), (x,)),
         "column_sum": (functional(lambda a: a.sum(0)), (x,)),

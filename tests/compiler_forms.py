@@ -1,0 +1,33 @@
+"""Schedules with tiles so small that every loop of a small problem runs more than once."""
+
+from agentkernel.agents.coders.compiler.anchors import Anchor
+from agentkernel.agents.coders.compiler.build import Compiled
+from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.schedules import power_of_two, splittable
+from agentkernel.agents.coders.compiler.wrapper import AnySchedule
+
+FORMS = ("persistent", "looped", "split")
+TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 4, "SPLIT_K": 1,
+        "num_warps": 4, "num_stages": 2}  # fmt: skip
+
+
+def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
+    """Tiles so small that every loop runs more than once."""
+    chosen: dict[object, AnySchedule] = {}
+    for step in compiled.partition.steps:
+        if isinstance(step, Anchor):
+            chosen[step] = TILE
+        elif isinstance(step, Region):
+            chosen[step] = _region(step, compiled, form)
+    return chosen
+
+
+def _region(step: Region, compiled: Compiled, form: str) -> Schedule:
+    if not step.reduces:
+        return Schedule("tile", 16, 4) if step.rows else Schedule("flat", 64)
+    if form == "persistent":
+        return Schedule("persistent", power_of_two(compiled.symbols.hint(step.col_count)), 2)
+    if form == "split" and splittable(step):
+        return Schedule("split", 16, chunks=4)
+    return Schedule("looped", 16, 2)

@@ -1,0 +1,85 @@
+"""What does a drop-in return in the sandbox's interpreter, and how far is that from fp64?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten
+
+from agentkernel.tools.judge.compare import allowance, errors
+from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+
+OPS = "agentkernel.tools.judge.child"
+SLACK = 2.0
+"""The judge's rule, doubled: a few hundred elements can be lucky in eager."""
+
+
+@dataclass(frozen=True)
+class Sandboxed:
+    """One worker that runs drop-ins one after the other."""
+
+    worker: Worker
+
+    def call(
+        self,
+        source: str,
+        module: nn.Module,
+        inputs: Sequence[torch.Tensor],
+        order: str = "shuffled",
+    ) -> list[torch.Tensor]:
+        """Outputs of `source`'s ModelNew() with the weights of `module`."""
+        self._ask(
+            "build",
+            {
+                "source": source, "init_args": (), "init_kwargs": {}, "seed": 0, "initial": {},
+                "unnamed_dot_allowed": False,
+            },
+        )  # fmt: skip
+        share = self.worker.share
+        state = {name: share(value.detach().clone()) for name, value in module.state_dict().items()}
+        self._ask("adopt", {"state": state})
+        with torch.no_grad():
+            leaves, _ = tree_flatten(module(*inputs))
+        given = [share(value) for value in inputs]
+        wanted = [share(torch.full_like(leaf, 7)) for leaf in leaves]
+        self._ask("run", {"inputs": given, "outputs": wanted, "order": "shuffled"})
+        found = [self.worker.shared(ref).clone() for ref in wanted]
+        self.worker.release([*state.values(), *given, *wanted])
+        return found
+
+    def _ask(self, op: str, payload: dict[str, object]) -> None:
+        reply = self.worker.call(f"{OPS}:{op}", payload, 120.0)
+        assert not isinstance(reply, WorkerFailed), (
+            f"{op}: {reply.log}\n{payload.get('source', '')}"
+        )
+
+
+@contextmanager
+def sandboxed() -> Iterator[Sandboxed]:
+    """An interpreting worker on the CPU."""
+    with open_worker(device="cpu", interpret=True) as worker:
+        yield Sandboxed(worker)
+
+
+def assert_close(
+    found: Sequence[torch.Tensor], module: nn.Module, inputs: Sequence[torch.Tensor], text: str
+) -> None:
+    """Each output against fp64, by the judge's strict rule with SLACK; integers exactly."""
+    wide = [value.double() if value.is_floating_point() else value for value in inputs]
+    with torch.no_grad():
+        eager, _ = tree_flatten(module(*inputs))
+        oracle, _ = tree_flatten(copy.deepcopy(module).double()(*wide))
+    assert len(found) == len(eager)
+    for value, theirs, truth in zip(found, eager, oracle, strict=True):
+        if not value.is_floating_point():
+            assert torch.equal(value, theirs), text
+            continue
+        ours, allowed = errors(value, truth, theirs), allowance(errors(theirs, truth, theirs),
+                                                               value.dtype, "strict")  # fmt: skip
+        assert ours.norm <= SLACK * allowed.norm, f"{ours} against {allowed}\n{text}"
+        assert ours.element <= SLACK * allowed.element, f"{ours} against {allowed}\n{text}"
