@@ -54,6 +54,7 @@ class ModelNew(nn.Module):
         self.to(torch.DTYPE)
 
     def forward(self, x):
+        x = x.contiguous()
         n = x.shape[-1]
         y = torch.empty_like(x)
         rows = x.numel() // n
@@ -90,6 +91,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x, y):
+        x, y = x.contiguous(), y.contiguous()
         out = torch.empty_like(x)
         n = x.numel()
         add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)
@@ -124,6 +126,7 @@ def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x):
+        x = x.contiguous()
         y = torch.empty_like(x)
         n = x.shape[-1]
         softmax_kernel[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
@@ -176,6 +179,7 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(k, n)
 
     def forward(self, x):
+        x = x.contiguous()
         m, k = x.shape
         n = self.linear.weight.shape[0]
         y = torch.empty((m, n), device=x.device, dtype=x.dtype)

@@ -43,6 +43,13 @@ def test_an_honest_gemm_is_accepted(judged, sources):
 
 # (base, what to replace, with what, expected gate, a word of the failure)
 WRONG = {
+    "strides are taken for granted": (
+        "NORM",
+        "x = x.contiguous()",
+        "pass",
+        "correctness",
+        "strided inputs",
+    ),
     "mask leaves the last column": (
         "NORM",
         "mask = cols < n",
@@ -163,6 +170,7 @@ PROBLEMS = {"NORM": "NORM_PROBLEM", "ADD": "ADD_PROBLEM", "GEMM": "GEMM_PROBLEM"
 
 
 SLOW = {
+    "hang",
     "rows past the tile",
     "wrong shape",
     "a tuple",
