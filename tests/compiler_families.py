@@ -27,7 +27,8 @@ def functional(call: Callable[..., object]) -> nn.Module:
     def forward(_: nn.Module, *args: torch.Tensor) -> object:
         return call(*args)
 
-    return type("Functional", (nn.Module,), {"forward": forward})()
+    made: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
+    return made
 
 
 def families() -> dict[str, Case]:

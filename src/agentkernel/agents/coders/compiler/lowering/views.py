@@ -133,6 +133,13 @@ def _arange(state: Lowering, *bounds: int, **_: object) -> Lowered:
     return b.pointwise("add", index, start) if start != 0 else index
 
 
+@lowers("eye.default", "eye.m")
+def _eye(state: Lowering, *_: object, **__: object) -> Lowered:
+    b = state.b
+    shape = state.shape
+    return state.cast(b.pointwise("eq", b.iota(shape, 0), b.iota(shape, 1)), state.dtype)
+
+
 @lowers("tril.default", "triu.default")
 def _triangle(state: Lowering, x: Node, diagonal: int = 0) -> Lowered:
     b = state.b

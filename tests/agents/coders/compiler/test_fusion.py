@@ -1,0 +1,53 @@
+"""Which values share a kernel, and which are stored between two?"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.fusion import Partition
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import problem_from_module
+
+
+def parts(call: Callable[..., object], *inputs: torch.Tensor) -> Partition:
+    def forward(_: nn.Module, *args: torch.Tensor) -> object:
+        return call(*args)
+
+    module: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
+    loaded = problem_from_module(module, inputs)
+    return _compile(loaded, capture(loaded), "mixed")[0].partition
+
+
+X, Y = torch.randn(12, 40), torch.randn(12, 40)
+CASES: dict[str, tuple[Callable[..., object], int]] = {
+    "a chain with a broadcast": (lambda x, y: torch.relu(x * y + y[:1]), 1),
+    "a norm and what surrounds it": (
+        lambda x, y: torch.tanh(nn.functional.layer_norm(x + y, (40,))) * y, 1,
+    ),
+    "softmax reads its row once": (lambda x, y: torch.softmax(x - y, 1), 1),
+    "rows, then all of them": (lambda x, y: (x * y).sum(1).mean(), 2),
+    "two outputs of one read": (lambda x, y: (x + y, (x + y).sum(1)), 1),
+    "a value and its transpose": (lambda x, y: (x @ y.t()) * 2 + (x @ y.t()).t(), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_few_kernels_as_the_data_flow_allows(name: str) -> None:
+    call, expected = CASES[name]
+    assert len(parts(call, X, Y).steps) == expected
+
+
+def test_producers_come_before_consumers() -> None:
+    steps = parts(lambda x, y: torch.softmax((x * y).sum(1), 0), X, Y).steps
+    assert len(steps) == 2
+    first, second = steps
+    stored = {store.node for store in first.stores}  # type: ignore[union-attr]
+    assert {access.buffer for access in second.layout.loads.values()} <= stored  # type: ignore[union-attr]
+
+
+def test_what_nothing_needs_is_left_out() -> None:
+    (step,) = parts(lambda x, y: (x.exp(), x + 1)[1], X, Y).steps
+    assert {node.op for node in step.nodes} == {"add"}  # type: ignore[union-attr]
