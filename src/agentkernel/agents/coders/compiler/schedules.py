@@ -131,8 +131,6 @@ def _invariant_first(region: Region, decision: Decision) -> tuple[bool, ...]:
 
 
 def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
-    if any(node.op in ("argmax", "argmin") for node in region.nodes):
-        return
     cap = power_of_two(length)
     if _strided(region):
         for block, width, count in ((32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8)):

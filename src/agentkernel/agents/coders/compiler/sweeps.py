@@ -8,7 +8,7 @@ import torch
 
 from agentkernel.agents.coders.compiler.emit import Body, Emitter
 from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES, Text
-from agentkernel.agents.coders.compiler.ir import Node, Uncovered, compute_dtype
+from agentkernel.agents.coders.compiler.ir import Node, compute_dtype
 from agentkernel.agents.coders.compiler.rows import (
     _fields,
     _operand,
@@ -43,7 +43,7 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
     if node.op == "expsum":
         return _expsum(emitter, source, value, body, shape)
     if node.op in ("argmax", "argmin"):
-        raise Uncovered(node.op, "the position of an extremum in a row too long for one tile")
+        return _position(emitter, node, value, body, shape)
     name = emitter.names.unique(f"{node.name}_lanes")
     kind = TRITON_TYPES[lane_type(node)]
     identity = identity_of(node)
@@ -56,6 +56,28 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
     }.get(node.op) or _extremum(emitter, node, name, step)
     body.here.append(f"{name} = {joined}")
     return Accumulator((name,), (f"{name} = tl.full({shape}, {identity}, {kind})",))
+
+
+def _position(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
+    """The extremum of every lane and the first column that has it."""
+    unique = emitter.names.unique
+    best, place, seen, better = unique("best"), unique("place"), unique("seen"), unique("better")
+    identity, kind = identity_of(node), TRITON_TYPES[compute_dtype(node.args[0].dtype)]
+    body.here += [
+        f"{seen} = {masked(emitter, _operand(node, value), identity)}",
+        f"{better} = {seen} {'>' if node.op == 'argmax' else '<'} {best}",
+        f"{place} = tl.where({better}, col, {place})",
+        f"{best} = tl.where({better}, {seen}, {best})",
+    ]
+    if node.args[0].dtype == torch.bool:
+        kind = "tl.int32"
+    return Accumulator(
+        (best, place),
+        (
+            f"{best} = tl.full({shape}, {identity}, {kind})",
+            f"{place} = tl.zeros({shape}, tl.int32)",
+        ),
+    )
 
 
 def lane_type(node: Node) -> torch.dtype:
@@ -123,6 +145,13 @@ def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, bo
         code = fold(emitter, "sum", names[1], integer=False)
         total = emitter.assign("row_sum", code, body, tile=False)
         emitter.row_values.update({top_field: Text(names[0]), total_field: total})
+    elif node.op in ("argmax", "argmin"):
+        best, place = names
+        keep = ", keep_dims=True" if emitter.many_rows else ""
+        call = f"tl.{node.op.removeprefix('arg')}({best}, axis={emitter.reduce_axis}{keep})"
+        first = f"tl.where({best} == {call}, {place}, 2147483647)"
+        code = f"tl.min({first}, axis={emitter.reduce_axis}{keep})"
+        emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
     else:
         integer = not compute_dtype(node.args[0].dtype).is_floating_point
         code = fold(emitter, node.op, names[0], integer=integer)
