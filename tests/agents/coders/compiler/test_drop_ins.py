@@ -47,7 +47,8 @@ def _close(box: Sandboxed, name: str, form: str) -> None:
         ("layer_norm", "looped"), ("layer_norm", "split"), ("residual_norm", "persistent"),
         ("strided_softmax", "split"), ("softmax", "looped"), ("cross_entropy", "split"),
         ("label_smoothing", "looped"), ("class_weights", "persistent"), ("group_norm", "looped"),
-        ("linear_gelu", "persistent"), ("power", "persistent"), ("maximum", "looped"), ("positions", "looped"),
+        ("linear_gelu", "persistent"), ("power", "persistent"), ("maximum", "looped"),
+        ("positions", "looped"),
     ],
 )  # fmt: skip
 def test_a_family_is_close_to_fp64(box: Sandboxed, name: str, form: str) -> None:

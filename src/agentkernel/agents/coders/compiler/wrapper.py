@@ -227,9 +227,18 @@ def _return(forward: Forward, outputs: Sequence[Output]) -> None:
     names = iter([forward.buffers[output.node] for output in outputs])
     leaves = [None if name is None else _Code(next(names)) for name in forward.captured.outputs]
     value = torch.utils._pytree.tree_unflatten(leaves, forward.captured.output_tree)
+    forward.lines.append(f"return {_plain_tuples(value)!r}")
+
+
+def _plain_tuples(value: object) -> object:
+    """Named results, such as those of `max`, as the tuples that they are."""
     if isinstance(value, tuple):
-        value = tuple(value)
-    forward.lines.append(f"return {value!r}")
+        return tuple(_plain_tuples(item) for item in value)
+    if isinstance(value, list):
+        return [_plain_tuples(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain_tuples(item) for key, item in value.items()}
+    return value
 
 
 @dataclass(frozen=True)
