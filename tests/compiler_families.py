@@ -79,7 +79,7 @@ def families() -> dict[str, Case]:
         "row_sum": (functional(lambda a: a.sum(1)), (x,)),
         "column_sum": (functional(lambda a: a.sum(0)), (x,)),
         "maximum": (functional(lambda a: a.amax((2, 3))), (image,)),
-        "positions": (functional(lambda a: (a.argmax(1), a.min(1))), (x,)),
+        "positions": (functional(lambda a: (a.argmax(1), *a.min(1))), (x,)),
         "spread": (functional(lambda a: a.std(0)), (x,)),
         "gelu_bias": (functional(lambda a, b: F.gelu(a + b)), (x, bias)),
         "own_transpose": (functional(lambda a: a + a.t()), (torch.randn(33, 33),)),
