@@ -30,6 +30,8 @@ BROKEN = {
         "tensor values",
     ),
     "import": ("import no_such_package_here\n" + GOOD, "no_such_package_here"),
+    "exit": ("raise SystemExit(0)\n" + GOOD, "SystemExit"),
+    "init_inputs": (GOOD.replace("return [8]", "return 8"), "int"),
 }
 
 

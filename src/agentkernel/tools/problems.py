@@ -391,6 +391,11 @@ def _convention_init(
         return tuple(values[0]), dict(values[1])
     if isinstance(values, dict):
         return (), dict(values)
+    if not isinstance(values, list | tuple):
+        raise ProblemError(
+            f"get_init_inputs() of {Path(path).name} gave {type(values).__name__}. "
+            "Expected the constructor's arguments as a list."
+        )
     return tuple(values), {}
 
 
@@ -453,7 +458,7 @@ def _execute(source: str, path: Path) -> types.ModuleType:
     with _search_path(path.parent):
         try:
             exec(compile(source, filename, "exec"), module.__dict__)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             sys.modules.pop(name, None)
             raise ProblemError(
                 f"{path.name} raised {type(error).__name__} when imported: {_one_line(error)}. "
