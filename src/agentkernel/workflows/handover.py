@@ -96,8 +96,10 @@ def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:
 
 
 def _drawing(certificate: Certificate) -> str | None:
-    """The roofline as SVG, where there is a plan and a profile to draw."""
+    """The roofline as SVG, where there is a plan and bytes to draw."""
     if certificate.plan is None or certificate.profile is None:
+        return None
+    if not certificate.plan.analysis.memory_time_us:
         return None
     return roofline_svg(picture_of(certificate.profile, certificate.plan.analysis))
 
