@@ -103,7 +103,7 @@ class CaseResult(Frozen):
     """One judged call: errors against the fp64 oracle, of the candidate and of eager PyTorch.
 
     `norm_error` = ||out - oracle|| / ||oracle||, the largest over the outputs; `element_error` =
-    the 99.9% quantile of |out - oracle| over the output's own RMS.
+    the 99.9% quantile of |out - oracle| / max(RMS(oracle), |oracle|).
     """
 
     label: str

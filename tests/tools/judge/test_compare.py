@@ -101,12 +101,25 @@ def test_shapes_are_scaled_and_odd_only_where_free(prepared, sources):
     inputs = loaded.problem.shape_sets[0]
     small = scaled(inputs, captured, 1000)
     assert small.elements <= 1000
-    odd = odd_shapes(inputs, captured, 10_000)
+    *odd, larger = odd_shapes(inputs, captured, 10_000)
     assert len(odd) == 3
     for item in odd:
         rows, features = item.inputs.tensors[0].shape
         assert features == 96
         assert rows % 2 == 1
+    assert larger.inputs.tensors[0].shape == (inputs.tensors[0].shape[0] + 1, 96)
+
+
+def test_an_element_far_above_the_rest_is_measured_against_itself():
+    oracle = torch.ones(500, dtype=torch.float64)
+    oracle[7] = 1000.0 + 1e-5
+    eager = oracle.float()
+    close = eager.clone()
+    close[7] = torch.nextafter(close[7], torch.tensor(2000.0))
+    assert errors(close, oracle, eager).element <= 4 * torch.finfo(torch.float32).eps
+    far = eager.clone()
+    far[7] *= 1.0 + 1e-5
+    assert errors(far, oracle, eager).element > 4 * torch.finfo(torch.float32).eps
 
 
 def test_sizes_that_the_graph_refuses_are_raised_off_the_tile(prepared, sources):

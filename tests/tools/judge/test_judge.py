@@ -293,3 +293,65 @@ def test_on_a_gpu_honest_candidates_are_accepted_and_wrong_ones_are_not(judged, 
     )
     broken = broken.replace('"tf32x3"', '"tf32"')
     assert judged(problem, broken, device="cuda").gate == "correctness"
+
+
+ADDRESSED = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, table, places):
+        return table[places]
+def get_inputs():
+    return [torch.randn(300, 64), torch.randint(0, 300, (50,))]
+def get_init_inputs():
+    return []
+"""
+LOOKUP = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def look_up(table_ptr, places_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + row)
+    value = tl.load(table_ptr + place * n + cols, mask=cols < n)
+    tl.store(out_ptr + row * n + cols, value, mask=cols < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, table, places):
+        table, places = table.contiguous(), places.contiguous()
+        rows, n = places.shape[0], table.shape[1]
+        out = torch.empty((rows, n), device=table.device, dtype=table.dtype)
+        look_up[(rows,)](table, places, out, n, BLOCK=triton.next_power_of_2(n))
+        return out
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_indices_past_a_smaller_table_do_not_end_the_process(judged, sources):
+    verdict = judged(ADDRESSED, LOOKUP, device="cuda")
+    assert verdict.accepted, verdict.failure
+    norm = sources.NORM_PROBLEM.replace("DTYPE", "float32")
+    after = judged(norm, sources.NORM.replace("DTYPE", "float32"), device="cuda")
+    assert after.accepted, after.failure
+
+
+def test_indices_stay_within_a_smaller_table(judged):
+    verdict = judged(ADDRESSED, LOOKUP)
+    assert verdict.accepted, verdict.failure
+    assert len({case.shapes for case in verdict.cases}) >= 3
+
+
+def test_a_grid_of_the_declared_sizes_shows(judged, sources):
+    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32").replace("1000", "1024")
+    source = sources.ADD.replace("DTYPE", "float32")
+    assert judged(problem, source).accepted
+    verdict = judged(problem, source.replace("[(triton.cdiv(n, 128),)]", "[(8,)]"))
+    assert verdict.gate == "correctness"
+    assert "1025" in verdict.failure.case

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 LADDER = (257, 127, 65, 33, 17, 7, 3, 1)
 ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3), (3, 17, 5, 33))
 ODD_COUNT = 3
+SMALL = (3, 5, 2, 4, 1)
+LARGER_ELEMENTS = 1 << 28
+"""A set past the declared sizes may have twice their elements, up to this many."""
 FACTORS = (1, 2, 4, 8)
 """An odd size that the graph refuses is tried doubled: even, and still off every tile."""
 
@@ -83,7 +86,23 @@ def odd_shapes(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseSh
         candidate = CaseShape(replace_sizes(inputs, free, admitted), "odd", 0)
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
-    return tuple(found[:ODD_COUNT])
+    more = beyond(inputs, captured, max(limit, min(2 * count_elements(inputs), LARGER_ELEMENTS)))
+    return (*found[:ODD_COUNT], *([more] if more is not None else []))
+
+
+def beyond(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None:
+    """A set in which one free size is past the declared one, the others small: a launch grid or a
+    tile count taken from the declared sizes shows. None where that takes more than `limit`."""
+    free = captured.free_dims
+    declared = {item.symbol: _size(inputs, item) for item in free}
+    for name in sorted(declared, key=lambda key: declared[key]):
+        for others in SMALL:
+            for more in FACTORS:
+                sizes = dict.fromkeys(declared, others) | {name: declared[name] + more}
+                larger = replace_sizes(inputs, free, sizes)
+                if count_elements(larger) <= limit and captured.admits(sizes):
+                    return CaseShape(larger, "odd", 0)
+    return None
 
 
 def _admitted(sizes: Mapping[str, int], captured: Captured) -> dict[str, int] | None:
