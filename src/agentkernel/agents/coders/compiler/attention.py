@@ -221,19 +221,25 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
     option, exp = _dot_option(spec), "exp" if _exact(spec) else "tl.exp2"
     odd = even is not None
     folded = _folded(spec)
-    top, scores = "tl.max(scores, axis=1)", "scores"
+    # The difference is taken before the scale is applied: a fused multiply-subtract of large scores
+    # would leave the rounding error of the maximum in the exponent.
+    weights, decay = f"{exp}(scores - shift[:, None])", f"{exp}(best - shift)"
     if folded:
-        top, scores = f"{top} * scale", f"{scores} * scale"
+        weights, decay = (
+            f"{exp}((scores - shift[:, None]) * scale)",
+            f"{exp}((best - shift) * scale)",
+        )
+    product = f"tl.dot(q, k{option})"
     lines = [
         *(["inside = start + keys < S"] if odd else []),
         *_operand("k", "dims[:, None] < D", "inside[None, :]", spec, even),
-        f"scores = tl.dot(q, k{option})" + ("" if folded else " * scale"),
+        f"scores = {product}" if folded else f"scores = tl.fma({product}, scale, 0.0)",
         *_masking(spec, odd, diagonal),
-        f"new_best = tl.maximum(best, {top})",
+        "new_best = tl.maximum(best, tl.max(scores, axis=1))",
         "# A row with nothing kept so far has no maximum to subtract.",
         'shift = tl.where(new_best == float("-inf"), 0.0, new_best)',
-        f"weights = {exp}({scores} - shift[:, None])",
-        f"decay = {exp}(best - shift)",
+        f"weights = {weights}",
+        f"decay = {decay}",
         "total = total * decay + tl.sum(weights, axis=1)",
         *_operand("v", "value_dims[None, :] < E", "inside[:, None]", spec, even),
         f"acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
