@@ -355,3 +355,20 @@ def test_a_grid_of_the_declared_sizes_shows(judged, sources):
     verdict = judged(problem, source.replace("[(triton.cdiv(n, 128),)]", "[(8,)]"))
     assert verdict.gate == "correctness"
     assert "1025" in verdict.failure.case
+
+
+def test_a_reused_output_is_refused(judged, sources):
+    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
+    source = (
+        sources.ADD.replace("DTYPE", "float32")
+        .replace("class ModelNew(nn.Module):", "class ModelNew(nn.Module):\n    kept = None\n")
+        .replace(
+            "out = torch.empty_like(x)",
+            "same = self.kept is not None and self.kept.shape == x.shape\n"
+            "        out = self.kept if same else torch.empty_like(x)\n"
+            "        self.kept = out",
+        )
+    )
+    verdict = judged(problem, source, policy="any")
+    assert verdict.gate == "run", verdict.failure
+    assert "storage of an earlier call" in verdict.failure.log

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 
+KEPT_BYTES = 1 << 30
+"""Outputs up to this size are kept until the next call, to see whether it writes over them."""
+
 
 def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Build `ModelNew` under the given seed and write its initial state into the parent's buffers.
@@ -74,6 +77,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
             raise
         raise refusal from error
     leaves, spec = tree_flatten(result)
+    _check_storage(state, model, values, leaves)
     buffers = cast("Sequence[object]", payload["outputs"])
     outputs: list[JSON] = []
     for index, leaf in enumerate(leaves):
@@ -86,6 +90,28 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         "launches": cast("JSON", list(launches)),
         "loads_outside": cast("JSON", _loads_outside(state)),
     }
+
+
+class ReusedStorage(Exception):
+    """An output lies where an earlier call's output still lies: a later call would change it."""
+
+
+def _check_storage(
+    state: WorkerState, model: nn.Module, inputs: Sequence[object], leaves: Sequence[object]
+) -> None:
+    """Compare with the outputs of the call before, which are kept alive until now."""
+    import torch
+
+    tensors = [item for item in leaves if isinstance(item, torch.Tensor) and item.numel()]
+    given = [item for item in inputs if isinstance(item, torch.Tensor)]
+    own = {item.untyped_storage().data_ptr() for item in [*given, *model.state_dict().values()]}
+    earlier = cast("list[torch.Tensor]", state.memory.pop("earlier", []))
+    taken = {item.untyped_storage().data_ptr() for item in earlier} - own
+    for index, item in enumerate(tensors):
+        if item.untyped_storage().data_ptr() in taken:
+            raise ReusedStorage(f"output {index} lies in the storage of an earlier call's output")
+    small = sum(item.untyped_storage().nbytes() for item in tensors) <= KEPT_BYTES
+    state.memory["earlier"] = tensors if small else []
 
 
 def _deliver(leaf: torch.Tensor, buffer: torch.Tensor) -> None:
