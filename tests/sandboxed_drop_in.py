@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 from agentkernel.tools.judge.compare import allowance, errors
-from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+from agentkernel.tools.sandbox.session import TensorRef, Worker, WorkerFailed, open_worker
 
 OPS = "agentkernel.tools.judge.child"
 SLACK = 2.0
@@ -29,10 +29,31 @@ class Sandboxed:
         self,
         source: str,
         module: nn.Module,
-        inputs: Sequence[torch.Tensor],
+        inputs: Sequence[object],
         order: str = "shuffled",
     ) -> list[torch.Tensor]:
         """Outputs of `source`'s ModelNew() with the weights of `module`."""
+        state = self._load(source, module)
+        share = self.worker.share
+        with torch.no_grad():
+            leaves, _ = tree_flatten(module(*inputs))
+        given = self._given(inputs)
+        wanted = [share(torch.full_like(leaf, 7)) for leaf in leaves]
+        self._ask("run", {"inputs": given, "outputs": wanted, "order": "shuffled"})
+        found = [self.worker.shared(ref).clone() for ref in wanted]
+        self.worker.release([*state, *self._shared(given), *wanted])
+        return found
+
+    def refusal(self, source: str, module: nn.Module, inputs: Sequence[object]) -> str:
+        """What the drop-in says to `inputs` instead of an answer; "" where it answers."""
+        state, given = self._load(source, module), self._given(inputs)
+        payload: dict[str, object] = {"inputs": given, "outputs": [], "order": "shuffled"}
+        reply = self.worker.call(f"{OPS}:run", payload, 120.0)
+        self.worker.release([*state, *self._shared(given)])
+        return reply.log if isinstance(reply, WorkerFailed) else ""
+
+    def _load(self, source: str, module: nn.Module) -> list[TensorRef]:
+        """Build ModelNew() with the weights of `module`; the references to free later."""
         self._ask(
             "build",
             {
@@ -43,14 +64,15 @@ class Sandboxed:
         share = self.worker.share
         state = {name: share(value.detach().clone()) for name, value in module.state_dict().items()}
         self._ask("adopt", {"state": state})
-        with torch.no_grad():
-            leaves, _ = tree_flatten(module(*inputs))
-        given = [share(value) for value in inputs]
-        wanted = [share(torch.full_like(leaf, 7)) for leaf in leaves]
-        self._ask("run", {"inputs": given, "outputs": wanted, "order": "shuffled"})
-        found = [self.worker.shared(ref).clone() for ref in wanted]
-        self.worker.release([*state.values(), *given, *wanted])
-        return found
+        return list(state.values())
+
+    def _given(self, inputs: Sequence[object]) -> list[object]:
+        share = self.worker.share
+        return [share(item) if isinstance(item, torch.Tensor) else item for item in inputs]
+
+    @staticmethod
+    def _shared(given: Sequence[object]) -> list[TensorRef]:
+        return [item for item in given if isinstance(item, TensorRef)]
 
     def _ask(self, op: str, payload: dict[str, object]) -> None:
         reply = self.worker.call(f"{OPS}:{op}", payload, 120.0)

@@ -93,16 +93,17 @@ class _Example:
     inputs: tuple[object, ...]
 
 
-def capture(loaded: LoadedProblem, shape_set: int = 0) -> Captured:
+def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False) -> Captured:
     """Trace `loaded`'s forward on the given shape set with symbolic sizes wherever they stay free.
 
-    Eval mode, no gradients, no memory for the inputs. Raises ProblemError where the constructor or
+    Eval mode unless `training`, no gradients, no memory for the inputs. Raises ProblemError where the constructor or
     forward raises, the inputs do not fit, or control flow depends on data.
     """
     import torch
 
     with torch.no_grad(), _quiet():
         example = _example(loaded, shape_set)
+        example.module.train(training)
         try:
             program, reason = _export(example, dynamic=True), None
         except Exception as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones

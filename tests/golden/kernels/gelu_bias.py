@@ -9,6 +9,10 @@ import triton
 import triton.language as tl
 from torch import nn
 
+VERIFIED = (
+    "this drop-in was verified for x float32[free, 8192]; use the original module for others"
+)
+
 
 @triton.jit
 def gelu_kernel(
@@ -32,8 +36,12 @@ class ModelNew(nn.Module):
         self.bias = nn.Parameter(torch.randn(features))
 
     def forward(self, x):
+        if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 8192:
+            raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         x = x.contiguous()
         x_dim0 = x.shape[0]
+        if x_dim0 == 0:
+            return torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         gelu_kernel[(triton.cdiv(x_dim0, 1), triton.cdiv(8192, 1024))](
             x, self.bias, output, x_dim0, n_cols=8192, BLOCK_M=1, BLOCK_N=1024, num_warps=4,

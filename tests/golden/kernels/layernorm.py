@@ -9,6 +9,10 @@ import triton
 import triton.language as tl
 from torch import nn
 
+VERIFIED = (
+    "this drop-in was verified for x float32[free, 8192]; use the original module for others"
+)
+
 
 @triton.jit
 def layer_norm_kernel(
@@ -46,8 +50,12 @@ class ModelNew(nn.Module):
         self.ln = nn.LayerNorm(features)
 
     def forward(self, x):
+        if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 8192:
+            raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         x = x.contiguous()
         x_dim0 = x.shape[0]
+        if x_dim0 == 0:
+            return torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         layer_norm_kernel[(x_dim0,)](
             x, self.ln.weight, self.ln.bias, output, n_cols=8192, BLOCK_N=4096,

@@ -9,6 +9,10 @@ import triton
 import triton.language as tl
 from torch import nn
 
+VERIFIED = (
+    "this drop-in was verified for x float32[free, 4096]; use the original module for others"
+)
+
 
 @triton.jit
 def gelu_kernel(
@@ -66,8 +70,12 @@ class ModelNew(nn.Module):
         self.proj = nn.Linear(features, features)
 
     def forward(self, x):
+        if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 4096:
+            raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         x = x.contiguous()
         x_dim0 = x.shape[0]
+        if x_dim0 == 0:
+            return torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
         gelu_kernel[(triton.cdiv(x_dim0, 128) * triton.cdiv(4096, 128),)](
             x, self.proj.weight, output, self.proj.bias, x_dim0, x.stride(-2),

@@ -9,6 +9,10 @@ import triton
 import triton.language as tl
 from torch import nn
 
+VERIFIED = (
+    "this drop-in was verified for x float32[free, free]; use the original module for others"
+)
+
 
 @triton.jit
 def exp(x):
@@ -54,9 +58,13 @@ def softmax_kernel(x_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexp
 
 class ModelNew(nn.Module):
     def forward(self, x):
+        if x.dtype != torch.float32 or x.ndim != 2:
+            raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         x = x.contiguous()
         x_dim0 = x.shape[0]
         x_dim1 = x.shape[1]
+        if x_dim0 == 0 or x_dim1 == 0:
+            return torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
         softmax_kernel[(x_dim0,)](x, output, n_cols=x_dim1, BLOCK_N=4096, num_warps=16)
         return output

@@ -144,8 +144,13 @@ class GraphBuilder:
         shape = broadcast([node.shape for node in nodes])
         return self._make("pointwise", op, nodes, dtype, shape, (), name or None)
 
-    def reduce(self, op: str, value: Node, dims: Sequence[int], name: str = "") -> Node:
-        """Reduce over `dims`; they stay as size 1. Multi-valued kinds are read by `field`."""
+    def reduce(
+        self, op: str, value: Node, dims: Sequence[int], name: str = "", *, guarded: bool = False
+    ) -> Node:
+        """Reduce over `dims`; they stay as size 1. Multi-valued kinds are read by `field`.
+
+        A `guarded` expsum takes no infinite maximum out: its sum is inf, 0 or NaN by itself.
+        """
         rank = len(value.shape)
         axes = tuple(sorted({dim % rank for dim in dims})) if rank else ()
         shape = tuple(ONE if index in axes else s for index, s in enumerate(value.shape))
@@ -156,7 +161,8 @@ class GraphBuilder:
             dtype = torch.bool
         elif op in ("sum", "prod") and not dtype.is_floating_point:
             dtype = torch.int64
-        return self._make("reduce", op, (value,), dtype, shape, (axes,), name or None)
+        attrs: tuple[Attr, ...] = (axes, "guarded") if guarded else (axes,)
+        return self._make("reduce", op, (value,), dtype, shape, attrs, name or None)
 
     def field(self, reduced: Node, index: int, name: str) -> Node:
         """Part `index` of a reduction with several results."""

@@ -14,6 +14,9 @@ from agentkernel.agents.coders.compiler.schedule import Schedule, long_rows, per
 from agentkernel.agents.coders.compiler.sizes import Symbols
 from agentkernel.agents.coders.compiler.sweeps import column_lines, looped
 
+MOST_WARPS = 16
+"""For tiles of up to 32768 elements: 64 a thread."""
+
 
 @dataclass(frozen=True)
 class KernelCode:
@@ -174,6 +177,19 @@ def block_text(emitter: Emitter) -> str:
     return str(emitter.schedule.block_cols)
 
 
+def warps_text(emitter: Emitter) -> str:
+    """num_warps in the launch: rows that outgrow 32 elements a thread get the most."""
+    schedule, count = emitter.schedule, emitter.region.col_count
+    free = schedule.form == "persistent" and not count.is_number
+    if not free or schedule.num_warps >= MOST_WARPS:
+        return str(schedule.num_warps)
+    held = max(schedule.block_cols, 1024 * schedule.num_warps // schedule.block_rows)
+    if held >= persistent_limit(schedule):
+        return str(schedule.num_warps)
+    length = emitter.symbols.wrapper(count)
+    return f"{schedule.num_warps} if {length} <= {held} else {MOST_WARPS}"
+
+
 def grid(emitter: Emitter) -> str:
     """The launch grid as Python over sizes."""
     wrapper = emitter.symbols.wrapper
@@ -201,7 +217,7 @@ def launch_line(emitter: Emitter, name: str, grid_text: str, *workspace: str) ->
         values.append(f"CHUNKS={schedule.chunks}")
     if emitter.many_rows:
         values.append(f"BLOCK_M={schedule.block_rows}")
-    values += [f"BLOCK_N={block_text(emitter)}", f"num_warps={schedule.num_warps}"]
+    values += [f"BLOCK_N={block_text(emitter)}", f"num_warps={warps_text(emitter)}"]
     return wrapped_call(f"{name}[{grid_text}]", values)
 
 

@@ -105,12 +105,27 @@ class RowReduction:
         keep = ", keep_dims=True" if emitter.many_rows else ""
         code = f"tl.max({top}, axis={emitter.reduce_axis}{keep})"
         row_max = emitter.assign("row_max", code, body, tile=False)
-        grown = exp_call(emitter, f"{value.within(2)} - {row_max.code}", source)
+        shift = row_max.code
+        if guarded(node):
+            code = f"tl.where({infinite(shift)}, 0.0, {shift})"
+            shift = emitter.assign("shift", code, body, tile=False).code
+        grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
         numerator = emitter.assign("numerator", grown, body, tile=True)
         total = fold(emitter, "sum", masked(emitter, numerator.code, "0.0"), integer=False)
         row_sum = emitter.assign("row_sum", total, body, tile=False)
-        emitter.numerators[(source, top_field)] = numerator
+        if not guarded(node):
+            emitter.numerators[(source, top_field)] = numerator
         emitter.row_values.update({top_field: row_max, total_field: row_sum})
+
+
+def guarded(node: Node) -> bool:
+    """Whether an expsum takes no infinite maximum out."""
+    return "guarded" in node.attrs
+
+
+def infinite(code: str) -> str:
+    """True of plus and minus infinity."""
+    return f'tl.abs({code}) == float("inf")'
 
 
 def exp_call(emitter: Emitter, code: str, node: Node) -> str:

@@ -19,8 +19,10 @@ from agentkernel.agents.coders.compiler.rows import (
     _stores,
     exp_call,
     fold,
+    guarded,
     has_tile_stores,
     indent,
+    infinite,
 )
 from agentkernel.agents.coders.compiler.sweeps import (
     accumulate,
@@ -203,7 +205,11 @@ def _merge_expsum(emitter: Emitter, node: Node, parts: tuple[str, ...], body: Bo
     """Sums of exponentials about their own maxima -> one about the row's maximum."""
     top_field, total_field = _fields(emitter, node)
     top = emitter.assign("row_max", fold_max(emitter, parts[0]), body, tile=False)
-    scale = exp_call(emitter, f"{parts[0]} - {top.code}", node.args[0])
+    shift = top.code
+    if guarded(node):
+        code = f"tl.where({infinite(shift)}, 0.0, {shift})"
+        shift = emitter.assign("shift", code, body, tile=False).code
+    scale = exp_call(emitter, f"{parts[0]} - {shift}", node.args[0])
     code = fold(emitter, "sum", f"{parts[1]} * {scale}", integer=False)
     total = emitter.assign("row_sum", code, body, tile=False)
     emitter.row_values.update({top_field: top, total_field: total})

@@ -15,9 +15,11 @@ from agentkernel.agents.coders.compiler.rows import (
     _stores,
     exp_call,
     fold,
+    guarded,
     has_tile_stores,
     identity_of,
     indent,
+    infinite,
     masked,
     passes,
 )
@@ -41,7 +43,7 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
     if node.op == "moments":
         return _moments(emitter, node, value, body, shape)
     if node.op == "expsum":
-        return _expsum(emitter, source, value, body, shape)
+        return _expsum(emitter, node, value, body, shape)
     if node.op in ("argmax", "argmin"):
         return _position(emitter, node, value, body, shape)
     name = emitter.names.unique(f"{node.name}_lanes")
@@ -113,17 +115,22 @@ def _moments(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) 
     return Accumulator(names, tuple(f"{name} = tl.zeros({shape}, {kind})" for name in names))
 
 
-def _expsum(emitter: Emitter, source: Node, value: Text, body: Body, shape: str) -> Accumulator:
+def _expsum(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
     """One running maximum a row, and a sum in every lane that is rescaled once a tile."""
+    source = node.args[0]
     unique = emitter.names.unique
     top, total = unique("row_max"), unique("lane_sum")
     new_top, shift = unique("new_max"), unique("shift")
     seen = masked(emitter, value.code, LOWEST)
     grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
     scale = exp_call(emitter, f"{top} - {shift}", source)
+    left_in = f"{new_top} == {LOWEST}"
+    if guarded(node):
+        left_in = infinite(new_top)
+        scale = f"tl.where({left_in}, 1.0, {scale})"
     body.here += [
         f"{new_top} = tl.maximum({top}, {fold_max(emitter, seen)})",
-        f"{shift} = tl.where({new_top} == {LOWEST}, 0.0, {new_top})",
+        f"{shift} = tl.where({left_in}, 0.0, {new_top})",
         f"{total} = {total} * {scale} + {masked(emitter, grown, '0.0')}",
         f"{top} = {new_top}",
     ]

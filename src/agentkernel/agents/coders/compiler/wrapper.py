@@ -14,12 +14,14 @@ from agentkernel.agents.coders.compiler.attention_step import AttentionStep, emi
 from agentkernel.agents.coders.compiler.axes import Store, contiguous_strides
 from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.emit import Names, identifier
+from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
 from agentkernel.agents.coders.compiler.fusion import LibraryStep, Output, Partition
-from agentkernel.agents.coders.compiler.head import import_block, module_docstring
+from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
 from agentkernel.agents.coders.compiler.helpers import helper_sources
 from agentkernel.agents.coders.compiler.ir import Node, Shape, same
 from agentkernel.agents.coders.compiler.kernel import KernelCode, KernelRequest, emit_kernel
 from agentkernel.agents.coders.compiler.library import library_call
+from agentkernel.agents.coders.compiler.limits import limits_of
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
@@ -72,7 +74,14 @@ def write(
     """The drop-in for `partition`, each step under its entry of `schedules`."""
     forward = Forward(loaded, captured, constructor, Names(set(constructor.names)))
     forward.precision = precision
+    expected = forward.names.unique("VERIFIED")
+    _arguments(forward)
+    limits = limits_of(loaded, captured)
+    checked = envelope(loaded, captured, limits, forward.symbols, forward.placeholders, expected)
+    forward.lines += checked.arguments
     _begin(forward, inputs)
+    forward.lines += checked.sizes
+    _empty(forward, checked.empty, partition.outputs)
     for step in partition.steps:
         if isinstance(step, Region):
             schedule = schedules[step]
@@ -84,12 +93,12 @@ def write(
             _anchor(forward, step, tile, partition.outputs)
         else:
             _library(forward, step)
-    _return(forward, partition.outputs)
-    return _assemble(forward)
+    _return(forward, [forward.buffers[output.node] for output in partition.outputs])
+    return _assemble(forward, checked, expected)
 
 
-def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
-    """Name arguments and parameters, make inputs contiguous, read the free sizes."""
+def _arguments(forward: Forward) -> None:
+    """Name the arguments and the free sizes."""
     captured = forward.captured
     signature = _parameters(forward.loaded)
     for index, placeholder in enumerate(captured.user_inputs):
@@ -98,6 +107,11 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
         forward.arguments.append(f"{name}={default}" if default else name)
         forward.placeholders[placeholder] = name
     forward.symbols = symbols_of(captured, forward.placeholders)
+
+
+def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
+    """Name parameters, make inputs contiguous, read the free sizes."""
+    captured = forward.captured
     values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     forward.device = next(
         (f"{forward.placeholders[name]}.device" for name in inputs if name in forward.placeholders),
@@ -120,6 +134,30 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
     for symbol, reading in forward.symbols.readings.items():
         name = forward.symbols.readings[symbol].replace(".shape[", "_dim").rstrip("]")
         forward.lines.append(f"{name} = {reading}")
+
+
+def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
+    """Return empty outputs where `condition` holds: no kernel walks rows without elements."""
+    if condition:
+        line = len(forward.lines)
+        made = [_empty_tensor(forward, item.node, item.strides) for item in outputs]
+        _return(forward, made)
+        text = "\n".join(_short_return(forward.lines.pop(), made))
+        forward.lines[line:] = [
+            f"if {condition}:", *textwrap.indent(text, "    ").splitlines()
+        ]  # fmt: skip
+
+
+def _short_return(line: str, made: Sequence[str]) -> list[str]:
+    """A return of fresh tensors, broken where it is long."""
+    if len(line) <= 88:
+        return [line]
+    if line == f"return {made[0]}":
+        call, _, rest = made[0].partition("(")
+        return [f"return {call}(", f"    {rest.removesuffix(')')}", ")"]
+    if line == f"return ({', '.join(made)})":
+        return ["return (", *(f"    {item}," for item in made), ")"]
+    return [line]
 
 
 def _used(captured: Captured, placeholder: str) -> bool:
@@ -149,12 +187,16 @@ def shape_text(symbols: Symbols, shape: Shape) -> str:
 
 def allocation(forward: Forward, name: str, node: Node, strides: Shape) -> str:
     """The line that makes a buffer with eager's dtype and strides."""
+    return f"{name} = {_empty_tensor(forward, node, strides)}"
+
+
+def _empty_tensor(forward: Forward, node: Node, strides: Shape) -> str:
     shape = shape_text(forward.symbols, node.shape)
     tail = f"device={forward.device}, dtype={node.dtype}"
     if all(map(same, strides, contiguous_strides(node.shape))):
-        return f"{name} = torch.empty({shape}, {tail})"
+        return f"torch.empty({shape}, {tail})"
     layout = shape_text(forward.symbols, strides)
-    return f"{name} = torch.empty_strided({shape}, {layout}, {tail})"
+    return f"torch.empty_strided({shape}, {layout}, {tail})"
 
 
 def _region(
@@ -222,9 +264,9 @@ def _library(forward: Forward, step: LibraryStep) -> None:
     forward.buffers[step.node] = name
 
 
-def _return(forward: Forward, outputs: Sequence[Output]) -> None:
+def _return(forward: Forward, outputs: Sequence[str]) -> None:
     """Return the outputs in the structure that the original has."""
-    names = iter([forward.buffers[output.node] for output in outputs])
+    names = iter(outputs)
     leaves = [None if name is None else _Code(next(names)) for name in forward.captured.outputs]
     value = torch.utils._pytree.tree_unflatten(leaves, forward.captured.output_tree)
     forward.lines.append(f"return {_plain_tuples(value)!r}")
@@ -251,7 +293,7 @@ class _Code:
         return self.name
 
 
-def _assemble(forward: Forward) -> Source:
+def _assemble(forward: Forward, checked: Envelope, expected: str) -> Source:
     constructor = forward.constructor
     head = f"def forward(self, {', '.join(forward.arguments)}):"
     method = textwrap.indent("\n".join([head, *textwrap.indent(
@@ -259,8 +301,8 @@ def _assemble(forward: Forward) -> Source:
     model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
                        method])  # fmt: skip
     sections = [
-        "\n\n".join([module_docstring(forward.loaded, forward.captured),
-                     import_block(constructor.imports)]),
+        "\n\n".join([module_docstring(forward.loaded, checked),
+                     import_block(constructor.imports), verified_text(expected, checked)]),
         *helper_sources(forward.helpers),
         *forward.pieces,
         *([constructor.helpers] if constructor.helpers else []),

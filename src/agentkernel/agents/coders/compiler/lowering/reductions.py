@@ -150,12 +150,11 @@ def _logsumexp(state: Lowering, x: Node, dim: object, keepdim: bool = False) -> 
 
 
 def log_sum_exp(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
-    """log(sum(exp(x))) with the maximum taken out; infinite maxima as eager has them."""
+    """log(sum(exp(x))) with the maximum taken out unless it is infinite; NaN where any x is."""
     b = state.b
-    both = b.reduce("expsum", x, dims, "expsum")
+    both = b.reduce("expsum", x, dims, "expsum", guarded=True)
     top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
-    total = b.pointwise("add", b.pointwise("log", total), top)
-    return b.pointwise("where", b.pointwise("isinf", top), top, total, name="lse")
+    return b.pointwise("add", b.pointwise("log", total), top, name="lse")
 
 
 @lowers("softmax.int", "_softmax.default", "_safe_softmax.default")
