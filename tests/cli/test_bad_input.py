@@ -31,6 +31,13 @@ BROKEN = {
     ),
     "import": ("import no_such_package_here\n" + GOOD, "no_such_package_here"),
     "exit": ("raise SystemExit(0)\n" + GOOD, "SystemExit"),
+    "exit_in_init": (GOOD.replace("super().__init__()", "raise SystemExit(0)"), "SystemExit"),
+    "exit_in_inputs": (
+        GOOD.replace("return [torch", "raise SystemExit(0)\n    [torch"),
+        "SystemExit",
+    ),
+    "bare_tensor": (GOOD.replace("[torch.randn(4, 8)]", "torch.randn(4, 8)"), "Tensor"),
+    "empty": (GOOD.replace("randn(4, 8)", "randn(0, 8)"), "no elements"),
     "init_inputs": (GOOD.replace("return [8]", "return 8"), "int"),
 }
 

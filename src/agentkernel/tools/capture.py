@@ -96,8 +96,8 @@ class _Example:
 def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False) -> Captured:
     """Trace `loaded`'s forward on the given shape set with symbolic sizes wherever they stay free.
 
-    Eval mode unless `training`, no gradients, no memory for the inputs. Raises ProblemError where the constructor or
-    forward raises, the inputs do not fit, or control flow depends on data.
+    Eval mode unless `training`, no gradients, no memory for the inputs. Raises ProblemError where
+    the constructor or forward raises, the inputs do not fit, or control flow depends on data.
     """
     import torch
 
@@ -106,7 +106,7 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
         example.module.train(training)
         try:
             program, reason = _export(example, dynamic=True), None
-        except Exception as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
             reason = _one_line(error)
             program = _export_static(loaded, example, shape_set)
         return _captured(program, reason)
@@ -179,7 +179,7 @@ def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
 def _export_static(loaded: LoadedProblem, example: _Example, shape_set: int) -> ExportedProgram:
     try:
         return _export(example, dynamic=False)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         name = loaded.problem.class_name
         text = f"{type(error).__name__}: {_one_line(error)}"
         if any(word in text for word in DATA_DEPENDENT):
@@ -259,7 +259,7 @@ def _free_dims(graph: GraphModule, users: tuple[str, ...]) -> tuple[FreeDim, ...
     return tuple(found)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """The innermost message: exporters wrap the user's exception."""
     inner: BaseException = error
     while inner.__cause__ is not None:

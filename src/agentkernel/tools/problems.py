@@ -80,7 +80,7 @@ class LoadedProblem:
                 with torch.device("meta"):
                     return self.module_class(*self.init_args, **self.init_kwargs).eval()
             return self.module_class(*self.init_args, **self.init_kwargs).eval().to(device)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ProblemError(
                 f"The constructor of {self.problem.class_name} raised "
                 f"{type(error).__name__}: {_one_line(error)}. Expected: it accepts "
@@ -183,6 +183,7 @@ def problem_from_module(module: nn.Module, example_inputs: Sequence[object]) -> 
     for key, tensor in module.state_dict().items():
         digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
     specs = describe_inputs(example_inputs, _forward_names(type(module)))
+    check_elements(specs)
     problem = Problem(
         name=name.lower(),
         origin="live",
@@ -221,6 +222,16 @@ def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[Inp
                 "string or None. Next: pass its tensors one by one."
             )
     return tuple(specs)
+
+
+def check_elements(specs: Sequence[InputSpec]) -> None:
+    """Raise ProblemError where no tensor has an element: there is nothing to compute or compare."""
+    tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+    if tensors and all(0 in spec.shape for spec in tensors):
+        raise ProblemError(
+            f"Input {tensors[0].name!r} has no elements: its shape is {list(tensors[0].shape)}. "
+            "Expected sizes of 1 or more. Next: give inputs of the size that you run."
+        )
 
 
 def parse_input(text: str) -> tuple[str, tuple[InputSpec, ...]]:
@@ -300,6 +311,8 @@ def _load_class(
         ShapeSet(inputs=tuple(item[min(index, len(item) - 1)] for item in ordered))
         for index in range(count)
     )
+    for item in sets:
+        check_elements(item.inputs)
     args, kwargs = parse_init(init)
     problem = Problem(
         name=class_name.lower(),
@@ -329,9 +342,10 @@ def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> Lo
         try:
             with torch.device("meta"):
                 values = _call_input_function(namespace, index)
-        except Exception:  # noqa: BLE001 - the user's function may need real data; then pay for it once
+        except (Exception, SystemExit):  # noqa: BLE001 - the user's function may need real data; then pay for it once
             values = _user_call(lambda i=index: _call_input_function(namespace, i), path)
         sets.append(ShapeSet(inputs=describe_inputs(values, names)))
+        check_elements(sets[-1].inputs)
     problem = Problem(
         name=path.stem,
         origin="file",
@@ -346,7 +360,7 @@ def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> Lo
 def _user_call(call: object, path: Path) -> Sequence[object]:
     try:
         return call()  # type: ignore[operator, no-any-return]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProblemError(
             f"get_inputs() of {path.name} raised {type(error).__name__}: {_one_line(error)}. "
             "Expected a list of inputs."
@@ -368,7 +382,10 @@ def _call_input_function(namespace: types.ModuleType | None, shape_set: int) -> 
     maker = getattr(namespace, "get_input_sets", None)
     if maker is not None:
         return list(maker()[shape_set])
-    return list(namespace.get_inputs())  # type: ignore[union-attr]
+    values = namespace.get_inputs()  # type: ignore[union-attr]
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"it gave a {type(values).__name__}, not a list")
+    return list(values)
 
 
 def _convention_init(
@@ -377,7 +394,7 @@ def _convention_init(
     maker = getattr(namespace, "get_init_inputs", None)
     try:
         values = [] if maker is None else maker()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProblemError(
             f"get_init_inputs() of {Path(path).name} raised {type(error).__name__}: "
             f"{_one_line(error)}. Expected the constructor's arguments as a list."
