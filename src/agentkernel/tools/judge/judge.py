@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 INTERPRETED_ELEMENTS = 100_000
 INTERPRETED_ODD_ELEMENTS = 150_000
 ODD_ELEMENTS = 1 << 24
+LARGER_ELEMENTS = 1 << 28
+"""On a GPU a set past the declared sizes may have so many elements."""
 UNLIMITED = 1 << 62
 OOM_RETRIES = 4
 PATIENCE = 2.0
@@ -186,6 +188,7 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
         loaded.problem.shape_sets[0],
         captured,
         INTERPRETED_ODD_ELEMENTS if interpret else ODD_ELEMENTS,
+        INTERPRETED_ODD_ELEMENTS if interpret else LARGER_ELEMENTS,
     )
     plan = interpreted_cases if interpret else measured_cases
     return plan(declared, odd, settings.seed, settings.seeds)

@@ -16,8 +16,6 @@ LADDER = (257, 127, 65, 33, 17, 7, 3, 1)
 ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3), (3, 17, 5, 33))
 ODD_COUNT = 3
 SMALL = (3, 5, 2, 4, 1)
-LARGER_ELEMENTS = 1 << 28
-"""A set past the declared sizes may have twice their elements, up to this many."""
 FACTORS = (1, 2, 4, 8)
 """An odd size that the graph refuses is tried doubled: even, and still off every tile."""
 
@@ -67,9 +65,11 @@ def scaled(inputs: ShapeSet, captured: Captured, limit: int, index: int = 0) -> 
     return CaseShape(small, "declared" if small == inputs else "scaled", index)
 
 
-def odd_shapes(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseShape, ...]:
+def odd_shapes(
+    inputs: ShapeSet, captured: Captured, limit: int, larger: int | None = None
+) -> tuple[CaseShape, ...]:
     """Up to three sets off every tile size that the captured graph holds for, at most `limit`
-    elements each where that can be had."""
+    elements each where that can be had; then one past the declared sizes, of at most `larger`."""
     free = captured.free_dims
     symbols = list(dict.fromkeys(item.symbol for item in free))
     found: list[CaseShape] = []
@@ -86,7 +86,7 @@ def odd_shapes(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseSh
         candidate = CaseShape(replace_sizes(inputs, free, admitted), "odd", 0)
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
-    more = beyond(inputs, captured, max(limit, min(2 * count_elements(inputs), LARGER_ELEMENTS)))
+    more = beyond(inputs, captured, larger or limit)
     return (*found[:ODD_COUNT], *([more] if more is not None else []))
 
 
