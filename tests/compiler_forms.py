@@ -7,7 +7,8 @@ from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.schedules import power_of_two, splittable
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule
 
-FORMS = ("persistent", "looped", "split")
+FORMS = ("persistent", "looped", "single", "split")
+"""`single` is looped with one row a program, and flat where nothing is reduced."""
 TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 4, "SPLIT_K": 1,
         "num_warps": 4, "num_stages": 2}  # fmt: skip
 
@@ -24,10 +25,12 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
 
 
 def _region(step: Region, compiled: Compiled, form: str) -> Schedule:
+    if not step.reduces and form == "single":
+        return Schedule("flat", 64)
     if not step.reduces:
         return Schedule("tile", 16, 4) if step.rows else Schedule("flat", 64)
     if form == "persistent":
         return Schedule("persistent", power_of_two(compiled.symbols.hint(step.col_count)), 2)
     if form == "split" and splittable(step):
         return Schedule("split", 16, chunks=4)
-    return Schedule("looped", 16, 2)
+    return Schedule("looped", 16, 1 if form == "single" else 2)

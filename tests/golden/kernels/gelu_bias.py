@@ -16,18 +16,17 @@ VERIFIED = (
 
 @triton.jit
 def gelu_kernel(
-    x_ptr, bias_ptr, output_ptr, n_rows, n_cols: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    x_ptr, bias_ptr, output_ptr, n_elements, INDEX: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """Add and GELU."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    row_mask = row < n_rows
-    col = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    x = tl.load(x_ptr + row * n_cols + col, mask=row_mask, other=0.0)
-    bias = tl.load(bias_ptr + col)
+    offset = tl.program_id(0).to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)
+    col_mask = offset < n_elements
+    offset_1 = offset % 8192
+    x = tl.load(x_ptr + offset, mask=col_mask, other=0.0)
+    bias = tl.load(bias_ptr + offset_1, mask=col_mask, other=0.0)
     add = x + bias
     gelu = add * 0.5 * (tl.erf(add * 0.7071067811865476) + 1.0)
-    tl.store(output_ptr + row * n_cols + col, gelu, mask=row_mask)
+    tl.store(output_ptr + offset, gelu, mask=col_mask)
 
 
 class ModelNew(nn.Module):
@@ -43,7 +42,9 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
-        gelu_kernel[(triton.cdiv(x_dim0, 1), triton.cdiv(8192, 1024))](
-            x, self.bias, output, x_dim0, n_cols=8192, BLOCK_M=1, BLOCK_N=1024, num_warps=4,
+        gelu_kernel[(triton.cdiv(8192*x_dim0, 1024),)](
+            x, self.bias, output, 8192*x_dim0,
+            INDEX=tl.int64 if 8192*x_dim0 > 2147418112 else tl.int32, BLOCK_N=1024,
+            num_warps=4,
         )
         return output

@@ -23,17 +23,33 @@ def layer_norm_kernel(
     A program walks one row in tiles of BLOCK_N: mean and variance in one read.
     """
     row = tl.program_id(0).to(tl.int64)
-    lane_mean = tl.zeros([BLOCK_N], tl.float32)
+    near = tl.arange(0, 32)
+    near_x = tl.load(x_ptr + row * n_cols + near, eviction_policy="evict_last")
+    centre = tl.sum(near_x, axis=0) / 32
+    lane_sum = tl.zeros([BLOCK_N], tl.float32)
     lane_squares = tl.zeros([BLOCK_N], tl.float32)
     for start in range(0, n_cols, BLOCK_N):
         col = start + tl.arange(0, BLOCK_N)
         x = tl.load(x_ptr + row * n_cols + col, eviction_policy="evict_last")
-        step = x - lane_mean
-        lane_mean += step * (1.0 / (start // BLOCK_N + 1))
-        lane_squares += step * (x - lane_mean)
-    mean = tl.sum(lane_mean * (n_cols // BLOCK_N), axis=0) / n_cols
-    apart = lane_mean - mean
-    squares = tl.sum(lane_squares + (n_cols // BLOCK_N) * apart * apart, axis=0)
+        apart = x - centre
+        lane_sum += apart
+        lane_squares += apart * apart
+    shift = tl.sum(lane_sum, axis=0) / n_cols
+    squares = tl.sum(lane_squares, axis=0) - n_cols * shift * shift
+    if shift * shift * n_cols > 4.0 * squares:
+        # The first columns say little about this row: once more, about its mean.
+        centre += shift
+        lane_sum = tl.zeros([BLOCK_N], tl.float32)
+        lane_squares = tl.zeros([BLOCK_N], tl.float32)
+        for start in range(0, n_cols, BLOCK_N):
+            col = start + tl.arange(0, BLOCK_N)
+            x = tl.load(x_ptr + row * n_cols + col, eviction_policy="evict_last")
+            apart = x - centre
+            lane_sum += apart
+            lane_squares += apart * apart
+        shift = tl.sum(lane_sum, axis=0) / n_cols
+        squares = tl.sum(lane_squares, axis=0) - n_cols * shift * shift
+    mean = centre + shift
     rstd = tl.rsqrt(squares / n_cols + 1e-05)
     for start in range(0, n_cols, BLOCK_N):
         col = start + tl.arange(0, BLOCK_N)

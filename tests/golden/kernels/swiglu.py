@@ -38,17 +38,18 @@ def sigmoid(x):
 
 @triton.jit
 def mul_kernel(
-    x_ptr, output_ptr, n_rows, n_cols, x_dim1, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    x_ptr, output_ptr, n_elements, x_dim1: tl.constexpr, INDEX: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     """SiLU and multiply."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    row_mask = row < n_rows
-    col = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    col_mask = col < n_cols
-    x = tl.load(x_ptr + row * x_dim1 + col, mask=row_mask & col_mask, other=0.0)
-    x_1 = tl.load(x_ptr + n_cols + row * x_dim1 + col, mask=row_mask & col_mask, other=0.0)
+    offset = tl.program_id(0).to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)
+    col_mask = offset < n_elements
+    offset_0 = offset // ((1 + x_dim1) // 2)
+    offset_1 = offset % ((1 + x_dim1) // 2)
+    x = tl.load(x_ptr + offset_0 * x_dim1 + offset_1, mask=col_mask, other=0.0)
+    x_1 = tl.load(x_ptr + ((1 + x_dim1) // 2) + offset_0 * x_dim1 + offset_1, mask=col_mask, other=0.0)
     mul = x * sigmoid(x) * x_1
-    tl.store(output_ptr + row * n_cols + col, mul, mask=row_mask & col_mask)
+    tl.store(output_ptr + offset, mul, mask=col_mask)
 
 
 class ModelNew(nn.Module):
@@ -63,8 +64,9 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, (1 + x_dim1) // 2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, (1 + x_dim1) // 2), device=x.device, dtype=torch.float32)
-        mul_kernel[(triton.cdiv(x_dim0, 1), triton.cdiv((1 + x_dim1) // 2, 1024))](
-            x, output, x_dim0, (1 + x_dim1) // 2, x_dim1, BLOCK_M=1, BLOCK_N=1024,
-            num_warps=4,
+        mul_kernel[(triton.cdiv(x_dim0*((1 + x_dim1) // 2), 1024),)](
+            x, output, x_dim0*((1 + x_dim1) // 2), x_dim1=x_dim1,
+            INDEX=tl.int64 if max(x_dim0*x_dim1, x_dim0*((1 + x_dim1) // 2)) > 2147418112 else tl.int32,
+            BLOCK_N=1024, num_warps=4,
         )
         return output

@@ -48,7 +48,8 @@ def _close(box: Sandboxed, name: str, form: str) -> None:
         ("strided_softmax", "split"), ("softmax", "looped"), ("cross_entropy", "split"),
         ("label_smoothing", "looped"), ("class_weights", "persistent"), ("group_norm", "looped"),
         ("linear_gelu", "persistent"), ("power", "persistent"), ("maximum", "looped"),
-        ("positions", "looped"),
+        ("positions", "looped"), ("layer_norm", "single"), ("group_norm", "single"),
+        ("residual_norm", "single"), ("cross_entropy", "single"), ("batch_norm", "single"),
     ],
 )  # fmt: skip
 def test_a_family_is_close_to_fp64(box: Sandboxed, name: str, form: str) -> None:

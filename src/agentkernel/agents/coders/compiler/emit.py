@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import sympy
@@ -20,17 +21,17 @@ from agentkernel.agents.coders.compiler.expressions import (
     pointwise_text,
 )
 from agentkernel.agents.coders.compiler.fusion import owner
-from agentkernel.agents.coders.compiler.ir import Expr, Node, compute_dtype
+from agentkernel.agents.coders.compiler.ir import Expr, Node, compute_dtype, same
 from agentkernel.agents.coders.compiler.region import Axis, Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.sizes import KernelSizes, Symbols
 
 INLINE_LIMIT = 44
 """An expression that is used once and no longer than this is written where it is used."""
-INT32_MAX = (1 << 31) - 1
 RESERVED = frozenset(("row", "col", "mask", "tl", "triton", "torch", "start", "row_mask",
-                      "col_mask", "n_rows", "n_cols", "chunk", "exp", "expm1", "log1p", "sigmoid",
-                      "tanh", "maximum", "minimum", "multiply", "self", "math", "nn"))  # fmt: skip
+                      "col_mask", "near", "near_mask", "n_rows", "n_cols", "chunk", "exp",
+                      "expm1", "log1p", "sigmoid", "tanh", "maximum", "minimum", "multiply",
+                      "self", "math", "nn"))  # fmt: skip
 
 
 def identifier(text: str) -> str:
@@ -93,6 +94,8 @@ class Emitter:
     eviction: str = ""
     given: dict[Node, str] = field(default_factory=dict)
     """Names of values that a later sweep computes again."""
+    columns: str = "col"
+    """The variable of the columns at hand."""
 
     def __post_init__(self) -> None:
         flat = self.schedule.form == "flat"
@@ -133,10 +136,11 @@ class Emitter:
     def col_mask(self) -> str | None:
         """The mask over columns, None where the tiles divide the row exactly."""
         count = self.region.col_count
+        name = f"{self.columns}_mask"
         if self.schedule.form == "flat" or not count.is_number:
-            return "col_mask"
+            return name
         unit = self.schedule.block_cols * self.schedule.chunks
-        return "col_mask" if int(count) % unit else None
+        return name if int(count) % unit else None
 
     @property
     def narrow(self) -> bool:
@@ -153,6 +157,16 @@ class Emitter:
             if name is not None and used
         ]
         return " & ".join(parts) or None
+
+    @contextmanager
+    def on_columns(self, name: str) -> Iterator[None]:
+        """Within, tile values are those of other columns, and go by names of their own."""
+        kept = self.columns, self.tile_values, self.given
+        self.columns, self.tile_values, self.given = name, {}, {}
+        try:
+            yield
+        finally:
+            self.columns, self.tile_values, self.given = kept
 
     # names
 
@@ -194,7 +208,7 @@ class Emitter:
     @property
     def col_name(self) -> str:
         """The flattened column index."""
-        return "offset" if self.schedule.form == "flat" else "col"
+        return "offset" if self.schedule.form == "flat" else self.columns
 
     def split_index(self, axes: tuple[Axis, ...], name: str) -> list[str]:
         """Lines that take a flattened index apart, innermost axis last."""
@@ -214,8 +228,8 @@ class Emitter:
         return list(reversed(lines))
 
     def _used_axes(self) -> set[Axis]:
-        walked = [item.resolved() for item in self.region.layout.loads.values()]
-        walked += [item.resolved() for item in self.region.store_accesses]
+        accesses = [*self.region.layout.loads.values(), *self.region.store_accesses]
+        walked = [item.resolved() for item in accesses if not self._walks_along(item.resolved())]
         axes = (*self.region.rows, *self.region.cols)
         used = {axis for axis in axes for item in walked if axis.stride(item) != 0}
         for node in self.region.layout.dims:
@@ -233,6 +247,8 @@ class Emitter:
         """offset + sum of index * stride."""
         strides = access.resolved()
         terms = [] if access.offset == 0 else [self.sizes.text(access.offset)]
+        if self._walks_along(strides):
+            return " + ".join([*terms, self.col_name])
         for axis in (*self.region.rows, *self.region.cols):
             stride = axis.stride(strides)
             if stride == 1:
@@ -240,6 +256,17 @@ class Emitter:
             elif stride != 0:
                 terms.append(f"{self.index(axis)} * {self.sizes.text(stride)}")
         return " + ".join(terms)
+
+    def _walks_along(self, strides: dict[Atom, Expr]) -> bool:
+        """True where a flat index over several axes is the address itself."""
+        if self.schedule.form != "flat" or len(self.region.cols) <= 1:
+            return False
+        inner: Expr = sympy.Integer(1)
+        for axis in reversed(self.region.cols):
+            if not same(axis.stride(strides), inner):
+                return False
+            inner = inner * axis.size
+        return True
 
     def place(self, buffer: Node, access: Access) -> str:
         """Pointer plus address."""
@@ -351,7 +378,8 @@ class Emitter:
         """Write `name = code` and give the name; the same name again for the same node."""
         name = self.given.get(node) if node is not None else None
         if name is None:
-            name = self.names.unique(wanted)
+            aside = tile and self.columns != "col"
+            name = self.names.unique(f"{self.columns}_{wanted}" if aside else wanted)
         if node is not None:
             self.given[node] = name
         (body.here if tile else body.before).append(f"{name} = {code}")

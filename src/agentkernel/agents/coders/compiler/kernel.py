@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from agentkernel.agents.coders.compiler.columns import column_lines
 from agentkernel.agents.coders.compiler.describe import docstring
-from agentkernel.agents.coders.compiler.emit import INT32_MAX, Emitter, Names
+from agentkernel.agents.coders.compiler.emit import Emitter, Names
 from agentkernel.agents.coders.compiler.ir import Expr, Node, numel
 from agentkernel.agents.coders.compiler.pointwise import pointwise
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.rows import indent, persistent
 from agentkernel.agents.coders.compiler.schedule import Schedule, long_rows, persistent_limit
 from agentkernel.agents.coders.compiler.sizes import Symbols
-from agentkernel.agents.coders.compiler.sweeps import column_lines, looped
+from agentkernel.agents.coders.compiler.sweeps import looped
 
+INT32_LIMIT = 2**31 - 2**16
+"""Largest buffer that a 32-bit index walks; the rest is for the end of the last tile."""
 MOST_WARPS = 16
 """For tiles of up to 32768 elements: 64 a thread."""
 
@@ -48,6 +51,8 @@ def emit_kernel(request: KernelRequest) -> KernelCode:
         from agentkernel.agents.coders.compiler.split import emit_split
 
         return emit_split(request)
+    if request.schedule.form == "flat":
+        request = replace(request, region=request.region.flattened)
     code = _single(request)
     count = request.region.col_count
     if request.schedule.form == "persistent" and not count.is_number:
@@ -86,7 +91,9 @@ def _with_long_rows(request: KernelRequest, short: KernelCode) -> KernelCode:
 def new_emitter(request: KernelRequest) -> Emitter:
     """An emitter whose names do not collide with parameters."""
     emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
-    emitter.names = Names({"row", "col", "offset", "start", "col_mask", "row_mask"})
+    emitter.names = Names(
+        {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask"}
+    )
     return emitter
 
 
@@ -102,20 +109,32 @@ def program_lines(emitter: Emitter) -> list[str]:
 
 
 def _flat_lines(emitter: Emitter) -> list[str]:
-    wide = ".to(tl.int64)" if _wide(emitter) or len(emitter.region.cols) <= 1 else ""
+    wide = "INDEX" if _takes_index(emitter) else "tl.int64"
     count = emitter.sizes.text(emitter.region.col_count)
     return [
-        f"offset = tl.program_id(0){wide} * BLOCK_N + tl.arange(0, BLOCK_N)",
+        f"offset = tl.program_id(0).to({wide}) * BLOCK_N + tl.arange(0, BLOCK_N)",
         f"col_mask = offset < {count}",
         *emitter.split_index(emitter.region.cols, "offset"),
     ]
 
 
-def _wide(emitter: Emitter) -> bool:
-    """True where some buffer may pass 2**31 elements at the captured shapes."""
-    buffers = [item.buffer for item in emitter.region.layout.loads.values()]
-    buffers += [store.node for store in emitter.region.stores]
-    return any(emitter.symbols.hint(numel(node.shape)) > INT32_MAX for node in buffers)
+def _takes_index(emitter: Emitter) -> bool:
+    """True of a flat index that is divided: 32 bits wherever they hold it, since that is slow."""
+    return emitter.schedule.form == "flat" and len(emitter.region.cols) > 1
+
+
+def _index_text(emitter: Emitter) -> str:
+    """The type of a flat index in the launch: by the largest buffer that it walks."""
+    nodes = [item.buffer for item in emitter.region.layout.loads.values()]
+    nodes += [store.node for store in emitter.region.stores]
+    sizes = list(dict.fromkeys(numel(node.shape) for node in nodes))
+    free = [emitter.symbols.wrapper(size) for size in sizes if not size.is_number]
+    if any(size.is_number and int(size) > INT32_LIMIT for size in sizes):
+        return "tl.int64"
+    if not free:
+        return "tl.int32"
+    largest = free[0] if len(free) == 1 else f"max({', '.join(free)})"
+    return f"tl.int64 if {largest} > {INT32_LIMIT} else tl.int32"
 
 
 def row_lines(emitter: Emitter) -> list[str]:
@@ -144,9 +163,12 @@ def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
 
 
 def is_constant(emitter: Emitter, name: str, value: Expr) -> bool:
-    """True for sizes compiled into the kernel: fixed ones, and the length of a reduced row."""
+    """True for sizes compiled into the kernel: fixed ones, the length of a reduced row, and what a
+    flat index is divided by (so that the compiler sees which loads are contiguous)."""
     if name == "n_rows":
         return False
+    if _takes_index(emitter) and name in emitter.sizes.extra:
+        return True
     return bool(value.is_number) or (emitter.region.reduces and name == emitter.sizes.cols_name)
 
 
@@ -155,6 +177,7 @@ def parameters(emitter: Emitter, *workspace: str) -> list[str]:
     sizes = size_parameters(emitter)
     runtime = [name for name, value in sizes if not is_constant(emitter, name, value)]
     blocks = [name for name, value in sizes if is_constant(emitter, name, value)]
+    blocks += ["INDEX"] if _takes_index(emitter) else []
     blocks += ["CHUNKS"] if emitter.schedule.form == "split" else []
     blocks += ["BLOCK_M"] if emitter.many_rows else []
     constant = [f"{name}: tl.constexpr" for name in (*blocks, "BLOCK_N")]
@@ -213,6 +236,8 @@ def launch_line(emitter: Emitter, name: str, grid_text: str, *workspace: str) ->
     values += [
         f"{key}={wrapper(value)}" for key, value in sizes if is_constant(emitter, key, value)
     ]
+    if _takes_index(emitter):
+        values.append(f"INDEX={_index_text(emitter)}")
     if schedule.form == "split":
         values.append(f"CHUNKS={schedule.chunks}")
     if emitter.many_rows:

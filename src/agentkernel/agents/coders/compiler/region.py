@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -65,6 +65,11 @@ class Region:
     def col_count(self) -> Expr:
         """Number of columns of each row."""
         return numel([axis.size for axis in self.cols])
+
+    @property
+    def flattened(self) -> Region:
+        """The same work over one flat index."""
+        return replace(self, rows=(), cols=(*self.rows, *self.cols))
 
     def atoms_of(self, node: Node) -> frozenset[Atom]:
         """The atoms that a value varies over."""

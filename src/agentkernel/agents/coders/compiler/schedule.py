@@ -32,7 +32,7 @@ class Schedule:
     def constants(self) -> dict[str, int]:
         """What stands in the launch, for people and certificates."""
         result = {"BLOCK_N": self.block_cols, "num_warps": self.num_warps}
-        if self.block_rows > 1:
+        if self.block_rows > 1 or self.form == "tile":
             result["BLOCK_M"] = self.block_rows
         if self.invariant_first:
             result["weights_first"] = 1

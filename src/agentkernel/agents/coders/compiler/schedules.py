@@ -45,9 +45,12 @@ def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator
         for rows, width, count in ((32, 32, 4), (64, 64, 8), (32, 64, 4), (64, 32, 4)):
             yield Schedule("tile", min(width, cols), rows, num_warps=count)
         return
-    for elements, count in ((block, warps), (1024, 4), (2048, 4), (2048, 8), (4096, 8), (512, 4)):
+    shapes = ((block, warps), (1024, 4), (2048, 8), (2048, 4), (4096, 8), (512, 4))
+    for index, (elements, count) in enumerate(dict.fromkeys(shapes)):
         width = min(cols, elements)
-        yield Schedule("tile", width, max(1, elements // width), num_warps=count)
+        yield Schedule("flat", elements, num_warps=count)
+        if index:
+            yield Schedule("tile", width, max(1, elements // width), num_warps=count)
 
 
 def _strided(region: Region) -> bool:

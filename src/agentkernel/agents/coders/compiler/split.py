@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentkernel.agents.coders.compiler.columns import column_lines
 from agentkernel.agents.coders.compiler.describe import docstring
 from agentkernel.agents.coders.compiler.emit import Body, Emitter
 from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES
@@ -14,6 +15,7 @@ from agentkernel.agents.coders.compiler.kernel import (
     new_emitter,
     parameters,
 )
+from agentkernel.agents.coders.compiler.moments import lane_count, merge_moments
 from agentkernel.agents.coders.compiler.rows import (
     _fields,
     _stores,
@@ -24,15 +26,7 @@ from agentkernel.agents.coders.compiler.rows import (
     indent,
     infinite,
 )
-from agentkernel.agents.coders.compiler.sweeps import (
-    accumulate,
-    column_lines,
-    finish,
-    fold_max,
-    lane_count,
-    lane_type,
-    merge_moments,
-)
+from agentkernel.agents.coders.compiler.sweeps import accumulate, finish, fold_max, lane_type
 
 TORCH_NAMES = {value: str(key) for key, value in TRITON_TYPES.items()}
 

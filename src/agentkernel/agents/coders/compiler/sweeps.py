@@ -6,9 +6,21 @@ from dataclasses import dataclass
 
 import torch
 
+from agentkernel.agents.coders.compiler.columns import column_lines
 from agentkernel.agents.coders.compiler.emit import Body, Emitter
 from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.agents.coders.compiler.ir import Node, compute_dtype
+from agentkernel.agents.coders.compiler.moments import (
+    Lanes,
+    centred,
+    finish_centred,
+    is_centred,
+    lane_count,
+    merge_moments,
+    sample_lines,
+    welford,
+    zero_lines,
+)
 from agentkernel.agents.coders.compiler.rows import (
     _fields,
     _operand,
@@ -98,20 +110,12 @@ def _extremum(emitter: Emitter, node: Node, name: str, step: str) -> str:
 
 
 def _moments(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
-    """Welford's update in every lane: no cancellation, one sweep."""
-    unique = emitter.names.unique
-    mean, squares, step = unique("lane_mean"), unique("lane_squares"), unique("step")
-    tile = "start // BLOCK_N + 1"
-    share = f"{step} * (1.0 / ({tile}))"
-    if node.dtype == torch.float64:
-        share = f"{step} / ({tile})"
-    body.here += [
-        f"{step} = {masked(emitter, f'{value.within(2)} - {mean}', '0.0')}",
-        f"{mean} += {share}",
-        f"{squares} += {step} * ({value.within(2)} - {mean})",
-    ]
+    if is_centred(emitter):
+        lanes = centred(emitter, value, body)
+        start = sample_lines(emitter, node, lanes, body.before)
+        return Accumulator(lanes, (*start, *zero_lines(node, lanes)))
+    names = welford(emitter, node, value, body)
     kind = TRITON_TYPES[node.dtype]
-    names = (mean, squares)
     return Accumulator(names, tuple(f"{name} = tl.zeros({shape}, {kind})" for name in names))
 
 
@@ -145,7 +149,9 @@ def _expsum(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -
 
 def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, body: Body) -> None:
     """Fold the lanes of a finished sweep over `length` columns and bind the value (or fields)."""
-    if node.op == "moments":
+    if node.op == "moments" and is_centred(emitter):
+        finish_centred(emitter, node, Lanes(*names), body.before)
+    elif node.op == "moments":
         merge_moments(emitter, node, (lane_count(emitter, node, length, body), *names), body)
     elif node.op == "expsum":
         top_field, total_field = _fields(emitter, node)
@@ -165,55 +171,10 @@ def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, bo
         emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
 
 
-def lane_count(emitter: Emitter, node: Node, length: str, body: Body) -> str:
-    """How many of the `length` columns each lane has seen."""
-    if emitter.col_mask is None:
-        return f"({length} // BLOCK_N)"
-    lane = f"tl.arange(0, BLOCK_N){'[None, :]' if emitter.many_rows else ''}"
-    name = emitter.names.unique("lane_count")
-    code = f"(({length} - {lane} + BLOCK_N - 1) // BLOCK_N).to({TRITON_TYPES[node.dtype]})"
-    body.before.append(f"{name} = {code}")
-    return name
-
-
 def fold_max(emitter: Emitter, code: str) -> str:
     """Maximum over the lanes of a tile."""
     keep = ", keep_dims=True" if emitter.many_rows else ""
     return f"tl.max({code}, axis={emitter.reduce_axis}{keep})"
-
-
-def merge_moments(emitter: Emitter, node: Node, names: tuple[str, ...], body: Body) -> None:
-    """Counts, means and sums of squares of parts -> those of the row (Chan, Golub and LeVeque)."""
-    count, mean, squares = names
-    mean_field, squares_field = _fields(emitter, node)
-    size = emitter.sizes.text(emitter.region.col_count)
-    total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
-    row_mean = emitter.assign("mean", f"{total} / {size}", body, tile=False)
-    apart = emitter.names.unique("apart")
-    body.before.append(f"{apart} = {mean} - {row_mean.code}")
-    code = fold(emitter, "sum", f"{squares} + {count} * {apart} * {apart}", integer=False)
-    row_squares = emitter.assign("squares", code, body, tile=False)
-    emitter.row_values.update({mean_field: row_mean, squares_field: row_squares})
-
-
-def column_lines(emitter: Emitter, start: str) -> list[str]:
-    """Column indices of a tile, their mask, and the index of each axis."""
-    tail = "[None, :]" if emitter.many_rows else ""
-    first = "" if start == "0" else f"{start} + "
-    lines = [f"col = {first}tl.arange(0, BLOCK_N){tail}"]
-    if emitter.col_mask is not None:
-        lines.append(f"col_mask = {_mask_text(emitter)}")
-    return lines + emitter.split_index(emitter.region.cols, "col")
-
-
-def _mask_text(emitter: Emitter) -> str:
-    """Columns in range. Where the length is a free constant, the test folds away if tiles fit."""
-    count = emitter.region.col_count
-    name = emitter.sizes.text(count)
-    if count.is_number or not emitter.region.reduces:
-        return f"col < {name}"
-    unit = "(CHUNKS * BLOCK_N)" if emitter.schedule.form == "split" else "BLOCK_N"
-    return f"(col < {name}) | ({name} % {unit} == 0)"
 
 
 def looped(emitter: Emitter) -> list[str]:

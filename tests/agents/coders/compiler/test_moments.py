@@ -1,0 +1,96 @@
+"""Is a mean and variance from sums about a centre as good as eager's, whatever the row is like?"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import problem_from_module
+from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+
+COLUMNS = 4000
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(COLUMNS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x)
+
+
+def _first_columns_apart(x: torch.Tensor) -> torch.Tensor:
+    x[:, :32] += 3000.0
+    return x
+
+
+def _one_spike(x: torch.Tensor) -> torch.Tensor:
+    x[:, 5] = 1e5
+    return x
+
+
+ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "usual": lambda x: x,
+    "far from zero": lambda x: x + 1e4,
+    "first columns apart": _first_columns_apart,
+    "one spike in the sample": _one_spike,
+    "sorted": lambda x: (100.0 * x).sort(dim=1).values,
+    "tiny": lambda x: x * 1e-20,
+}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandboxed]:
+    with sandboxed() as found:
+        yield found
+
+
+def _drop_in(module: nn.Module, x: torch.Tensor) -> str:
+    loaded = problem_from_module(module, (x,))
+    compiled = _compile(loaded, capture(loaded), "mixed")[0]
+    (step,) = compiled.partition.steps
+    assert isinstance(step, Region)
+    return compiled.write({step: Schedule("looped", 1024, 1)}).text
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_any_row_is_as_close_to_fp64_as_eager_has_it(box: Sandboxed, shape: str) -> None:
+    module = Normed().eval()
+    x = ROWS[shape](torch.randn(4, COLUMNS, generator=torch.Generator().manual_seed(1)))
+    text = _drop_in(module, x)
+    assert_close(box.call(text, module, (x,)), module, (x,), text)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    offset=st.floats(-1e4, 1e4, width=32),
+    raised=st.integers(0, COLUMNS),
+    height=st.floats(-1e5, 1e5, width=32),
+    seed=st.integers(0, 1000),
+)
+def test_rows_with_a_raised_start(
+    box: Sandboxed, offset: float, raised: int, height: float, seed: int
+) -> None:
+    module = Normed().eval()
+    x = torch.randn(4, COLUMNS, generator=torch.Generator().manual_seed(seed)) + offset
+    x[:, :raised] += height
+    text = _drop_in(module, x)
+    assert_close(box.call(text, module, (x,)), module, (x,), text)
+
+
+def test_rows_that_are_not_finite_stay_so(box: Sandboxed) -> None:
+    module = Normed().eval()
+    x = torch.randn(4, COLUMNS)
+    x[0, 3], x[1, 100], x[2] = torch.inf, torch.nan, 7.0
+    (found,) = box.call(_drop_in(module, x), module, (x,))
+    with torch.no_grad():
+        assert torch.equal(found.isnan(), module(x).isnan())
+    assert torch.allclose(found[2], module.norm.bias.detach().expand(COLUMNS))
