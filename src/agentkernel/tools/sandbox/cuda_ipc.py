@@ -30,12 +30,19 @@ class IpcRefused(Exception):
 
 @dataclass(frozen=True)
 class CudaSlice:
-    """`nbytes` at `offset` into the allocation behind `handle` on `device` (an index)."""
+    """`nbytes` at `offset` into the allocation of `block_nbytes` behind `handle` on `device` (an
+    index)."""
 
     handle: bytes
     offset: int
     nbytes: int
     device: int
+    block_nbytes: int
+
+    @property
+    def alone(self) -> bool:
+        """True where nothing else lies in the allocation: the handle opens all of it."""
+        return self.offset == 0 and self.nbytes == self.block_nbytes
 
 
 class _DeviceBytes:
@@ -85,6 +92,7 @@ def export_span(tensor: torch.Tensor) -> CudaSlice:
         offset=storage.data_ptr() - base.value,
         nbytes=storage.nbytes(),
         device=tensor.device.index or 0,
+        block_nbytes=size.value,
     )
 
 

@@ -1,19 +1,22 @@
 """How does a worker start inside its walls, and end with its parent?
 
 Runs by path with `python -I`, standard library only: builds the new root where bubblewrap does not,
-drops every privilege, forks the worker and waits. It ends all when the parent's end of the life
-line closes, whatever the worker is doing.
+drops every privilege, forks the worker, which locks itself in, and watches it. It ends all when the
+parent's end of the life line closes, whatever the worker is doing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import resource
-import select
 import signal
+import socket
 import sys
+import sysconfig
+import time
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = (
     1,
@@ -25,12 +28,15 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = (
     1 << 18,
 )
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 SYS_PIVOT_ROOT = 155 if os.uname().machine == "x86_64" else 41
 SYS_MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, AT_RECURSIVE, AT_FDCWD = 1, 2, 0x8000, -100
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 LAST_CAPABILITY = 63
+MOST_INODES = 200_000
+REAP_S = 2.0
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,11 +57,26 @@ def main() -> int:
     config = json.loads(sys.argv[1])
     if config["tier"] == "namespaces":
         build_root(config)
+    if config["tier"] != "none":
         drop_capabilities()
+    os.makedirs(f"{config['scratch']}/tmp", exist_ok=True)
+    os.chdir(config["scratch"])
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    sys.path[:] = import_order(sys.path, config["paths"])
     if config.get("probe"):
-        return 0
+        from agentkernel.tools.sandbox.probing import try_locks
+
+        return try_locks(config)
     return supervise(config)
+
+
+def import_order(own: list[str], parents: list[str]) -> list[str]:
+    """The standard library, then what the parent imports from, in its order, then the rest: a
+    checkout that the parent runs from comes before one that is installed."""
+    library = sysconfig.get_path("stdlib")
+    places = (library, os.path.join(sys.base_prefix, sys.platlibdir, "python"))
+    standard = [path for path in own if path.startswith(places) and path not in parents]
+    return list(dict.fromkeys([*standard, *parents, *own]))
 
 
 def build_root(config: dict[str, object]) -> None:
@@ -85,11 +106,11 @@ def build_root(config: dict[str, object]) -> None:
         _mount(None, root + path, None, MS_BIND | MS_RDONLY | 32 | _flags(root + path))
     scratch = str(config["scratch"])
     os.makedirs(root + scratch, exist_ok=True)
-    _mount(scratch, root + scratch, None, MS_BIND)
+    size = f"mode=700,size={config['scratch_mount_bytes']},nr_inodes={MOST_INODES}"
+    _mount("tmpfs", root + scratch, "tmpfs", MS_NOSUID | MS_NODEV, size)
     os.chdir(root)
     _check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
     _check(libc.umount2(b".", MNT_DETACH), "umount2")
-    os.chdir(scratch)
 
 
 def _make_dev(root: str, extra: list[str]) -> None:
@@ -127,47 +148,70 @@ def drop_capabilities() -> None:
 
 
 def supervise(config: dict[str, object]) -> int:
-    """Fork the worker; wait for its end or the parent's."""
-    life = int(config["life_fd"])  # type: ignore[call-overload]
-    line = int(config["socket_fd"])  # type: ignore[call-overload]
+    """Fork the worker; watch it until its end or the parent's, and end all that it started."""
+    from agentkernel.tools.sandbox.warden import Bounds, Warden, tell
+
+    life, line, status = (_number(config[f"{name}_fd"]) for name in ("life", "socket", "status"))
     reader, writer = os.pipe()
+    os.set_blocking(reader, False)
     os.set_blocking(writer, False)
+    ours, theirs = socket.socketpair()
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writer)
+    _check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+    _check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
+    launcher = os.getpid()
     child = os.fork()
     if child == 0:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for fd in (life, reader, writer):
+        ours.close()
+        for fd in (life, status, reader, writer):
             os.close(fd)
-        run_worker(config, line)
+        run_worker(config, line, theirs, launcher)
         return 0
+    theirs.close()
     os.close(line)
-    while True:
-        ready, _, _ = select.select([life, reader], [], [])
-        if life in ready:
-            os.kill(child, signal.SIGKILL)
-            return 0
-        os.read(reader, 64)
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid == child:
-            code = os.waitstatus_to_exitcode(status)
-            return 128 - code if code < 0 else code
+    bounds = Bounds(**config["bounds"])  # type: ignore[arg-type]
+    ended = Warden(child, life, ours, str(config["scratch"]), bounds).watch(reader)
+    if ended is not None:
+        tell(status, ended)
+    return end_all(child)
 
 
-def run_worker(config: dict[str, object], line: int) -> None:
+def end_all(worker: int) -> int:
+    """Nothing of the candidate is left. The first process of a PID namespace takes all with it;
+    elsewhere all are of the worker's process group, and the kernel ends that in one step."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker, signal.SIGKILL)
+    end = time.monotonic() + REAP_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < end:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.002)
+    return 0
+
+
+def run_worker(config: dict[str, object], line: int, hatch: socket.socket, launcher: int) -> None:
     """The worker proper; returns when the parent closes the line."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    files, size = int(config["open_files"]), int(config["file_bytes"])  # type: ignore[call-overload]
-    _limit(resource.RLIMIT_FSIZE, size)
-    _limit(resource.RLIMIT_NOFILE, files)
+    if os.getppid() != launcher:
+        return
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    os.setpgid(0, 0)
+    # The kernel, short of memory, ends the candidate before the judge.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+    _limit(resource.RLIMIT_FSIZE, _number(config["file_bytes"]))
+    _limit(resource.RLIMIT_NOFILE, _number(config["open_files"]))
     _limit(resource.RLIMIT_CORE, 0)
-    for path in config["paths"]:  # type: ignore[attr-defined]
-        if path not in sys.path:
-            sys.path.append(path)
     from agentkernel.tools.sandbox.worker import serve
 
-    serve(line, str(config["scratch"]), str(config["device"]), bool(config["interpret"]))
+    serve(line, config, hatch)
+
+
+def _number(value: object) -> int:
+    return int(str(value))
 
 
 def _limit(which: int, value: int) -> None:

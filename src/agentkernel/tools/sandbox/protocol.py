@@ -1,18 +1,25 @@
-"""How do parent and worker talk? Pickles down (trusted), bounded JSON up (never unpickled)."""
+"""How do parent and worker talk? Pickles down (trusted), bounded JSON up (never unpickled).
+
+Every reply names the request that it answers; one that answers another, comes unasked or has bytes
+behind it ends the worker.
+"""
 
 from __future__ import annotations
 
 import json
 import pickle
+import secrets
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 HEADER = struct.Struct("!QI")
 REPLY_HEADER = struct.Struct("!Q")
 FDS_PER_MESSAGE = 200
+READY = "ready"
+"""The name of the one reply that answers no request: the worker has started."""
 
 
 class ProtocolError(Exception):
@@ -55,16 +62,22 @@ def receive_request(sock: socket.socket) -> tuple[object, list[int]] | None:
     return pickle.loads(_exactly(sock, length)), list(fds)
 
 
-def send_reply(sock: socket.socket, reply: dict[str, JSON]) -> None:
-    """One reply as a JSON frame."""
-    body = json.dumps(reply).encode()
+def request_name() -> str:
+    """A name for a request that nobody can know before it is sent."""
+    return secrets.token_hex(16)
+
+
+def send_reply(sock: socket.socket, name: str, reply: Mapping[str, JSON]) -> None:
+    """The reply to the request `name` as a JSON frame."""
+    body = json.dumps({"id": name, **reply}).encode()
     sock.sendall(REPLY_HEADER.pack(len(body)) + body)
 
 
 class ReplyReader:
-    """Collects one JSON frame from a socket that is read as data comes in."""
+    """Collects the JSON frame that answers `name` from a socket that is read as data comes in."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, name: str, max_bytes: int) -> None:
+        self._name = name
         self._max_bytes = max_bytes
         self._buffer = bytearray()
 
@@ -81,7 +94,10 @@ class ReplyReader:
             return None
         if len(self._buffer) > end:
             raise ProtocolError("bytes after the end of the reply")
-        return parse_reply(bytes(self._buffer[REPLY_HEADER.size : end]))
+        reply = parse_reply(bytes(self._buffer[REPLY_HEADER.size : end]))
+        if reply.pop("id", None) != self._name:
+            raise ProtocolError("a reply to another request")
+        return reply
 
 
 def parse_reply(body: bytes) -> dict[str, JSON]:

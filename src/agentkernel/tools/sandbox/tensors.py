@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.tools.sandbox.cuda_ipc import CudaSlice, IpcMappings, IpcRefused, export_span
+from agentkernel.tools.sandbox.own_block import own_block
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +38,7 @@ class TensorRef:
     device: str = "cpu"
 
 
-@dataclass
+@dataclass(eq=False)
 class Shared:
     """The parent's side: the tensor, its reference, and (until it is sent) its file descriptor.
 
@@ -48,6 +49,12 @@ class Shared:
     tensor: torch.Tensor
     fd: int | None = None
     host: torch.Tensor | None = None
+
+    def close(self) -> None:
+        """The file descriptor is sent, or never will be."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
 
     def push(self) -> None:
         """Bring a staged tensor's bytes to the memory file."""
@@ -61,8 +68,9 @@ class Shared:
 
 
 def share_tensor(tensor: torch.Tensor) -> Shared:
-    """Make `tensor` visible to a worker. A CPU tensor is copied once: use `Shared.tensor`, which is
-    the shared memory itself, from there on. A CUDA tensor is shared as it is."""
+    """Make `tensor` visible to a process that is trusted. A CPU tensor is copied once: use
+    `Shared.tensor`, which is the shared memory itself, from there on. A CUDA tensor is shared as it
+    is, with the whole block of memory that it lies in."""
     import torch
 
     with torch.no_grad():
@@ -70,6 +78,36 @@ def share_tensor(tensor: torch.Tensor) -> Shared:
         if tensor.device.type == "cuda":
             return _share_cuda(tensor)
         return _share_memory(tensor)
+
+
+def share_apart(tensor: torch.Tensor) -> Shared:
+    """Make a copy of `tensor` visible to a worker: `Shared.tensor`, which lies in memory of its own
+    with nothing else in it. Strides stay; what lies between the elements does not cross."""
+    import torch
+
+    with torch.no_grad():
+        tensor = tensor.detach()
+        if tensor.device.type == "cuda":
+            return _share_cuda(apart(tensor, own_block), alone=True)
+        return _share_memory(tensor)
+
+
+def apart(tensor: torch.Tensor, allocate: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
+    """`tensor` copied, with its strides, into bytes that `allocate(nbytes, device index)` gives:
+    uint8, zero, at least that many, at the start of an allocation that holds nothing else."""
+    span = _extent(tensor.shape, tensor.stride()) * tensor.element_size()
+    data = allocate(max(span, 1), tensor.device.index or 0)[:span]
+    own = data.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), 0)
+    _fill(own, tensor)
+    return own
+
+
+def _fill(own: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Copy; an expanded dimension's elements are one in memory, and are written once."""
+    for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and step == 0:
+            own, tensor = own.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    own.copy_(tensor)
 
 
 def _share_memory(tensor: torch.Tensor) -> Shared:
@@ -85,11 +123,11 @@ def _share_memory(tensor: torch.Tensor) -> Shared:
         nbytes=data.numel(),
     )
     mapped = view_bytes(data, ref)
-    mapped.copy_(tensor)
+    _fill(mapped, tensor)
     return Shared(ref, mapped, fd)
 
 
-def _share_cuda(tensor: torch.Tensor) -> Shared:
+def _share_cuda(tensor: torch.Tensor, *, alone: bool = False) -> Shared:
     import torch
 
     torch.cuda.synchronize(tensor.device)
@@ -104,7 +142,10 @@ def _share_cuda(tensor: torch.Tensor) -> Shared:
         device=f"cuda:{tensor.device.index or 0}",
     )
     try:
-        return Shared(_with(ref, span=export_span(tensor)), tensor)
+        span = export_span(tensor)
+        if alone and not span.alone:
+            raise IpcRefused("other data lies in the same allocation")
+        return Shared(_with(ref, span=span), tensor)
     except (IpcRefused, OSError):
         fd, host = _memory_file(ref.nbytes)
         host = host[: ref.nbytes]

@@ -11,27 +11,38 @@ import site
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from agentkernel.errors import SandboxUnavailable
-from agentkernel.tools.sandbox.environment import SEARCH_PATH
+from agentkernel.tools.sandbox.environment import PASSED_ON, SEARCH_PATH
+from agentkernel.tools.sandbox.limits import Limits
 
-Tier = Literal["bubblewrap", "namespaces", "none"]
+Tier = Literal["bubblewrap", "namespaces", "landlock", "none"]
 LAUNCHER = Path(__file__).with_name("launcher.py")
 HIDDEN = ("/tmp", "/var/tmp", "/root", "/home", "/run", "/media", "/mnt", "/srv")
 UNSHARE = ("--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
 NEEDED = ("agentkernel", "pydantic", "torch", "triton", "numpy")
 PROBE_TIMEOUT_S = 20.0
+SMALL_MOUNT_BYTES = 64 << 20
+SCRATCH_SLACK_BYTES = 64 << 20
+"""The scratch's file system holds this more than a candidate may use: its bound has a name."""
 
 
 @dataclass(frozen=True)
 class Walls:
-    """A tier that works here. `user_namespace` says which form of unshare does."""
+    """A tier that works here. `user_namespace` says which form of unshare does; `late` that
+    Landlock closes only once CUDA has started."""
 
     tier: Tier
     user_namespace: bool = True
+    late: bool = False
+
+
+cuda_first = threading.Event()
+"""Set once CUDA was found not to start behind Landlock here."""
 
 
 def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: bool = False) -> Walls:
@@ -44,11 +55,13 @@ def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: boo
     for walls in _candidates(wanted):
         reason = probe(walls, cuda)
         if reason is None:
-            return walls
+            late = cuda and (cuda_first.is_set() or bool(held_locks(walls, cuda).get("cuda")))
+            return replace(walls, late=late)
         reasons.append(f"{walls.tier}: {reason}")
     raise SandboxUnavailable(
-        f"Nothing here can isolate a candidate ({'; '.join(reasons)}). Expected bubblewrap or "
-        "Linux namespaces. Next: apt-get install bubblewrap, or allow it with --allow-unsandboxed."
+        f"Nothing here can isolate a candidate ({'; '.join(reasons)}). Expected bubblewrap, "
+        "Linux namespaces or Landlock. Next: apt-get install bubblewrap, or allow it with "
+        "--allow-unsandboxed."
     )
 
 
@@ -57,22 +70,40 @@ def _any(cuda: bool) -> bool:
 
 
 def _candidates(wanted: Tier | None) -> tuple[Walls, ...]:
-    every = (Walls("bubblewrap"), Walls("namespaces"), Walls("namespaces", user_namespace=False))
+    every = (
+        Walls("bubblewrap"),
+        Walls("namespaces"),
+        Walls("namespaces", user_namespace=False),
+        Walls("landlock"),
+    )
     return tuple(walls for walls in every if wanted in (None, walls.tier))
 
 
-@functools.cache
 def probe(walls: Walls, cuda: bool) -> str | None:
     """Try `walls` on an empty process: None where they hold, else why not."""
-    program = "bwrap" if walls.tier == "bubblewrap" else "unshare"
-    if shutil.which(program) is None:
+    found = _try(walls, cuda)
+    return found if isinstance(found, str) else None
+
+
+def held_locks(walls: Walls, cuda: bool) -> dict[str, object]:
+    """What a process behind `walls` could lock behind itself, and what CUDA said to that (an error
+    code, 0 where it started)."""
+    found = _try(walls, cuda)
+    return {} if isinstance(found, str) else dict(found)
+
+
+@functools.cache
+def _try(walls: Walls, cuda: bool) -> dict[str, object] | str:
+    program = {"bubblewrap": "bwrap", "namespaces": "unshare"}.get(walls.tier)
+    if program is not None and shutil.which(program) is None:
         return f"{program} is not installed"
     with tempfile.TemporaryDirectory(prefix="agentkernel-probe-") as folder:
-        config = base_config(walls, Path(folder), cuda) | {"probe": True}
+        config = base_config(walls, Path(folder).resolve(), cuda, Limits()) | {"probe": True}
         try:
             done = subprocess.run(
                 command(walls, config),
-                env={"PATH": SEARCH_PATH},
+                env={"PATH": SEARCH_PATH}
+                | {key: os.environ[key] for key in PASSED_ON if key in os.environ},
                 capture_output=True,
                 text=True,
                 timeout=PROBE_TIMEOUT_S,
@@ -81,23 +112,35 @@ def probe(walls: Walls, cuda: bool) -> str | None:
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
     lines = done.stderr.strip().splitlines()
-    return None if done.returncode == 0 else (lines[-1] if lines else f"exit {done.returncode}")
+    if done.returncode != 0:
+        return lines[-1] if lines else f"exit {done.returncode}"
+    return cast("dict[str, object]", json.loads(done.stdout.splitlines()[-1]))
 
 
-def base_config(walls: Walls, folder: Path, cuda: bool) -> dict[str, object]:
+def base_config(walls: Walls, folder: Path, cuda: bool, limits: Limits) -> dict[str, object]:
     """What the launcher needs to know in every tier. `folder` gets `scratch` and `stage`."""
     scratch, stage = folder / "scratch", folder / "stage"
     for path in (scratch, stage):
         path.mkdir(exist_ok=True)
-    (scratch / "tmp").mkdir(exist_ok=True)
     return {
         "tier": walls.tier,
+        "late": walls.late,
+        "cuda": cuda,
         "scratch": str(scratch),
         "stage": str(stage),
         "hidden": hidden_folders(),
         "visible": visible_folders(),
         "devices": device_names() if cuda else [],
         "paths": import_paths(),
+        "scratch_mount_bytes": limits.scratch_bytes + SCRATCH_SLACK_BYTES,
+        "file_bytes": limits.file_bytes,
+        "open_files": limits.open_files,
+        "bounds": {
+            "processes": limits.processes,
+            "tasks": limits.tasks,
+            "memory_bytes": limits.memory_bytes,
+            "scratch_bytes": limits.scratch_bytes,
+        },
     }
 
 
@@ -114,16 +157,30 @@ def command(walls: Walls, config: dict[str, object]) -> list[str]:
 
 
 def _bubblewrap(config: dict[str, object]) -> list[str]:
-    words = ["bwrap", "--unshare-all", "--new-session", "--cap-drop", "ALL"]
+    # As the first of its PID namespace the launcher takes all with it, however it ends.
+    words = ["bwrap", "--unshare-all", "--as-pid-1", "--new-session", "--cap-drop", "ALL"]
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    for folder in config["hidden"]:  # type: ignore[attr-defined]
-        words += ["--tmpfs", folder]
+    sizes = _takes_sizes()
+    small = ["--size", str(SMALL_MOUNT_BYTES)] if sizes else []
+    for folder in ["/dev/shm", *config["hidden"]]:  # type: ignore[misc]
+        words += [*small, "--tmpfs", folder]
     for name in config["devices"]:  # type: ignore[attr-defined]
         words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     for path in config["visible"]:  # type: ignore[attr-defined]
         words += ["--ro-bind", path, path]
     scratch = str(config["scratch"])
-    return [*words, "--bind", scratch, scratch, "--remount-ro", "/", "--chdir", scratch, "--"]
+    if sizes:
+        words += ["--size", str(config["scratch_mount_bytes"]), "--tmpfs", scratch]
+    else:
+        words += ["--bind", scratch, scratch]
+    return [*words, "--remount-ro", "/", "--chdir", scratch, "--"]
+
+
+@functools.cache
+def _takes_sizes() -> bool:
+    """True where this bubblewrap bounds a tmpfs (from 0.7 on)."""
+    done = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=False)
+    return "--size" in done.stdout + done.stderr
 
 
 def hidden_folders() -> list[str]:

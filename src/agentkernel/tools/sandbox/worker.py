@@ -10,11 +10,12 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from agentkernel.tools.sandbox.protocol import JSON, receive_request, send_reply
+from agentkernel.tools.sandbox.locks import lock_calls, lock_files
+from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 
 if TYPE_CHECKING:
@@ -77,24 +78,49 @@ class WorkerState:
         return self.tensors.get(cast(TensorRef, ref))
 
 
-def serve(line: int, scratch: str, device: str, interpret: bool) -> None:
-    """Answer requests on file descriptor `line` until the parent closes it."""
+def serve(line: int, config: Mapping[str, object], hatch: socket.socket) -> None:
+    """Lock the doors, then answer requests on file descriptor `line` until the parent closes it."""
     sock = socket.socket(fileno=line)
-    state = WorkerState(Path(scratch), cast("Literal['cpu', 'cuda']", device), interpret)
+    device = cast("Literal['cpu', 'cuda']", config["device"])
+    state = WorkerState(Path(str(config["scratch"])), device, bool(config["interpret"]))
+    late = bool(config.get("late"))
+    abi = 0 if late else lock_files(config)
+    warm_up(device, state.interpret)
+    if late:
+        abi = lock_files(config)
+    locks = lock_calls(config, abi, hatch)
+    if device == "cuda":
+        try_device()
+    send_reply(sock, READY, {"locks": cast("JSON", asdict(locks)), "pid": os.getpid()})
+    while True:
+        request = receive_request(sock)
+        if request is None:
+            return
+        message = cast("dict[str, object]", request[0])
+        number = str(message["id"])
+        send_reply(sock, number, answer(message, request[1], state))
+
+
+def warm_up(device: str, interpret: bool) -> None:
+    """Import and start all that needs more than a candidate may have, or that would be waited
+    for."""
     import torch
     import triton  # noqa: F401 - part of the start, not of the first op's time
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device == "cuda":
-        torch.empty(1, device="cuda")
+        try_device()
     for module in _likely_ops(device, interpret):
         importlib.import_module(module)
-    send_reply(sock, {"ready": True})
-    while True:
-        request = receive_request(sock)
-        if request is None:
-            return
-        send_reply(sock, answer(cast("dict[str, object]", request[0]), request[1], state))
+
+
+def try_device() -> None:
+    """The GPU still takes memory and kernels. Raises what CUDA raises."""
+    import torch
+
+    value = torch.ones(2, device="cuda")
+    if float((value + value).sum()) != 4.0:
+        raise RuntimeError("the GPU cannot add")
 
 
 def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:

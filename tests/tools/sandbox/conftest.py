@@ -1,0 +1,63 @@
+"""How do these tests talk to a worker, and count what is left of it?"""
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from agentkernel.tools.sandbox.session import WorkerFailed
+from agentkernel.tools.sandbox.tiers import Walls, probe
+
+EXECUTE = "agentkernel.tools.sandbox.ops:execute"
+ISOLATED = ("bubblewrap", "namespaces", "landlock")
+
+
+def pytest_generate_tests(metafunc):
+    """`tier`: every kind of walls that stands here."""
+    if "tier" in metafunc.fixturenames:
+        metafunc.parametrize("tier", [_param(name) for name in ISOLATED], scope="module")
+
+
+def _param(name):
+    reason = probe(Walls(name), False)
+    return pytest.param(name, marks=pytest.mark.skipif(reason is not None, reason=str(reason)))
+
+
+@pytest.fixture(scope="session")
+def run():
+    """Run the body of a function `run(t)` in a worker; its value, or the failure."""
+
+    def run(worker, body, tensors=None, timeout_s=60.0):
+        source = "def run(t):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+        reply = worker.call(EXECUTE, {"source": source, "tensors": tensors or {}}, timeout_s)
+        return reply if isinstance(reply, WorkerFailed) else reply["result"]
+
+    return run
+
+
+@pytest.fixture
+def nothing_left(tmp_path, monkeypatch):
+    """After the test no process runs that works below its temporary folder, and that is empty."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield
+    end = time.monotonic() + 10
+    while (left := _processes_of(tmp_path)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def _processes_of(folder):
+    """Launchers, workers and what those started: they name the scratch, or work in it."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace")
+                place = os.readlink(f"/proc/{entry}/cwd")
+                if f"{folder}/" in words or place.startswith(f"{folder}/"):
+                    found.append((int(entry), words.split("\0")[0]))
+    return found
