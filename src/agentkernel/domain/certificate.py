@@ -25,8 +25,23 @@ class Versions(Frozen):
     driver: str | None = None
 
 
+class Signature(Frozen):
+    """Ed25519 (RFC 8032) over the certificate's canonical JSON without this entry; all in hex."""
+
+    algorithm: Literal["ed25519"] = "ed25519"
+    key: str
+    """The signer's public key, 32 bytes."""
+    fingerprint: str
+    """SHA-256 of the public key: the signer's short name."""
+    value: str
+    """The signature, 64 bytes."""
+
+
 class Certificate(Frozen):
-    """One result. Hashes are SHA-256 in hex; `basis` never mixes measured with estimated."""
+    """One result. Hashes are SHA-256 in hex; `basis` never mixes measured with estimated.
+
+    A certificate without `signature` is an old one, or says in `unsigned` why it has none.
+    """
 
     format: Literal[1] = 1
     run: str
@@ -44,3 +59,7 @@ class Certificate(Frozen):
     profile: Profile | None
     versions: Versions
     judge_sha256: str
+    seeds: int | None = None
+    """How many seeds the judge was asked for, so that a replay asks for as many."""
+    unsigned: str = ""
+    signature: Signature | None = None

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.verdict import TimingDisputed
+
+Call = Literal["faster", "slower", "same", "too_noisy"]
+"""What a ratio says: beyond 1% either way for sure, about equal, or not known well enough."""
+ClockState = Literal["agrees", "disputed", "outside_shorter", "too_short", "unknown"]
+"""How the two clocks stand to one another; see `ClockCheck.state`."""
 
 
 class KernelResources(Frozen):
@@ -90,11 +96,42 @@ class Timing(Frozen):
 
 
 class Ratio(Frozen):
-    """A speedup (baseline time / candidate time) with its 95% bootstrap interval."""
+    """A speedup (baseline time / candidate time) with its 95% bootstrap interval.
+
+    `low99` and `high99` are the 99% interval, on which `call` rests; None in records from before
+    calls were made.
+    """
 
     value: float
     low: float
     high: float
+    low99: float | None = None
+    high99: float | None = None
+    call: Call | None = None
+
+
+class ClockCheck(Frozen):
+    """One call by two clocks, in microseconds: CUDA events inside the process that runs it, and
+    the parent's wall clock from outside, of which no line runs in that process.
+
+    `outside_us` is (wall of a volley - wall of an empty one) / calls, the median over `volleys`;
+    `outside_low_us` the lower end of its 99% interval. `state`: "disputed" where the
+    outside is surely longer than the inside by more than 5%; "outside_shorter" where it is shorter
+    by more than 5% (the host's launches hide behind the flush, which favours nobody);
+    "too_short" below 50 us, where only a difference beyond 10 us counts; "unknown" after fewer
+    than three volleys.
+    """
+
+    state: ClockState
+    outside_us: float
+    outside_low_us: float
+    inside_us: float
+    volleys: int
+    calls: int
+    checked_outputs: int = 0
+    """Timed calls whose outputs were compared with eager's answer to the same input."""
+    fresh_inputs: bool = True
+    """False where the reference refuses varied inputs: all calls then had the same ones."""
 
 
 class GpuState(Frozen):
@@ -141,18 +178,27 @@ class Measurement(Frozen):
     """Interleaved rounds (one block a side) that the ratios rest on."""
     discarded_rounds: int = 0
     """Rounds set aside because the GPU throttled in them."""
+    clock: ClockCheck | None = None
+    """The candidate by both clocks; None where the device shares no memory between processes."""
+    eager_clock: ClockCheck | None = None
+    timing_disputed: TimingDisputed | None = None
+    """Set where `clock` is disputed: the times above are then not to be believed."""
 
 
 class ProfileFailed(Frozen):
     """The candidate (or a baseline) could not be measured: who stopped answering, and why.
 
     `side` is "candidate", "eager" or "gpu" (throttled throughout); `reason` "raised", "died",
-    "timeout", "memory", "malformed", "throttled" or an exception in one line.
+    "timeout", "memory", "malformed", "throttled" or an exception in one line. What only a timed
+    candidate does has names too: "timing_disputed" (then `timing` holds both figures),
+    "wrong_output", "stale_output", "missing_output", "overwritten_output", "inputs_changed",
+    "weights_changed", "side_work" (threads that outlive a call), "flush_skipped".
     """
 
     side: str
     reason: str
     log: str = ""
+    timing: TimingDisputed | None = None
 
 
 class Profile(Frozen):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 
-Gate = Literal["policy", "load", "compile", "run", "meta", "correctness", "inputs", "accepted"]
-GATES: tuple[Gate, ...] = (
+Gate = Literal[
     "policy",
     "load",
     "compile",
@@ -17,8 +16,12 @@ GATES: tuple[Gate, ...] = (
     "meta",
     "correctness",
     "inputs",
+    "execution",
+    "races",
+    "timing",
     "accepted",
-)
+]
+GATES: tuple[Gate, ...] = get_args(Gate)
 """The gates in the order in which they are passed."""
 Precision = Literal["strict", "tf32", "bf16"]
 Policy = Literal["triton", "mixed", "any"]
@@ -83,6 +86,9 @@ class Mismatch(Frozen):
     wrong_share: float
     pattern: str
     """Where the wrong elements lie: all, tail, one row, every k-th, nan, order or scattered."""
+    largest_error: float = 0.0
+    """The largest |out - oracle| of any element, relative to its row's own scale."""
+    largest_allowed: float = 0.0
 
 
 class InputsChanged(Frozen):
@@ -93,8 +99,48 @@ class InputsChanged(Frozen):
     name: str
 
 
+class ExecutionFailed(Frozen):
+    """The work was not done by the kernels that the policy asks for.
+
+    `rule`: no-kernel, torch-compute, dead-kernel, side-work (a stream, thread or process that
+    outlives the call), deferred (a lazy output), global-state (flags, patched modules).
+    """
+
+    kind: Literal["execution"] = "execution"
+    rule: str
+    text: str
+    case: str = ""
+
+
+class RaceFound(Frozen):
+    """Threads or programs touch the same address without order: by which tool, where."""
+
+    kind: Literal["races"] = "races"
+    tool: Literal["scan", "memcheck", "racecheck"]
+    line: int
+    text: str
+
+
+class TimingDisputed(Frozen):
+    """The judge's clock and the candidate's process do not agree on the time of a call."""
+
+    kind: Literal["timing"] = "timing"
+    outside_us: float
+    inside_us: float
+    text: str
+
+
 Failure = Annotated[
-    PolicyViolation | LoadFailed | CompileFailed | RunFailed | WrongMeta | Mismatch | InputsChanged,
+    PolicyViolation
+    | LoadFailed
+    | CompileFailed
+    | RunFailed
+    | WrongMeta
+    | Mismatch
+    | InputsChanged
+    | ExecutionFailed
+    | RaceFound
+    | TimingDisputed,
     Field(discriminator="kind"),
 ]
 
@@ -103,7 +149,8 @@ class CaseResult(Frozen):
     """One judged call: errors against the fp64 oracle, of the candidate and of eager PyTorch.
 
     `norm_error` = ||out - oracle|| / ||oracle||, the largest over the outputs; `element_error` =
-    the 99.9% quantile of |out - oracle| / max(RMS(oracle), |oracle|).
+    the 99.9% quantile of |out - oracle| / max(RMS(oracle), |oracle|); `largest_error` = the largest
+    |out - oracle|, relative to the scale of its own row.
     """
 
     label: str
@@ -115,6 +162,7 @@ class CaseResult(Frozen):
     element_error: float
     eager_element_error: float
     passed: bool
+    largest_error: float = 0.0
 
 
 class Verdict(Frozen):
@@ -139,6 +187,10 @@ class Verdict(Frozen):
     seconds: float = 0.0
     seed: int = 0
     notes: tuple[str, ...] = ()
+    repeatable: bool | None = None
+    """The same call twice gave the same bits; None where nothing was called twice."""
+    eval_only: bool = False
+    """In training mode the original computes something else, and the candidate raises."""
 
     @property
     def worst_error(self) -> float | None:

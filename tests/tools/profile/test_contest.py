@@ -34,7 +34,7 @@ def get_init_inputs():
 """
 CANDIDATE = PROBLEM.partition("def get_input_sets")[0].replace("Model", "ModelNew")
 SETTINGS = ProfileSettings(
-    pace=Pace(seconds=0.3, block_ms=1.0, min_rounds=3, max_rounds=4),
+    pace=Pace(seconds=5.0, block_ms=1.0, min_rounds=3, max_rounds=4),
     compare_compile=False,
     energy_s=0.05,
     start_limit_s=90.0,

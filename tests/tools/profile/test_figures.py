@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 
 from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import ClockCheck, Measurement
 from agentkernel.tools.profile.bench import Launched
 from agentkernel.tools.profile.contest import Contested, Extras
 from agentkernel.tools.profile.figures import kernel_names, own_share, to_measurement
@@ -73,7 +76,7 @@ def test_a_memory_bound_call_at_half_the_ceiling() -> None:
     assert (found.launches, found.own_kernel_share) == (2, pytest.approx(0.9))
     assert (found.peak_memory_bytes, found.eager_peak_memory_bytes) == (1000, 3000)
     assert (found.energy_mj, found.candidate.do_bench_us) == (12.0, 99.0)
-    assert (found.rounds, found.discarded_rounds) == (10, 0)
+    assert (found.rounds, found.discarded_rounds) == (Pace().min_rounds, 0)
 
 
 def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:
@@ -106,3 +109,25 @@ def test_own_kernels_are_those_under_a_jit_decorator() -> None:
 
 def test_no_record_means_no_share() -> None:
     assert own_share([], {"add_rows"}) is None
+
+
+def test_a_disputed_clock_is_in_the_record() -> None:
+    check = ClockCheck(
+        state="disputed",
+        outside_us=100.0,
+        outside_low_us=98.0,
+        inside_us=50.0,
+        volleys=12,
+        calls=120,
+    )
+    found = to_measurement(
+        dataclasses.replace(contested(compiled=False), clock=check),
+        shapes="x",
+        analysis=analysis(200_000_000, 50_000_000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=set(),
+    )
+    assert found.clock == check
+    assert found.timing_disputed is not None
+    assert (found.timing_disputed.outside_us, found.timing_disputed.inside_us) == (100.0, 50.0)
+    assert Measurement.model_validate_json(found.model_dump_json()) == found

@@ -37,6 +37,47 @@ class Launched(NamedTuple):
     device_us: float
 
 
+class Stopwatch:
+    """`perf_counter` around each call: what the CPU has."""
+
+    def __init__(self, calls: int) -> None:
+        self._begin = [0.0] * calls
+        self._end = [0.0] * calls
+
+    def begin(self, index: int) -> None:
+        """Call number `index` begins."""
+        self._begin[index] = time.perf_counter()
+
+    def end(self, index: int) -> None:
+        """It has ended, or is enqueued."""
+        self._end[index] = time.perf_counter()
+
+    def us(self, calls: int) -> tuple[float, ...]:
+        """Microseconds of the first `calls`, once the device is done."""
+        pairs = zip(self._begin[:calls], self._end[:calls], strict=True)
+        return tuple((end - begin) * 1e6 for begin, end in pairs)
+
+
+class EventWatch(Stopwatch):
+    """CUDA events on the default stream around each call."""
+
+    def __init__(self, calls: int, pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]]) -> None:
+        super().__init__(calls)
+        self._pairs = pairs
+
+    def begin(self, index: int) -> None:
+        """Call number `index` begins."""
+        self._pairs[index][0].record()
+
+    def end(self, index: int) -> None:
+        """It has ended, or is enqueued."""
+        self._pairs[index][1].record()
+
+    def us(self, calls: int) -> tuple[float, ...]:
+        """Microseconds of the first `calls`, once the device is done."""
+        return tuple(begin.elapsed_time(end) * 1e3 for begin, end in self._pairs[:calls])
+
+
 class Bench:
     """Times calls on `device`, each after writing `flush_bytes` (more than the L2 holds).
 
@@ -67,11 +108,17 @@ class Bench:
         """Microseconds of each of `calls` cold calls, after one to three untimed ones."""
         import torch
 
-        with torch.no_grad(), _no_collector():
+        with torch.no_grad(), without_collector():
             for _ in range(1 if last_us > LONG_CALL_US else 3):
                 call()
             lead = 0 if self.device == "cpu" or last_us > LONG_CALL_US else LEAD_CALLS
             return tuple(self._timed(call, calls + lead, flush=True)[lead:])
+
+    def stopwatch(self, calls: int) -> Stopwatch:
+        """Begin and end of up to `calls` calls by this process's own clock."""
+        if self.device == "cpu":
+            return Stopwatch(calls)
+        return EventWatch(calls, self._event_pairs(calls))
 
     def sustain(self, call: Call, seconds: float, call_us: float) -> Sustained:
         """Calls back to back, without flushes, for about `seconds`; at most three times that."""
@@ -79,7 +126,7 @@ class Bench:
 
         count = max(1, math.ceil(seconds * 1e6 / max(call_us, 1.0)))
         done = 0
-        with torch.no_grad(), _no_collector():
+        with torch.no_grad(), without_collector():
             call()
             self.wait()
             begin = time.perf_counter()
@@ -190,8 +237,8 @@ def flush_bytes(l2_mb: float) -> int:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """No garbage collection inside a timed block."""
+def without_collector() -> Iterator[None]:
+    """No garbage collection inside a timed span."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
+from agentkernel.tools.profile.arena import Buffers
+from agentkernel.tools.profile.clock import Stand
+from agentkernel.tools.profile.fresh import sums_of
 from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profile.volleys import Volleys
 from agentkernel.tools.profile.worker_ops import CANDIDATE
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -26,6 +30,7 @@ class CandidateProcess:
         self._worker = worker
         self._timeout_s = timeout_s
         self._inputs: list[TensorRef] = []
+        self._weights: dict[str, TensorRef] = {}
 
     def load(
         self,
@@ -38,6 +43,7 @@ class CandidateProcess:
         flush_bytes: int,
     ) -> Lost | None:
         """Build `ModelNew` with the parent's weights; a Lost where that fails."""
+        self._weights = {name: self._worker.share(tensor) for name, tensor in weights.items()}
         payload: dict[str, object] = {
             "source": source,
             "class_name": "ModelNew",
@@ -45,7 +51,7 @@ class CandidateProcess:
             "init_kwargs": dict(init_kwargs),
             "seed": seed,
             "flush_bytes": flush_bytes,
-            "state": {name: self._worker.share(tensor) for name, tensor in weights.items()},
+            "state": self._weights,
         }
         return _lost(self._call("load", payload, self._timeout_s))
 
@@ -54,6 +60,28 @@ class CandidateProcess:
         shared = [self._share(item) for item in inputs]
         self._inputs = [item for item in shared if isinstance(item, TensorRef)]
         return _lost(self._call("prepare", {"inputs": shared}, self._timeout_s))
+
+    def ground(self, volleys: Volleys) -> Stand | Lost | None:
+        """Share the memory of volleys; None where this device shares none between processes."""
+        refs = {name: self._worker.share(item) for name, item in volleys.buffers._asdict().items()}
+        if any(ref.kind == "staged" for ref in refs.values()):
+            self._worker.release(list(refs.values()))
+            return None
+        self._inputs += refs.values()
+        views = Buffers(**{name: self._worker.shared(ref) for name, ref in refs.items()})
+        stand = Stand(self, views, volleys.layout, volleys.device, volleys.limit_s)
+        volleys.write(stand)
+        payload = {
+            "layout": volleys.layout,
+            "values": volleys.values,
+            "buffers": refs,
+            "limit_s": volleys.limit_s,
+        }
+        return _lost(self._call("ground", payload, self._timeout_s)) or stand
+
+    def weight_sums(self) -> dict[str, bytes]:
+        """A checksum of each parameter and buffer, as the worker's memory holds them."""
+        return sums_of({name: self._worker.shared(ref) for name, ref in self._weights.items()})
 
     def forget(self) -> Lost | None:
         """Unmap the inputs, so that the parent may free them."""

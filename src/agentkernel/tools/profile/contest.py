@@ -5,22 +5,24 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from agentkernel.domain.profile import GpuState
+from agentkernel.domain.profile import ClockCheck, GpuState
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device, Launched
 from agentkernel.tools.profile.candidate_process import CandidateProcess
 from agentkernel.tools.profile.energy import energy_per_call_mj
+from agentkernel.tools.profile.fresh import sums_of
 from agentkernel.tools.profile.nvml import Gauge, Watch, busy_state
-from agentkernel.tools.profile.rounds import Lost, Rounds, measure_rounds
+from agentkernel.tools.profile.rounds import Lost, Rounds, Side, measure_rounds
 from agentkernel.tools.profile.settings import ProfileSettings
 from agentkernel.tools.profile.sides import RemoteSide
 from agentkernel.tools.profile.twin_process import TwinProcess
+from agentkernel.tools.profile.volleys import CandidateSide, Volleys, VolleySide, lay_ground
 from agentkernel.tools.profile.worker_ops import CANDIDATE
 from agentkernel.tools.sandbox.session import open_worker, settle_spares
 from agentkernel.tools.sandbox.tensors import share_tensor
@@ -46,7 +48,8 @@ class Extras(NamedTuple):
 class Contested:
     """Everything that one shape set's measurement yields. `compiled` None: torch.compile failed.
 
-    `launches` is empty where the profiler gives no record.
+    `launches` is empty where the profiler gives no record; the clocks are None where the device
+    shares no memory between processes.
     """
 
     rounds: Rounds
@@ -56,6 +59,8 @@ class Contested:
     compile_error: str | None
     launches: tuple[Launched, ...]
     gpu: GpuState
+    clock: ClockCheck | None = None
+    eager_clock: ClockCheck | None = None
 
 
 class Contest:
@@ -89,6 +94,10 @@ class Contest:
         self._baselines: dict[tuple[int, str], Extras] = {}
         self._copy_gb_per_s: float | None = None
         self._pace = settings.pace
+        self._outputs: object = None
+        self._ground: Volleys | None = None
+        self._groundless = False
+        self._own_writes: frozenset[str] = frozenset()
 
     def __enter__(self) -> Self:
         return self
@@ -195,15 +204,24 @@ class Contest:
         if lost is not None or self._twin is None:
             return lost or Lost(side="twin", reason="died", log="")
         settings, limit = self._settings, self._settings.call_limit_s
-        sides = [RemoteSide(CANDIDATE, process, limit), RemoteSide("eager", self._twin, limit)]
-        if shape_set not in self._compile_errors:
-            sides.append(RemoteSide("compile", self._twin, limit))
+        sides = [RemoteSide(CANDIDATE, process, limit), *self._twin_sides(shape_set)]
+        timed = self._timed(process, shape_set)
+        if isinstance(timed, Lost):
+            return timed
         settle_spares()
+        weights = process.weight_sums()
         with Watch(self._gauge) as watch:
-            rounds = measure_rounds(sides, watch, self._pace, settings.seed)
+            rounds = measure_rounds(timed or sides, watch, self._pace, settings.seed)
         if isinstance(rounds, Lost):
             return rounds
+        changed = _changed(weights, process.weight_sums()) - self._own_writes
+        if changed:
+            text = f"written to: {', '.join(sorted(changed))}"
+            return Lost(side=CANDIDATE, reason="weights_changed", log=text)
         gpu = busy_state(self._gauge.state(), rounds.readings())
+        clock = _clock(timed)
+        if isinstance(clock, Lost):
+            return clock
         own = self._extras(sides[0])
         if isinstance(own, Lost):
             return own
@@ -217,6 +235,8 @@ class Contest:
             compile_error=self._compile_errors.get(shape_set),
             launches=() if isinstance(launches, Lost) else launches,
             gpu=gpu,
+            clock=clock,
+            eager_clock=_eager_clock(timed),
         )
 
     def measure_baselines(self, shape_set: int) -> Rounds | Lost:
@@ -224,14 +244,63 @@ class Contest:
         lost = self._hold(shape_set)
         if lost is not None or self._twin is None:
             return lost or Lost(side="twin", reason="died", log="")
-        names = ["eager"] + ([] if shape_set in self._compile_errors else ["compile"])
-        sides = [RemoteSide(name, self._twin, self._settings.call_limit_s) for name in names]
+        ground = self._laid()
+        if isinstance(ground, Lost):
+            return ground
+        remote = self._twin_sides(shape_set)
+        sides: Sequence[Side] = [ground.side(item.name) for item in remote] if ground else remote
         with Watch(self._gauge) as watch:
             return measure_rounds(sides, watch, self._pace, self._settings.seed)
 
     def compile_error(self, shape_set: int) -> str | None:
         """Why torch.compile has no time for this shape set; None where it has, or is untried."""
         return self._compile_errors.get(shape_set)
+
+    def _twin_sides(self, shape_set: int) -> list[RemoteSide]:
+        """Eager, and the compiled module where there is one."""
+        if self._twin is None:
+            return []
+        names = ["eager"] + ([] if shape_set in self._compile_errors else ["compile"])
+        return [RemoteSide(name, self._twin, self._settings.call_limit_s) for name in names]
+
+    def _timed(self, process: CandidateProcess, shape_set: int) -> list[VolleySide] | Lost:
+        """The sides as volleys time them, the candidate first; none without shared memory."""
+        ground = self._laid()
+        if ground is None or isinstance(ground, Lost):
+            return ground or []
+        stand = process.ground(ground)
+        if stand is None or isinstance(stand, Lost):
+            return stand or []
+        others = [ground.side(item.name) for item in self._twin_sides(shape_set)]
+        return [ground.candidate(CANDIDATE, stand), *others]
+
+    def _laid(self) -> Volleys | Lost | None:
+        """The ground of the shape set in memory, laid at its first use."""
+        if self._ground is not None or self._groundless or self._twin is None:
+            return self._ground
+        before = sums_of(self._parameters())
+        found = lay_ground(
+            self._twin,
+            self._inputs,
+            self._outputs,
+            device=self._device,
+            flush_bytes=self._flush_bytes,
+            calls=self._pace.max_calls,
+            limit_s=self._settings.call_limit_s,
+            seed=self._settings.seed,
+        )
+        if isinstance(found, Lost) and not self._twin.alive:
+            return found
+        self._own_writes = frozenset(_changed(before, sums_of(self._parameters())))
+        self._ground = found if isinstance(found, Volleys) else None
+        self._groundless = self._ground is None
+        return self._ground
+
+    def _leave_ground(self) -> None:
+        """Let go of the shared memory; the processes have."""
+        if self._ground is not None:
+            self._ground.close()
+        self._ground, self._groundless = None, False
 
     def _hold(self, shape_set: int) -> Lost | None:
         """Bring the inputs of `shape_set` into memory and into the twin, compiled there."""
@@ -249,6 +318,7 @@ class Contest:
         if self._twin is not None and self._twin_holds is not None:
             self._twin.ask({"do": "forget"}, self._settings.call_limit_s)
             self._twin_holds = None
+        self._leave_ground()
         if self._fresh:
             self._end_twin()
         self._inputs = ()
@@ -271,6 +341,7 @@ class Contest:
         if isinstance(answer, Lost):
             return answer.model_copy(update={"side": "eager"})
         self._twin_holds = shape_set
+        self._outputs = answer.get("outputs")
         if not self._settings.compare_compile:
             self._compile_errors[shape_set] = "left out on request"
         if shape_set in self._compile_errors:
@@ -356,6 +427,7 @@ class Contest:
     def _end_twin(self) -> None:
         if self._twin is not None:
             self._twin.__exit__(None, None, None)
+        self._leave_ground()
         self._twin, self._twin_holds, self._fresh = None, None, False
 
     def _empty_cache(self) -> None:
@@ -363,6 +435,20 @@ class Contest:
             import torch
 
             torch.cuda.empty_cache()
+
+
+def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> set[str]:
+    return {name for name, value in before.items() if after.get(name) != value}
+
+
+def _clock(timed: Sequence[VolleySide]) -> ClockCheck | Lost | None:
+    own = timed[0] if timed else None
+    return own.clock() if isinstance(own, CandidateSide) else None
+
+
+def _eager_clock(timed: Sequence[VolleySide]) -> ClockCheck | None:
+    own = timed[0] if timed else None
+    return own.clock_of(timed[1]) if isinstance(own, CandidateSide) else None
 
 
 def _sends_tensors(request: Mapping[str, object]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Measurement, Timing
+from agentkernel.tools.profile.agreement import dispute
 from agentkernel.tools.profile.bench import Launched
 from agentkernel.tools.profile.contest import Contested, Extras
 from agentkernel.tools.profile.ratio import paired_ratio, summarise
@@ -56,6 +57,9 @@ def to_measurement(
         gpu=found.gpu,
         rounds=len(rounds.kept),
         discarded_rounds=len(rounds.discarded),
+        clock=found.clock,
+        eager_clock=found.eager_clock,
+        timing_disputed=dispute(found.clock),
     )
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -213,7 +214,7 @@ def _is_ours(pid: int) -> bool:
             return True
         parent = 0
         with suppress(OSError, ValueError, IndexError):
-            text = open(f"/proc/{current}/stat", encoding="utf-8").read()  # noqa: SIM115
+            text = Path(f"/proc/{current}/stat").read_text(encoding="utf-8")
             parent = int(text.rpartition(")")[2].split()[1])
         current = parent
     return False

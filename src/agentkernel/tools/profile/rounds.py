@@ -21,7 +21,7 @@ class Pace(Frozen):
     `half_width` (relative), `seconds` are over or `max_rounds` are done."""
 
     seconds: float = 2.5
-    min_rounds: int = 10
+    min_rounds: int = 12
     max_rounds: int = 60
     half_width: float = 0.01
     block_ms: float = 12.0

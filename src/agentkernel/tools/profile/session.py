@@ -12,6 +12,7 @@ from agentkernel.domain.profile import Measurement, Profile, ProfileFailed, Rati
 from agentkernel.errors import AgentKernelError, MissingDependency
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.profile.agreement import as_failure
 from agentkernel.tools.profile.bench import flush_bytes
 from agentkernel.tools.profile.candidate_process import CandidateProcess
 from agentkernel.tools.profile.contest import Contest
@@ -175,6 +176,9 @@ class ProfileSession:
             return _failed(found)
         if not found.rounds.kept:
             return _throttled(len(found.rounds.discarded))
+        disputed = as_failure(found.clock)
+        if disputed is not None:
+            return disputed
         return to_measurement(
             found,
             shapes=self._loaded.problem.shape_sets[shape_set].label,

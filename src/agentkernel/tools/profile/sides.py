@@ -32,7 +32,7 @@ class RemoteSide:
             return answer
         found = answer.get("us")
         if isinstance(found, list) and len(found) == calls:
-            times = [item for item in found if _is_time(item)]
+            times = [item for item in found if is_time(item)]
             if len(times) == calls:
                 return tuple(times)
         return self._malformed("block", answer)
@@ -43,7 +43,7 @@ class RemoteSide:
         if isinstance(answer, Lost):
             return answer
         calls, wall = answer.get("calls"), answer.get("seconds")
-        if isinstance(calls, int) and calls > 0 and _is_time(wall):
+        if isinstance(calls, int) and calls > 0 and is_time(wall):
             return Sustained(calls, wall)
         return self._malformed("sustain", answer)
 
@@ -63,7 +63,7 @@ class RemoteSide:
         if isinstance(answer, Lost):
             return answer
         found = answer.get("us")
-        if found is None or _is_time(found):
+        if found is None or is_time(found):
             return found
         return self._malformed("do_bench", answer)
 
@@ -96,7 +96,8 @@ class RemoteSide:
         return Lost(side=self.name, reason="malformed", log=f"{do}: {str(answer)[:300]}")
 
 
-def _is_time(value: object) -> TypeGuard[float]:
+def is_time(value: object) -> TypeGuard[float]:
+    """True for a positive finite number."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)

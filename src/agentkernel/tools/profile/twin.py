@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.tools.profile.arena import Buffers, Layout
 from agentkernel.tools.profile.bench import Bench, Device
+from agentkernel.tools.profile.volley import copy_of, open_ground, outputs_of
 from agentkernel.tools.profile.workbench import Workbench
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
@@ -46,6 +48,7 @@ class Twin:
             "start": self._start,
             "prepare": self._prepare,
             "compile": self._compile,
+            "ground": self._ground,
             "forget": self._forget,
             "copy": self._copy,
         }.get(str(request["do"]))
@@ -84,15 +87,34 @@ class Twin:
         listed = cast("Sequence[object]", request["inputs"])
         self._input_numbers = [item.number for item in listed if isinstance(item, TensorRef)]
         self._inputs = tuple(self._here(item) for item in listed)
-        self._add("eager", self._module)
+        found = self._add("eager", self._module)
+        self._workbench.add("null", lambda: found, lambda *inputs: copy_of(found))
+        return {"outputs": cast("JSON", outputs_of(found))}
+
+    def _ground(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Take the memory that volleys share; files by their number in the parent."""
+        refs = cast("Mapping[str, TensorRef]", request["buffers"])
+        files = cast("Mapping[str, int]", request["files"])
+        for name, ref in refs.items():
+            path = f"/proc/{request['parent']}/fd/{files.get(name)}"
+            fds = [os.open(path, os.O_RDWR)] if name in files else []
+            self._opened.add([ref], fds)
+            self._input_numbers.append(ref.number)
+        self._workbench.ground = open_ground(
+            cast(Layout, request["layout"]),
+            cast("Sequence[object]", request["values"]),
+            Buffers(**{name: self._opened.get(ref) for name, ref in refs.items()}),
+            cast(float, request["limit_s"]),
+        )
         return {}
 
     def _forget(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Let go of the inputs, so that the parent may free them."""
         import torch
 
-        for side in ("eager", "compile"):
+        for side in ("eager", "compile", "null"):
             self._workbench.drop(side)
+        self._workbench.ground = None
         self._inputs = ()
         self._opened.drop(self._input_numbers)
         self._input_numbers = []
@@ -119,17 +141,18 @@ class Twin:
             torch.cuda.empty_cache()
         return {"gb_per_s": found}
 
-    def _add(self, side: str, module: object) -> None:
-        """Name a callable and warm it up: compilation and first-use costs end here."""
+    def _add(self, side: str, module: object) -> object:
+        """Name a callable and warm it up: compilation and first-use costs end here. Its output."""
         import torch
 
         function = cast("nn.Module", module)
         inputs = self._inputs
         with torch.no_grad():
             for _ in range(3):
-                function(*inputs)
+                found: object = function(*inputs)
         self._workbench.bench.wait()
-        self._workbench.add(side, lambda: function(*inputs))
+        self._workbench.add(side, lambda: function(*inputs), function)
+        return found
 
     def _here(self, value: object) -> object:
         """A shared tensor opened, a sent one moved to the device, anything else as it is."""

@@ -5,9 +5,11 @@ Requests and answers are JSON values, so that the sandbox's line can carry them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from agentkernel.tools.profile.bench import Bench, Call
+from agentkernel.tools.profile.volley import Function, Ground, deliver, fire
 from agentkernel.tools.sandbox.protocol import JSON
 
 
@@ -17,16 +19,21 @@ class Workbench:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self._calls: dict[str, Call] = {}
+        self._functions: dict[str, Function] = {}
         self._last_us: dict[str, float] = {}
+        self.ground: Ground | None = None
 
-    def add(self, side: str, call: Call) -> None:
-        """Make `call` answer to the name `side`."""
+    def add(self, side: str, call: Call, function: Function | None = None) -> None:
+        """Make `call` answer to the name `side`; `function` takes the inputs of a volley."""
         self._calls[side] = call
         self._last_us.pop(side, None)
+        if function is not None:
+            self._functions[side] = function
 
     def drop(self, side: str) -> None:
         """Forget `side` and what its callable holds."""
         self._calls.pop(side, None)
+        self._functions.pop(side, None)
         self._last_us.pop(side, None)
 
     def answer(self, request: Mapping[str, object]) -> dict[str, JSON]:
@@ -34,6 +41,8 @@ class Workbench:
         side = str(request["side"])
         return {
             "block": self._block,
+            "volley": self._volley,
+            "answers": self._answers,
             "sustain": self._sustain,
             "peak": self._peak,
             "do_bench": self._do_bench,
@@ -45,6 +54,30 @@ class Workbench:
         samples = self.bench.block(self._calls[side], calls, self._last_us.get(side, 0.0))
         self._last_us[side] = min(samples)
         return {"us": list(samples)}
+
+    def _volley(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        calls = _integer(request["calls"])
+        last_us = self._last_us.get(side, 0.0)
+        fills = _integer(request["fills"])
+        done = fire(self._ground, self.bench, self._functions[side], calls, fills, last_us)
+        self._last_us[side] = min(done.samples_us)
+        return {"us": list(done.samples_us), "strays": done.strays}
+
+    def _answers(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Call on the rows that are asked for and deliver to the first slots, untimed."""
+        import torch
+
+        with torch.no_grad():
+            for slots, index in zip(self._ground.slots, _integers(request["rows"]), strict=False):
+                deliver(self._functions[side](*self._ground.rows[index]), slots)
+        self.bench.wait()
+        return {}
+
+    @property
+    def _ground(self) -> Ground:
+        if self.ground is None:
+            raise RuntimeError("a volley was asked for before its ground")
+        return self.ground
 
     def _sustain(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
         seconds = float(str(request["seconds"]))
@@ -64,3 +97,7 @@ class Workbench:
 
 def _integer(value: object) -> int:
     return int(str(value))
+
+
+def _integers(value: object) -> list[int]:
+    return [_integer(item) for item in cast("Sequence[object]", value)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.tools.profile.arena import Buffers, Layout
 from agentkernel.tools.profile.bench import Bench, Call
+from agentkernel.tools.profile.volley import Function, open_ground
 from agentkernel.tools.profile.workbench import Workbench
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.tensors import TensorRef
@@ -46,7 +48,20 @@ def prepare(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON
         for _ in range(WARM_UP_CALLS):
             call()
     bench.bench.wait()
-    bench.add(CANDIDATE, call)
+    bench.add(CANDIDATE, call, cast(Function, state.memory["module"]))
+    return {}
+
+
+def ground(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Take the memory that volleys share. Payload: layout, values (the inputs, None for tensors),
+    buffers (name -> TensorRef), limit_s."""
+    refs = cast("Mapping[str, TensorRef]", payload["buffers"])
+    _workbench(state).ground = open_ground(
+        cast(Layout, payload["layout"]),
+        cast("Sequence[object]", payload["values"]),
+        Buffers(**{name: state.open(ref) for name, ref in refs.items()}),
+        cast(float, payload["limit_s"]),
+    )
     return {}
 
 
@@ -55,6 +70,7 @@ def forget(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]
     import torch
 
     _workbench(state).drop(CANDIDATE)
+    _workbench(state).ground = None
     if state.device == "cuda":
         torch.cuda.empty_cache()
     return {}

@@ -1,0 +1,149 @@
+"""When are two clocks in dispute, and when is only the host slow?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from agentkernel.domain.profile import ClockCheck
+from agentkernel.tools.profile.agreement import (
+    Empty,
+    Timed,
+    as_failure,
+    compare_clocks,
+    dispute,
+    fit_empty,
+)
+from agentkernel.tools.profile.arena import Layout, packed
+from agentkernel.tools.profile.clock import Plan
+from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profile.volleys import APPEAL, LONG_FLUSH, CandidateSide
+
+EMPTY = Empty(start_us=400.0, call_us=90.0)
+
+
+def volleys(outside_us: float, inside_us: float, count: int = 12) -> list[Timed]:
+    """Volleys of 8 to 16 calls that take `outside_us` more than empty ones, with 10 us of noise."""
+    chosen = random.Random(3)
+    found = []
+    for _ in range(count):
+        calls = chosen.randint(8, 16)
+        wall = EMPTY.wall_us(calls) + calls * outside_us + chosen.gauss(0, 10)
+        found.append(Timed(calls, wall, inside_us * chosen.gauss(1, 0.003)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("outside_us", "inside_us", "state"),
+    [
+        (100.0, 100.0, "agrees"),
+        (106.0, 100.0, "agrees"),
+        (112.0, 100.0, "disputed"),
+        (100.0, 50.0, "disputed"),
+        (5_000.0, 4_700.0, "disputed"),
+        (5_000.0, 4_800.0, "agrees"),
+        (80.0, 100.0, "outside_shorter"),
+        (45.0, 38.0, "too_short"),
+        (45.0, 20.0, "disputed"),
+    ],
+)
+def test_five_percent_and_a_kernel_boundary_are_allowed(
+    outside_us: float, inside_us: float, state: str
+) -> None:
+    check = compare_clocks(volleys(outside_us, inside_us), EMPTY)
+    assert check is not None
+    assert check.state == state
+    assert check.outside_us == pytest.approx(outside_us, abs=1.5)
+
+
+def test_two_volleys_prove_nothing() -> None:
+    check = compare_clocks(volleys(100.0, 50.0, count=2), EMPTY)
+    assert check is not None
+    assert check.state == "unknown"
+    assert compare_clocks([], EMPTY) is None
+
+
+def test_a_wildly_scattered_outside_disputes_nothing() -> None:
+    scattered = [
+        Timed(10, EMPTY.wall_us(10) + 10 * us, 100.0) for us in (60, 150, 90, 300, 80, 170, 95)
+    ]
+    check = compare_clocks(scattered, EMPTY)
+    assert check is not None
+    assert check.state == "agrees"
+
+
+def test_the_line_through_empty_volleys_ignores_hiccups() -> None:
+    points = [Timed(calls, 400.0 + 90.0 * calls) for calls in range(8, 17)]
+    points[2] = Timed(10, 9_000.0)
+    points[7] = Timed(15, 20_000.0)
+    assert fit_empty(points) == (pytest.approx(400.0), pytest.approx(90.0))
+    assert fit_empty([Timed(1, 300.0), Timed(1, 310.0), Timed(1, 900.0)]) == (310.0, 0.0)
+
+
+def test_a_dispute_is_a_failure_with_both_figures() -> None:
+    check = compare_clocks(volleys(100.0, 50.0), EMPTY)
+    found = dispute(check)
+    assert found is not None
+    assert (found.outside_us, found.inside_us) == (
+        pytest.approx(100, abs=2),
+        pytest.approx(50, rel=0.01),
+    )
+    failed = as_failure(check)
+    assert failed is not None
+    assert (failed.side, failed.reason, failed.timing) == ("candidate", "timing_disputed", found)
+    assert as_failure(compare_clocks(volleys(100.0, 100.0), EMPTY)) is None
+    assert as_failure(None) is None
+
+
+class Playing(CandidateSide):
+    """A candidate's side whose volleys are numbers: what outside shows behind long flushes."""
+
+    def __init__(self, first: Sequence[Timed], behind_long_us: float) -> None:
+        self.timed = [first[0], *first]
+        self.empty = _Nothing()  # type: ignore[assignment]
+        self.checked = 0
+        self._behind_long_us = behind_long_us
+        self._volleys = _Ground()  # type: ignore[assignment]
+        self.plans: list[Plan] = []
+
+    def _volley(self, plan: Plan) -> tuple[float, ...] | Lost:
+        self.plans.append(plan)
+        wall = EMPTY.wall_us(plan.wanted) + plan.wanted * self._behind_long_us
+        self.timed.append(Timed(plan.wanted, wall, self._behind_long_us))
+        self.empty.timed.append(Timed(plan.wanted, EMPTY.wall_us(plan.wanted)))
+        return (1.0,)
+
+
+class _Nothing:
+    def __init__(self) -> None:
+        self.timed = [Timed(calls, EMPTY.wall_us(calls)) for calls in (8, 8, 12, 16)]
+
+
+class _Ground:
+    device = "cuda"
+    layout = Layout((), (packed("float32", [4]),), rows=32, flush_bytes=4096)
+    chosen = random.Random(1)
+
+    class fresh:  # noqa: N801 - stands for an instance
+        varies = True
+
+
+@pytest.mark.parametrize(
+    ("behind_long_us", "state"),
+    [
+        pytest.param(78.0, "agrees", id="the-host-was-slow"),
+        pytest.param(115.0, "disputed", id="honest-only-behind-long-flushes"),
+    ],
+)
+def test_a_disputed_candidate_is_heard_once_more(behind_long_us: float, state: str) -> None:
+    """Between calls that the host launches late are gaps that no event sees; a lie stays one."""
+    side = Playing(volleys(115.0, 80.0), behind_long_us)
+    check = side.clock()
+    assert isinstance(check, ClockCheck)
+    assert check.state == state
+    assert check.inside_us == pytest.approx(80.0, rel=0.01)
+    assert len(side.plans) == APPEAL
+    assert all(plan.fills == LONG_FLUSH for plan in side.plans)
+    assert all(plan.calls * plan.fills <= 32 for plan in side.plans)
