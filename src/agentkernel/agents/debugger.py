@@ -9,12 +9,15 @@ from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import (
     CompileFailed,
+    ExecutionFailed,
     Failure,
     InputsChanged,
     LoadFailed,
     Mismatch,
     PolicyViolation,
+    RaceFound,
     RunFailed,
+    TimingDisputed,
     Verdict,
     WrongMeta,
 )
@@ -80,7 +83,9 @@ def classify(failure: Failure) -> _Finding:
     if isinstance(failure, WrongMeta):
         text = f"output {failure.output}: expected {failure.expected}, found {failure.found}"
         return _Finding("meta", text, True, "Allocate the output as the original returns it.")
-    return _inputs(failure)
+    if isinstance(failure, InputsChanged):
+        return _inputs(failure)
+    return _refused(failure)
 
 
 def _compile(failure: CompileFailed) -> _Finding:
@@ -135,6 +140,22 @@ def _mismatch(failure: Mismatch) -> _Finding:
 def _inputs(failure: InputsChanged) -> _Finding:
     text = f"{failure.case}: {failure.name} was written to"
     return _Finding("inputs", text, True, "Write to a new tensor, never to an input.")
+
+
+def _refused(failure: ExecutionFailed | RaceFound | TimingDisputed) -> _Finding:
+    """What the later gates say of a result that is right."""
+    match failure.kind:
+        case "execution":
+            advice = "Let the candidate's own kernels do the work, and nothing outlive the call."
+            text = f"{failure.rule}: {failure.text}"
+            return _Finding(f"execution:{failure.rule}", text, True, advice)
+        case "races":
+            advice = "Add with tl.atomic_add, or give every program addresses of its own."
+            text = f"line {failure.line}: {failure.text}"
+            return _Finding("races", text, True, advice)
+        case "timing":
+            advice = "Let no work outlive the call: two clocks must agree on its time."
+            return _Finding("timing", failure.text, False, advice)
 
 
 def _rewritable(candidate: Candidate, verdict: Verdict) -> bool:

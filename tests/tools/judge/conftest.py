@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 from agentkernel.tools.capture import capture
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.training import judge_training
+from agentkernel.tools.judge.trial import Trial
 from agentkernel.tools.problems import load_problem
+from agentkernel.tools.sandbox.session import open_worker
 
 spec = importlib.util.spec_from_file_location(
     "judge_sources", Path(__file__).with_name("sources.py")
@@ -43,5 +49,31 @@ def judged(prepared):
         loaded, captured = prepared(problem)
         settings.setdefault("budget_s", 0.0)
         return judge(loaded, captured, source, JudgeSettings(**settings))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def worker():
+    with open_worker(device="cpu", interpret=True) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def tried(prepared, worker):
+    """Run one case, with its echoes, of a candidate that does what it likes."""
+
+    def run(problem, source, case=None, **wishes):
+        loaded, captured = prepared(problem)
+        trial = Trial(worker, loaded, captured, JudgeSettings(policy="any"), [])
+        assert trial.build(source) is None
+        inputs = wishes.pop("inputs", loaded.problem.shape_sets[0])
+        wishes = {"distribution": "normal", "seed": 1} | wishes
+        case = case or Case(CaseShape(inputs, "declared", 0), **wishes)
+        if case.training:  # every other call is in eval mode
+            return judge_training(trial, case)
+        outcome = trial.run(case, echoes=True)
+        assert isinstance(outcome, Outcome), outcome
+        return outcome, trial
 
     return run

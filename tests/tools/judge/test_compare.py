@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from agentkernel.tools.judge.compare import compare_output, errors, place_pattern
+from agentkernel.tools.judge.layouts import strided
 from agentkernel.tools.judge.reference import call_reference
 from agentkernel.tools.judge.shapes import odd_shapes, scaled
-from agentkernel.tools.judge.values import randomise_state, strided
+from agentkernel.tools.judge.values import randomise_state
 
 
 def judged(found, eager, oracle, precision="strict"):

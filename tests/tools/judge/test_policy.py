@@ -93,3 +93,81 @@ def test_mixed_lets_library_products_through_and_nothing_else(body, mixed):
     assert (check_policy(source, "mixed") is None) == mixed
     assert check_policy(source, "triton") is not None
     assert check_policy(source, "any") is None
+
+
+TUNED = """@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256}, num_warps=8)], key=["n"]
+)
+@triton.heuristics({"EVEN": lambda args: args["n"] % 64 == 0})
+@triton.jit
+"""
+ORIGINAL = (
+    "class Model(nn.Module):\n    def forward(self, x, y):\n        return torch.relu(x) + y\n\n\n"
+)
+ODD = {
+    "an autotuner": ("@triton.jit\n", TUNED),
+    "the original beside it": (
+        "class ModelNew(nn.Module)",
+        ORIGINAL + "def get_inputs():\n    return [torch.randn(8)]\n\n\nclass ModelNew(nn.Module)",
+    ),
+    "the original as its base": (
+        "class ModelNew(nn.Module)",
+        ORIGINAL + "class ModelNew(Model)",
+    ),
+    "a parameter called input": (
+        "def forward(self, x, y):\n",
+        "def forward(self, input, y):\n        x = input\n",
+    ),
+    "a method of its base": (
+        "class ModelNew(nn.Module):\n",
+        "class Launching(nn.Module):\n    def blocks(self, n):\n"
+        "        return triton.cdiv(n, 128)\n\n\nclass ModelNew(Launching):\n",
+    ),
+    "libdevice": ("import math", "from triton.language.extra.cuda import libdevice"),
+    "a version": ("        n = x.numel()", "        n = x.numel() if torch.__version__ else 0"),
+    "its own parameters": (
+        "        n = x.numel()",
+        "        n = x.numel() + len(list(self.parameters()))",
+    ),
+    "a list of names": ("import math", '__all__ = ["ModelNew"]'),
+    "a kernel made by a call": ("@triton.jit\ndef add_kernel(", "def plain("),
+    "constants in a dictionary": (
+        "class ModelNew",
+        'BLOCKS = {"float32": 128}\nHALF = tl.constexpr(0.5)\n\n\nclass ModelNew',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_honest_ways_pass(sources, name):
+    old, new = ODD[name]
+    assert old in sources.ADD
+    source = sources.ADD.replace(old, new, 1)
+    if name == "a kernel made by a call":
+        source = source.replace("\n\nclass", "\n\nadd_kernel = triton.jit(plain)\n\n\nclass")
+    if name == "a method of its base":
+        source = source.replace("triton.cdiv(n, 128),)", "self.blocks(n),)")
+    assert check_policy(source, "triton") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("return out", "return helper(x)", "torch-compute"),
+        ("return out", "return Model().forward(x, y)", "torch-compute"),
+        ("return out", "return super().forward(x, y)", "torch-compute"),
+        ("return out", "return input(out)", "banned-name"),
+    ],
+)
+def test_what_the_model_reaches_is_read(sources, old, new, rule):
+    reached = f"def helper(x):\n    return torch.relu(x)\n\n\n{ORIGINAL}class ModelNew(Model)"
+    source = sources.ADD.replace("class ModelNew(nn.Module)", reached)
+    assert check_policy(source, "triton") is None
+    found = check_policy(source.replace(old, new, 1), "triton")
+    assert found is not None
+    assert found.rule == rule
+
+
+def test_a_kernel_may_hold_what_the_model_may_not_call(sources):
+    source = sources.ADD.replace("x + 2 * y", "tl.sigmoid(x).sum() + 2 * y")
+    assert check_policy(source, "triton") is None

@@ -209,6 +209,7 @@ def _exact_cast(method: Callable[..., object]) -> Callable[..., object]:
 
 
 def _hook_reductions() -> None:
+    _hook_not_a_number()
     reduce_sum, cumsum = interpreter.ReduceOps.sum, interpreter.ScanOps.cumsum
 
     def narrow_sum(self: object, value: object) -> object:
@@ -228,6 +229,35 @@ def _hook_reductions() -> None:
 
     interpreter.ReduceOps.sum = narrow_sum
     interpreter.ScanOps.cumsum = checked_cumsum
+
+
+def _hook_not_a_number() -> None:
+    """A GPU's max and min let NaN go unless told to propagate it; so does a tree of comparisons."""
+    builder = builder_class()
+    builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)  # type: ignore[attr-defined]
+    builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)  # type: ignore[attr-defined]
+    apply = interpreter.ReduceOps.apply_impl
+    names = ("_argmax_combine_tie_break_left", "_argmax_combine_tie_break_fast")
+    largest = [getattr(tl.standard, name) for name in names]
+    smallest = [getattr(tl.standard, name.replace("max", "min")) for name in names]
+
+    def without_nan(self: object, value: object) -> object:
+        function = self.combine_fn  # type: ignore[attr-defined]
+        if function not in (*largest, *smallest):
+            return apply(self, value)
+        top = function in largest
+        handle = value[0].handle  # type: ignore[index]
+        data = to_f32(handle) if is_bf16(handle) else handle.data
+        if data.dtype.kind == "f":
+            data = np.where(np.isnan(data), -np.inf if top else np.inf, data)
+        pick, best = (np.argmax, np.max) if top else (np.argmin, np.min)
+        axes = {"axis": self.axis, "keepdims": self.keep_dims}  # type: ignore[attr-defined]
+        found = best(data, **axes)
+        found = f32_to_bf16(found) if is_bf16(handle) else found.astype(handle.data.dtype)
+        index = pick(data, **axes).astype(np.int32)
+        return self.to_tensor(found, value[0].dtype), self.to_tensor(index, tl.int32)  # type: ignore[attr-defined, index]
+
+    interpreter.ReduceOps.apply_impl = without_nan
 
 
 def _tree_sum(handle: object, axis: int | None, keep_dims: bool) -> npt.NDArray[np.float32]:

@@ -1,25 +1,49 @@
-"""Which calls make up a judgement? Seeds, distributions, shapes, orders; most telling first."""
+"""Which calls make up a judgement? Seeds, distributions, shapes, layouts, repetitions, in an order
+that the seed shuffles."""
 
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agentkernel.tools.judge.layouts import Layout
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.values import Distribution
 
 Order = Literal["ascending", "reversed", "shuffled"]
-Layout = Literal["contiguous", "strided"]
-CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny")
+Change = Literal["again", "one", "few", "swap", "weights", "values"]
+CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny", "sparse")
+SPECIAL: tuple[Distribution, ...] = ("constant", "nan", "inf")
 CONSTANT: tuple[Distribution, ...] = ("zeros", "ones")
 SEED_STEP = 7919
+STATIC_FACTOR = 4
+"""Where no shape has so many times fewer elements than the declared one, special values take as
+long as any others and are tried while there is time."""
+WORDS: dict[Change, str] = {
+    "again": "the same call again",
+    "one": "one element changed in place",
+    "few": "a few elements changed in place",
+    "swap": "two rows swapped in place",
+    "weights": "only the weights changed in place",
+    "values": "other values in the same memory",
+}
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A further call on the memory of the one before, with this change made to it in place."""
+
+    change: Change
+    order: Order = "ascending"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the candidate. An optional case is left out when the time is up."""
+    """One call of the candidate, then its `echoes`. An optional case is left out when the time is
+    up. `after` says what an echo has changed; `training` calls in training mode."""
 
     shape: CaseShape
     distribution: Distribution
@@ -27,81 +51,106 @@ class Case:
     order: Order = "ascending"
     required: bool = True
     layout: Layout = "contiguous"
+    echoes: tuple[Echo, ...] = ()
+    after: str = ""
+    training: bool = False
+    primary: bool = False
 
     @property
     def label(self) -> str:
-        """For people: distribution, seed, shapes, order, layout."""
-        order = "" if self.order == "ascending" else f", programs {self.order}"
-        layout = "" if self.layout == "contiguous" else ", strided inputs"
-        return f"{self.distribution}, seed {self.seed}, {self.shape.label}{order}{layout}"
+        """For people: distribution, seed, shapes, order, layout, what came before."""
+        words = [f"{self.distribution}, seed {self.seed}, {self.shape.label}"]
+        words += [] if self.order == "ascending" else [f"programs {self.order}"]
+        words += [] if self.layout == "contiguous" else [f"{self.layout} inputs"]
+        words += [self.after] if self.after else []
+        words += ["training mode"] if self.training else []
+        return ", ".join(words)
+
+    def echoed(self, echo: Echo) -> Case:
+        """The case of a further call."""
+        return dataclasses.replace(
+            self, order=echo.order, echoes=(), after=WORDS[echo.change], primary=False
+        )
 
 
 def interpreted_cases(
     declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
 ) -> list[Case]:
     """The seeds spread over distributions and shapes, program orders, then what time allows."""
-    primary = declared[0]
-    shapes = [primary, odd[0] if odd else primary, primary]
-    shapes += list(odd[1:]) or [primary]
-    cases = [
-        Case(shapes[i % len(shapes)], CYCLE[i % len(CYCLE)], seed + i * SEED_STEP)
-        for i in range(max(1, seeds))
+    primary, small = declared[0], small_shape(declared[0], odd)
+    cheap = STATIC_FACTOR * small.elements <= primary.elements
+    first = Case(
+        primary, "normal", seed, primary=True, echoes=(Echo("again", "reversed"), Echo("one"))
+    )
+    shapes = [small, odd[0] if odd else primary, *list(odd[1:2]), small]
+    spread = [
+        Case(shapes[i % len(shapes)], CYCLE[(i + 1) % len(CYCLE)], seed + (i + 1) * SEED_STEP)
+        for i in range(max(1, seeds) - 1)
     ]
-    cases = _with_strides(cases, [primary, *odd])
-    cases.insert(1, Case(primary, "normal", seed, "reversed"))
-    used = {case.shape.label for case in cases}
+    cases = [first, *spread, *_laid_out(small, seed + 1)]
     cases += [
         Case(shape, "normal", seed + SEED_STEP)
         for shape in [*declared[1:], *odd]
-        if shape.label not in used
+        if shape.label not in {case.shape.label for case in cases}
     ]
-    smallest = min([primary, *odd], key=lambda shape: shape.elements)
-    extra = [Case(smallest, name, seed, required=False) for name in CONSTANT]
-    extra += [Case(primary, "own", seed, required=False)]
+    special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
+    special += [Case(small, "sorted", seed + 3, required=cheap, echoes=(Echo("swap"),))]
+    extra = [Case(primary, "own", seed, required=False)]
     extra += [Case(shape, "normal", seed, "shuffled", required=False) for shape in odd[:1]]
-    extra += [Case(smallest, name, seed + 1, required=False) for name in CYCLE]
-    return cases + extra
+    return [*shuffled([*cases, *special], seed), *extra]
 
 
 def measured_cases(
     declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
 ) -> list[Case]:
     """On a GPU: every seed at the real shapes, every distribution off the tile size."""
-    primary = declared[0]
-    cases = [
-        Case(primary, CYCLE[i % len(CYCLE)], seed + i * SEED_STEP) for i in range(max(1, seeds))
+    primary, small = declared[0], small_shape(declared[0], odd)
+    first = Case(
+        primary, "normal", seed, primary=True, echoes=(Echo("again"), Echo("one"), Echo("weights"))
+    )
+    cases = [first] + [
+        Case(primary, CYCLE[i % len(CYCLE)], seed + i * SEED_STEP) for i in range(1, max(1, seeds))
     ]
-    cases += [Case(shape, "normal", seed + SEED_STEP) for shape in declared[1:]]
+    cases += [Case(shape, "normal", seed + SEED_STEP) for shape in [*declared[1:], *odd]]
+    names = (*CYCLE[1:], *SPECIAL, *CONSTANT)
+    places = [shape for shape in odd if shape.elements <= small.elements * 100] or [small]
     cases += [
-        Case(shape, name, seed + (i + 1) * SEED_STEP)
-        for i, shape in enumerate(odd)
-        for name in CYCLE
+        Case(places[i % len(places)], name, seed + (i + 1) * SEED_STEP)
+        for i, name in enumerate(names)
     ]
-    smallest = min([primary, *odd], key=lambda shape: shape.elements)
-    cases += [Case(smallest, name, seed) for name in CONSTANT]
-    cases.append(Case(_strided([primary, *odd]), "normal", seed + 1, layout="strided"))
-    return [*cases, Case(primary, "own", seed, required=False)]
+    cases += [Case(small, name, seed + 2) for name in SPECIAL]
+    cases += [*_laid_out(small, seed + 1)]
+    cases += [Case(small, "sorted", seed + 3, echoes=(Echo("swap"), Echo("few"), Echo("values")))]
+    return [*shuffled(cases, seed), Case(primary, "own", seed, required=False)]
 
 
-def _with_strides(cases: Sequence[Case], shapes: Sequence[CaseShape]) -> list[Case]:
-    """The last of several seeds gets strided inputs; where its shape has no strides to speak of, a
-    case of its own follows."""
-    last = cases[-1]
-    if len(cases) >= len(CYCLE) and _telling(last.shape):
-        return [*cases[:-1], dataclasses.replace(last, layout="strided")]
-    return [*cases, Case(_strided(shapes), "normal", last.seed, layout="strided")]
+def training_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
+    """One call in training mode, at the smallest shape of which batch statistics make sense."""
+    return Case(small_shape(declared, odd), "normal", seed + 4, training=True)
+
+
+def small_shape(primary: CaseShape, odd: Sequence[CaseShape]) -> CaseShape:
+    """Of the shapes in which strides mean something, the one with the fewest elements."""
+    telling = [shape for shape in (primary, *odd) if _telling(shape)]
+    return min(telling or [primary, *odd], key=lambda shape: shape.elements)
+
+
+def shuffled(cases: Sequence[Case], seed: int) -> list[Case]:
+    """The same cases in an order that the seed decides: no call announces the next one."""
+    mixed = list(cases)
+    random.Random(seed).shuffle(mixed)
+    return mixed
+
+
+def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
+    few = (Echo("few"), Echo("weights"))
+    return [
+        Case(shape, "normal", seed, layout="strided"),
+        Case(shape, "normal", seed, layout="expanded"),
+        Case(shape, "uniform", seed, layout="offset", echoes=few),
+    ]
 
 
 def _telling(shape: CaseShape) -> bool:
     """True where strides mean something: no dimension of size 1."""
     return all(min(spec.shape, default=1) > 1 for spec in shape.inputs.tensors)
-
-
-def _strided(shapes: Sequence[CaseShape]) -> CaseShape:
-    """Of `shapes` in which strides mean something, the one with the shortest long side."""
-    telling = [shape for shape in shapes if _telling(shape)]
-    return min(telling or shapes, key=_longest)
-
-
-def _longest(shape: CaseShape) -> int:
-    return max((size for spec in shape.inputs.tensors for size in spec.shape), default=1)

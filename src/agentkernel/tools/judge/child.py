@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from agentkernel.tools.judge.witness import Witness
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 
 KEPT_BYTES = 1 << 30
-"""Outputs up to this size are kept until the next call, to see whether it writes over them."""
+KEPT_CALLS = 8
+"""Outputs of so many calls, up to this size, are kept: later calls must not write over them."""
 
 
 def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
@@ -23,6 +25,8 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """
     import torch
 
+    from agentkernel.tools.judge.witness import install
+
     if state.interpret:
         from agentkernel.tools.judge.interpreter import harden
 
@@ -30,6 +34,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     else:
         _hook_launches(state)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    witness = install(state)
     model = state.load(
         str(payload["source"]),
         "ModelNew",
@@ -37,6 +42,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         cast("Mapping[str, object]", payload["init_kwargs"]),
         cast(int, payload["seed"]),
     )
+    witness.loaded()
     state.memory["model"] = model
     refs = cast("Mapping[str, object]", payload["initial"])
     found: dict[str, JSON] = {}
@@ -58,32 +64,49 @@ def adopt(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
 
 def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Call the model once; outputs that fit go to the parent's buffers, the reply describes all."""
+    """Call the model once; outputs that fit go to the parent's buffers, the reply describes all.
+
+    Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
+    `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
+    the call before go to, once more, after this one).
+    """
     import torch
     from torch.utils._pytree import tree_flatten
 
     model = cast("nn.Module", state.memory["model"])
-    values = [
-        state.open(item) if type(item).__name__ == "TensorRef" else item
-        for item in cast("Sequence[object]", payload["inputs"])
-    ]
+    witness = cast("Witness", state.memory["witness"])
+    values = _inputs(payload, state)
+    buffers = cast("Sequence[object]", payload["outputs"])
+    _spoil(state, buffers)
+    if payload.get("moved"):
+        _bump(model)
     launches = _start(state, str(payload["order"]))
     try:
         with torch.no_grad():
-            result = model(*values)
+            model.train(bool(payload.get("training")))
+            result = witness.call(model, values)
     except Exception as error:
         refusal = _refusal(state)
         if refusal is None:
             raise
         raise refusal from error
+    finally:
+        model.eval()
     leaves, spec = tree_flatten(result)
-    _check_storage(state, model, values, leaves)
-    buffers = cast("Sequence[object]", payload["outputs"])
-    outputs: list[JSON] = []
+    witness.inspect(leaves)
+    outputs: list[JSON] = [_describe(leaf) for leaf in leaves]
+    owners = _owners(model, values)
     for index, leaf in enumerate(leaves):
-        outputs.append(_describe(leaf))
-        if index < len(buffers) and isinstance(leaf, torch.Tensor) and buffers[index] is not None:
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        described = cast("dict[str, JSON]", outputs[index])
+        described["shares"] = (
+            owners.get(leaf.untyped_storage().data_ptr()) if leaf.numel() else None
+        )
+        if index < len(buffers) and buffers[index] is not None:
             _deliver(leaf, state.open(buffers[index]))
+    _recall(payload, state)
+    _check_storage(state, set(owners), leaves)
     return {
         "tree": _tree_text(spec),
         "outputs": outputs,
@@ -92,26 +115,90 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     }
 
 
+def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:
+    """The call's inputs; the same tensor as the same object, so that caching by identity shows."""
+    given = cast("Sequence[object]", payload["inputs"])
+    views = cast("Sequence[object]", payload.get("views") or [None] * len(given))
+    kept = cast("dict[object, torch.Tensor]", state.memory.get("views", {}))
+    found: list[object] = []
+    used: dict[object, torch.Tensor] = {}
+    for item, view in zip(given, views, strict=True):
+        if type(item).__name__ != "TensorRef":
+            found.append(item)
+            continue
+        tensor = state.open(item)
+        if view is not None:
+            key = (item.number, view)  # type: ignore[attr-defined]
+            tensor = used[key] = kept.get(key, tensor.as_strided(*view))  # type: ignore[misc]
+        found.append(tensor)
+    state.memory["views"] = used
+    return found
+
+
+def _bump(model: nn.Module) -> None:
+    """The parent has written to the weights: say so, as an optimiser's step would."""
+    import torch
+
+    with torch.no_grad():
+        for value in model.state_dict().values():
+            value.copy_(value)
+
+
+def _spoil(state: WorkerState, buffers: Sequence[object]) -> None:
+    """Leave NaN in the memory that the allocator will hand out for outputs."""
+    import torch
+
+    if state.device != "cuda":
+        return
+    tensors = [state.open(item) for item in buffers if item is not None]
+    if sum(item.nbytes for item in tensors) > KEPT_BYTES:
+        return
+    rooms = [torch.empty_like(item) for item in tensors if item.dtype.is_floating_point]
+    for room in rooms:
+        room.fill_(torch.nan)
+
+
+def _owners(model: nn.Module, values: Sequence[object]) -> dict[int, str]:
+    """Storages of inputs, parameters and buffers, and what to call them."""
+    import torch
+
+    named = {f"input {i}": item for i, item in enumerate(values) if isinstance(item, torch.Tensor)}
+    named |= model.state_dict()
+    return {item.untyped_storage().data_ptr(): name for name, item in named.items() if item.numel()}
+
+
+def _recall(payload: Mapping[str, object], state: WorkerState) -> None:
+    """Deliver the outputs of the call before once more: they must still be what they were."""
+    calls = cast("list[list[torch.Tensor | None]]", state.memory.get("earlier", []))
+    buffers = cast("Sequence[object]", payload.get("recall") or [])
+    for leaf, buffer in zip(calls[-1] if calls else [], buffers, strict=False):
+        if leaf is not None and buffer is not None:
+            _deliver(leaf, state.open(buffer))
+
+
 class ReusedStorage(Exception):
     """An output lies where an earlier call's output still lies: a later call would change it."""
 
 
-def _check_storage(
-    state: WorkerState, model: nn.Module, inputs: Sequence[object], leaves: Sequence[object]
-) -> None:
-    """Compare with the outputs of the call before, which are kept alive until now."""
+def _check_storage(state: WorkerState, own: set[int], leaves: Sequence[object]) -> None:
+    """Compare with the outputs of earlier calls, which are kept alive until now."""
     import torch
 
-    tensors = [item for item in leaves if isinstance(item, torch.Tensor) and item.numel()]
-    given = [item for item in inputs if isinstance(item, torch.Tensor)]
-    own = {item.untyped_storage().data_ptr() for item in [*given, *model.state_dict().values()]}
-    earlier = cast("list[torch.Tensor]", state.memory.pop("earlier", []))
-    taken = {item.untyped_storage().data_ptr() for item in earlier} - own
+    tensors = [item if isinstance(item, torch.Tensor) and item.numel() else None for item in leaves]
+    calls = cast("list[list[torch.Tensor | None]]", state.memory.pop("earlier", []))
+    kept = [item for call in calls for item in call if item is not None]
+    taken = {item.untyped_storage().data_ptr() for item in kept} - own
     for index, item in enumerate(tensors):
-        if item.untyped_storage().data_ptr() in taken:
+        if item is not None and item.untyped_storage().data_ptr() in taken:
             raise ReusedStorage(f"output {index} lies in the storage of an earlier call's output")
-    small = sum(item.untyped_storage().nbytes() for item in tensors) <= KEPT_BYTES
-    state.memory["earlier"] = tensors if small else []
+    calls = [*calls, tensors][-KEPT_CALLS:]
+    while calls and _bytes(calls) > KEPT_BYTES:
+        calls = calls[1:]
+    state.memory["earlier"] = calls
+
+
+def _bytes(calls: Sequence[Sequence[torch.Tensor | None]]) -> int:
+    return sum(x.untyped_storage().nbytes() for call in calls for x in call if x is not None)
 
 
 def _deliver(leaf: torch.Tensor, buffer: torch.Tensor) -> None:

@@ -4,7 +4,11 @@ strict: at most twice eager's own error against the fp64 oracle, with a floor of
 dtype. Two measures: norm-wise, ||out - oracle|| / ||oracle||, and the 99.9% quantile over the
 elements of |out - oracle| / max(RMS(oracle), |oracle|): zeros do not make small outputs pass, and
 no element is asked to be closer than its own format can be. The looser classes only raise the
-floor: tf32 to 1e-3 norm-wise and 5e-3 per element, bf16 to 8e-3 and 4e-2.
+floor: tf32 to 1e-3 norm-wise and 5e-3 per element, bf16 to 8e-3 and 4e-2. A third look, in `worst`,
+is at the single elements that neither average sees.
+
+NaN and infinities must lie where eager has them, wherever the oracle (rounded to the output's
+dtype) has the same ones; where the two disagree nothing is compared.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.verdict import Mismatch, Precision
+from agentkernel.tools.judge.worst import Largest, Leeway, find_largest, spread_of
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +28,8 @@ EAGER_FACTOR = 2.0
 QUANTILE = 0.999
 LOOSE: dict[Precision, tuple[float, float]] = {"tf32": (1e-3, 5e-3), "bf16": (8e-3, 4e-2)}
 QUANTILE_SAMPLE = 1 << 22
+PLAIN = Leeway()
+NOTHING = Largest(0.0, 0.0, None)
 
 
 @dataclass(frozen=True)
@@ -35,12 +42,14 @@ class Errors:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output of one case. `mismatch` is None where it passes."""
+    """One output of one case. `mismatch` is None where it passes; `largest` is the largest error of
+    an element against its own row's scale."""
 
     found: Errors
     eager: Errors
     allowed: Errors
     mismatch: Mismatch | None
+    largest: float = 0.0
 
 
 def compare_output(
@@ -51,6 +60,7 @@ def compare_output(
     oracle: torch.Tensor | None,
     precision: Precision,
     no_oracle: bool,
+    leeway: Leeway = PLAIN,
 ) -> Comparison:
     """Judge one output tensor; `oracle` is None for integers and booleans, which must be equal."""
     if oracle is None:
@@ -58,9 +68,31 @@ def compare_output(
     ours = errors(found, oracle, eager)
     theirs = errors(eager, oracle, eager)
     allowed = allowance(theirs, eager.dtype, precision, no_oracle)
+    if leeway.constant and _finite_excess(ours, allowed):
+        ours = errors(_towards(found, oracle, spread_of(oracle, leeway.blur)), oracle, eager)
     passed = ours.norm <= allowed.norm and ours.element <= allowed.element
-    mismatch = None if passed else describe(case, index, found, eager, oracle, ours, allowed)
-    return Comparison(ours, theirs, allowed, mismatch)
+    largest = NOTHING
+    if passed:
+        compared = specials(eager, oracle).compared
+        largest = find_largest(found, eager, oracle, compared, allowed.element, leeway)
+    if passed and largest.wrong is None:
+        return Comparison(ours, theirs, allowed, None, largest.error)
+    mismatch = describe(case, index, found, eager, oracle, ours, allowed, largest)
+    return Comparison(ours, theirs, allowed, mismatch, largest.error)
+
+
+def _finite_excess(ours: Errors, allowed: Errors) -> bool:
+    too_far = ours.norm > allowed.norm or ours.element > allowed.element
+    return too_far and math.isfinite(ours.norm)
+
+
+def _towards(found: torch.Tensor, oracle: torch.Tensor, room: torch.Tensor) -> torch.Tensor:
+    """`found` in fp64, each element moved towards the oracle by up to `room`."""
+    import torch
+
+    value = found.double()
+    off = value - oracle
+    return torch.where(off.isfinite(), oracle + off.sign() * (off.abs() - room).clamp(min=0), value)
 
 
 def allowance(
@@ -80,16 +112,17 @@ def allowance(
 
 
 def errors(value: torch.Tensor, oracle: torch.Tensor, eager: torch.Tensor) -> Errors:
-    """Both measures over the elements where eager is finite; elsewhere the pattern must agree."""
+    """Both measures over the elements where eager and the oracle are finite; where both have the
+    same NaN or infinity the value must have it too."""
     import torch
 
     if value.numel() == 0:
         return Errors(0.0, 0.0)
-    finite = torch.isfinite(eager)
-    if not _same_specials(value, eager, finite):
+    kinds = specials(eager, oracle)
+    if not _same_specials(value, eager, kinds):
         return Errors(math.inf, math.inf)
-    difference = torch.where(finite, value.double() - oracle, 0.0).abs_()
-    truth = torch.where(finite, oracle, 0.0)
+    difference = torch.where(kinds.compared, value.double() - oracle, 0.0).abs_()
+    truth = torch.where(kinds.compared, oracle, 0.0)
     smallest = torch.finfo(eager.dtype).tiny
     norm = max(float(truth.norm()), smallest)
     rms = max(norm / math.sqrt(truth.numel()), smallest)
@@ -109,13 +142,30 @@ def quantile(values: torch.Tensor) -> float:
     return float(torch.kthvalue(flat, rank).values)
 
 
-def _same_specials(value: torch.Tensor, eager: torch.Tensor, finite: torch.Tensor) -> bool:
+@dataclass(frozen=True)
+class Specials:
+    """Which elements are `compared` as numbers, and which must be the same NaN or infinity."""
+
+    compared: torch.Tensor
+    agreed: torch.Tensor
+
+
+def specials(eager: torch.Tensor, oracle: torch.Tensor) -> Specials:
+    """Sort the elements of an answer by what eager and the oracle, rounded, have there."""
     import torch
 
-    if not bool(torch.equal(torch.isfinite(value), finite)):
+    rounded = oracle.to(eager.dtype)
+    numbers = torch.isfinite(eager) & torch.isfinite(rounded)
+    same = (eager == rounded) | (eager.isnan() & rounded.isnan())
+    return Specials(numbers, same & ~torch.isfinite(eager))
+
+
+def _same_specials(value: torch.Tensor, eager: torch.Tensor, kinds: Specials) -> bool:
+    import torch
+
+    if not bool(torch.isfinite(value[kinds.compared]).all()):
         return False
-    odd = ~finite
-    mine, theirs = value[odd], eager[odd]
+    mine, theirs = value[kinds.agreed], eager[kinds.agreed]
     return bool(((mine == theirs) | (mine.isnan() & theirs.isnan())).all())
 
 
@@ -138,6 +188,7 @@ def describe(
     oracle: torch.Tensor,
     ours: Errors,
     allowed: Errors,
+    largest: Largest = NOTHING,
 ) -> Mismatch:
     """The full finding: the first wrong element, how many there are, and their pattern."""
     import torch
@@ -148,6 +199,11 @@ def describe(
     agrees = (value - oracle).abs() <= bound * (oracle.abs() / max(rms, 1e-300)).clamp(min=1.0)
     same = (value == eager) | (value.isnan() & eager.isnan())
     wrong = ~(agrees | same)
+    if found.is_floating_point():
+        kinds = specials(eager, oracle)
+        wrong &= kinds.compared | kinds.agreed
+    if largest.wrong is not None:
+        wrong = largest.wrong
     if not bool(wrong.any()):
         wrong = (value - oracle).abs() > bound / 8
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
@@ -164,6 +220,8 @@ def describe(
         found=float(value.reshape(-1)[flat]),
         wrong_share=float(wrong.double().mean()),
         pattern=place_pattern(wrong, value, eager),
+        largest_error=largest.error,
+        largest_allowed=largest.allowed,
     )
 
 

@@ -8,10 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Precision, WrongMeta
+from agentkernel.domain.verdict import (
+    CaseResult,
+    Failure,
+    InputsChanged,
+    Mismatch,
+    Precision,
+    WrongMeta,
+)
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.compare import Comparison, compare_output
+from agentkernel.tools.judge.worst import Leeway
 from agentkernel.tools.sandbox.protocol import JSON
+from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +28,11 @@ if TYPE_CHECKING:
     from agentkernel.tools.judge.reference import Answer
 
 SCALAR_TOLERANCE = 1e-6
+ALIKE = ("normal", "own")
+"""Distributions that are the same in every channel."""
+CONSTANT = ("zeros", "ones", "constant")
+STEPS: dict[Precision, float] = {"strict": 0.0, "tf32": 2.0**-10, "bf16": 2.0**-8}
+"""By how much, at least, inputs move when ill conditioning is looked for."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,8 @@ class Outcome:
     results: tuple[CaseResult, ...]
     launches: tuple[str, ...]
     failure: Failure | None
+    refused: WorkerFailed | None = None
+    """How the worker failed, where it did."""
 
     def failed(self, failure: Failure) -> Outcome:
         """The same with `failure`."""
@@ -60,6 +76,7 @@ def check_outputs(
                     answer.oracle[index],
                     precision,
                     answer.no_oracle,
+                    _leeway(case, answer, index, precision),
                 )
             )
     mismatch = next((item.mismatch for item in compared if item.mismatch is not None), None)
@@ -67,10 +84,43 @@ def check_outputs(
     return Outcome((result,), launches, _explained(mismatch, case, reply))
 
 
+def check_state(
+    case: Case, answer: Answer, state: dict[str, torch.Tensor], precision: Precision
+) -> Failure | None:
+    """What the reference leaves alone must be the same bit for bit; what it wrote to is compared
+    like an output."""
+    for name, value in state.items():
+        after = answer.state_after[name]
+        if name not in answer.wrote_state:
+            if not same_bits(value, after):
+                return InputsChanged(case=case.label, name=name)
+            continue
+        oracle = answer.state_oracle.get(name)
+        label = f"{case.label}, buffer {name}"
+        found = compare_output(label, 0, value, after, oracle, precision, answer.no_oracle)
+        if found.mismatch is not None:
+            return found.mismatch
+    return None
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit, any NaN being like any other."""
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Leeway:
+    step = STEPS[precision]
+    return Leeway(
+        blur=None if answer.no_oracle else lambda seed: answer.blurred.output(index, seed, step),
+        columns=case.distribution in ALIKE and case.layout != "expanded" and not case.after,
+        constant=case.distribution in CONSTANT,
+    )
+
+
 def _explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) -> Mismatch | None:
     if mismatch is None:
         return None
-    if case.order != "ascending":
+    if case.order != "ascending" and case.after:
         return mismatch.model_copy(update={"pattern": "order"})
     outside = _strings(reply.get("loads_outside"))
     if outside:
@@ -88,10 +138,18 @@ def _check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta
             case=case.label, output=0, expected=tree, found=str(reply.get("tree"))[:400]
         )
     for index, (leaf, other) in enumerate(zip(answer.leaves, theirs, strict=True)):
-        strict = case.layout == "contiguous"
+        strict = case.layout in ("contiguous", "offset")
         expected, got = _form(leaf, strict), _form_of_reply(leaf, other, strict)
         if expected != got:
             return WrongMeta(case=case.label, output=index, expected=expected, found=got)
+        shares = other.get("shares") if isinstance(other, dict) else None
+        if shares and not answer.aliases[index]:
+            return WrongMeta(
+                case=case.label,
+                output=index,
+                expected="an output in memory of its own, as the original's",
+                found=f"it lies in the memory of {str(shares)[:80]}",
+            )
     return None
 
 
@@ -152,6 +210,7 @@ def _result(case: Case, compared: Sequence[Comparison], passed: bool) -> CaseRes
         element_error=max((item.found.element for item in compared), default=0.0),
         eager_element_error=max((item.eager.element for item in compared), default=0.0),
         passed=passed,
+        largest_error=max((item.largest for item in compared), default=0.0),
     )
 
 

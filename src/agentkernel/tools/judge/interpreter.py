@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
 
 from agentkernel.tools.judge.arithmetic import builder_class, is_bf16, round_as_a_gpu
 from agentkernel.tools.judge.watch import (
@@ -22,6 +23,7 @@ from agentkernel.tools.judge.watch import (
     OutOfBounds,
     Watch,
     candidate_line,
+    is_own,
     watch,
 )
 
@@ -32,6 +34,7 @@ INT_SENTINEL = 0x5A
 def harden() -> Watch:
     """Install every hook, once a process."""
     _hook_launches()
+    _hook_autotuner()
     _hook_order()
     _hook_memory()
     round_as_a_gpu()
@@ -45,7 +48,8 @@ def _hook_launches() -> None:
     def watched_run(self: object, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup"):
             watch.kernel = str(self.fn.__name__)  # type: ignore[attr-defined]
-            watch.launches.append(watch.kernel)
+            if is_own(self):
+                watch.launches.append(watch.kernel)
             watch.starts, watch.ends = [], []
         return run(self, *args, **kwargs)
 
@@ -58,6 +62,37 @@ def _hook_launches() -> None:
 
     interpreter.InterpretedFunction.run = watched_run
     interpreter._implicit_cvt = watched_convert
+
+
+def _hook_autotuner() -> None:
+    """Nothing can be timed here: the configurations that the candidate leaves after its own pruning
+    take turns, so that each computes some judged output."""
+    run = Autotuner.run
+
+    def take_turns(self: object, *args: object, **kwargs: object) -> object:
+        every = self.configs  # type: ignore[attr-defined]
+        if len(every) < 2:
+            return run(self, *args, **kwargs)
+        left = _pruned(self, every, args, kwargs)
+        watch.tuned += 1
+        self.configs = [left[watch.tuned % len(left)]]  # type: ignore[attr-defined]
+        try:
+            return run(self, *args, **kwargs)
+        finally:
+            self.configs = every  # type: ignore[attr-defined]
+
+    Autotuner.run = take_turns
+
+
+def _pruned(
+    tuner: object, every: list[object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[object]:
+    prune = tuner.early_config_prune  # type: ignore[attr-defined]
+    if prune is None:
+        return every
+    named = dict(zip(tuner.arg_names, args, strict=False))  # type: ignore[attr-defined]
+    left = list(prune(every, named, **kwargs))
+    return left or every
 
 
 def _hook_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,21 @@ from agentkernel.domain.verdict import (
     Failure,
     Gate,
     LoadFailed,
-    PolicyViolation,
     RunFailed,
     Verdict,
 )
-from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_cases
+from agentkernel.tools.judge.cases import (
+    Case,
+    interpreted_cases,
+    measured_cases,
+    training_case,
+)
+from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape, doubled, odd_shapes, scaled
+from agentkernel.tools.judge.shapes import CaseShape, odd_shapes, scaled
+from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.limits import Limits
@@ -47,6 +54,9 @@ GATES: dict[str, Gate] = {
     "meta": "meta",
     "mismatch": "correctness",
     "inputs": "inputs",
+    "execution": "execution",
+    "races": "races",
+    "timing": "timing",
 }
 
 
@@ -58,6 +68,8 @@ class Findings:
     cases: list[CaseResult] = field(default_factory=list)
     launches: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    repeatable: bool | None = None
+    eval_only: bool = False
 
 
 def judge(
@@ -70,7 +82,7 @@ def judge(
     """
     started = time.monotonic()
     findings = Findings()
-    failure: Failure | None = check_policy(source, settings.policy)
+    failure: Failure | None = check_policy(source, settings.policy) if settings.static else None
     if failure is None:
         failure = _judge_alone(loaded, captured, source, settings, findings)
     if settings.device == "cpu" and _timed_out(failure):
@@ -124,15 +136,32 @@ def _judge_in(
     findings: Findings,
 ) -> Failure | None:
     trial = Trial(worker, loaded, captured, settings, findings.notes)
-    if trial.trains_differently:
-        findings.notes.append(f"eval mode only; in training {trial.trains_differently} differ")
     failure: Failure | None = trial.build(source)
     if failure is not None:
         return failure
+    plan = plan_cases(loaded, captured, settings)
+    failure = _judge_cases(trial, plan, captured, settings, findings)
+    findings.repeatable = trial.repeatable
+    if failure is not None:
+        return failure
+    if not findings.cases:
+        return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
+    failure = check_execution(worker, trial, plan, source, settings, findings.cases, findings.notes)
+    return _judge_training(trial, plan, settings, findings) if failure is None else failure
+
+
+def _judge_cases(
+    trial: Trial,
+    plan: Sequence[Case],
+    captured: Captured,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> Failure | None:
+    """Case after case, until one fails."""
     started = time.monotonic()
     slowest = 0.0
     left_out = 0
-    for case in plan_cases(loaded, captured, settings):
+    for case in plan:
         spent = time.monotonic() - started
         if not case.required and spent + slowest > settings.budget_s:
             left_out += 1
@@ -144,35 +173,36 @@ def _judge_in(
             findings.notes.append(f"left out: {case.label}: {outcome.reason}")
             continue
         findings.cases.extend(outcome.results)
-        findings.launches = findings.launches or outcome.launches
+        if case.primary or not findings.launches:
+            findings.launches = outcome.launches
         if outcome.failure is not None:
             return outcome.failure
-        if settings.policy == "triton" and not outcome.launches:
-            return PolicyViolation(
-                rule="no-kernel-launched", line=0, text=f"forward launched no kernel ({case.label})"
-            )
     if left_out:
         findings.notes.append(f"{left_out} optional cases left out: time")
-    if not findings.cases:
-        return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
     return None
+
+
+def _judge_training(
+    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+) -> Failure | None:
+    """In training mode too, where that is something else."""
+    primary = next(case.shape for case in plan if case.primary)
+    odd = [case.shape for case in plan if case.shape.origin == "odd"]
+    training = judge_training(trial, training_case(primary, odd, settings.seed))
+    findings.notes += [training.note] if training.note else []
+    findings.eval_only = training.eval_only
+    return training.failure
 
 
 def _run_scaled(trial: Trial, case: Case, captured: Captured) -> Outcome | NotApplicable:
     """Run `case`; where the reference and its oracle run out of memory, on a quarter, and so on."""
-    odd = case.shape.origin == "odd"
-    if odd and trial.halves:
-        case = dataclasses.replace(case, shape=doubled(case.shape, captured.free_dims))
-    outcome = trial.run(case)
-    if odd and isinstance(outcome, NotApplicable) and outcome.raised and not trial.halves:
-        trial.halves = True
-        return _run_scaled(trial, case, captured)
+    outcome = trial.run(case, echoes=True)
     for _ in range(OOM_RETRIES):
         if not isinstance(outcome, NotApplicable) or not outcome.out_of_memory:
             break
         shape = scaled(case.shape.inputs, captured, case.shape.elements // 4, case.shape.index)
         case = dataclasses.replace(case, shape=shape)
-        outcome = trial.run(case)
+        outcome = trial.run(case, echoes=True)
     return outcome
 
 
@@ -218,6 +248,8 @@ def _verdict(
         seconds=round(seconds, 3),
         seed=settings.seed,
         notes=tuple(dict.fromkeys(findings.notes)),
+        repeatable=findings.repeatable,
+        eval_only=findings.eval_only,
     )
 
 

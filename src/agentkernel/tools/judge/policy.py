@@ -10,13 +10,21 @@ import ast
 from collections.abc import Iterator
 
 from agentkernel.domain.verdict import Policy, PolicyViolation
+from agentkernel.tools.judge.kernel_text import (
+    functions,
+    kernel_functions,
+    parameter_uses,
+    reachable,
+)
 from agentkernel.tools.judge.vocabulary import (
     BANNED_ATTRIBUTES,
     BANNED_NAMES,
     COMPUTE_METHODS,
+    HARMLESS_DUNDERS,
     IMPORTS,
     LIBRARY_METHODS,
     LIBRARY_OPS,
+    MODULE_QUESTIONS,
     TORCH_COMPUTE_SPACES,
     TORCH_PLAIN,
 )
@@ -41,10 +49,10 @@ class _Reading:
         self.lines = source.splitlines()
         self.policy = policy
         self.modules: dict[str, str] = {}
-        self.kernels = {f.name for f in _functions(tree) if _is_jit(f)}
-        self._kernel_nodes = {
-            id(node) for f in _functions(tree) if _is_jit(f) for node in ast.walk(f)
-        }
+        self._jit = kernel_functions(tree)
+        self.kernels = {name for name, _ in self._jit}
+        self._kernel_nodes = {id(node) for _, f in self._jit for node in ast.walk(f)}
+        self._parameters = parameter_uses(tree)
 
     def violations(self) -> Iterator[PolicyViolation]:
         for node in ast.walk(self.tree):
@@ -73,13 +81,15 @@ class _Reading:
 
     def _names(self, node: ast.AST) -> Iterator[PolicyViolation]:
         if isinstance(node, ast.Name) and node.id in BANNED_NAMES:
+            if id(node) in self._parameters:
+                return
             yield self._at(node, "banned-name", node.id)
-        elif isinstance(node, ast.Name) and _dunder(node.id) and node.id != "__name__":
+        elif isinstance(node, ast.Name) and _dunder(node.id) and node.id not in HARMLESS_DUNDERS:
             yield self._at(node, "dunder", node.id)
         elif isinstance(node, ast.Attribute):
             if node.attr in BANNED_ATTRIBUTES:
                 yield self._at(node, "banned-attribute", node.attr)
-            elif _dunder(node.attr) and node.attr != "__init__":
+            elif _dunder(node.attr) and node.attr not in HARMLESS_DUNDERS:
                 yield self._at(node, "dunder", node.attr)
             elif self._path(node).startswith("torch.") and self._torch_banned(node):
                 yield self._at(node, "torch-namespace", self._path(node))
@@ -143,11 +153,12 @@ class _Reading:
         built = [f for f in ast.walk(model) if isinstance(f, ast.FunctionDef)] if model else []
         skip = {id(f) for f in built if f.name == "__init__"}
         skip |= {id(f) for f in self._constructor_helpers()}
-        return [f for f in _functions(self.tree) if id(f) not in skip and not _is_jit(f)]
+        skip |= {id(f) for _, f in self._jit}
+        return [f for f in reachable(self.tree, "ModelNew") if id(f) not in skip]
 
     def _constructor_helpers(self) -> list[ast.FunctionDef]:
         """`__init__` of every class: parameters may be drawn and initialised with torch."""
-        return [f for f in _functions(self.tree) if f.name in {"__init__", "reset_parameters"}]
+        return [f for f in functions(self.tree) if f.name in {"__init__", "reset_parameters"}]
 
     def _call(self, node: ast.Call) -> Iterator[PolicyViolation]:
         path = self._path(node.func)
@@ -156,7 +167,8 @@ class _Reading:
                 yield self._at(node, "torch-compute", path)
         elif path.startswith("self.") and path.count(".") == 1:
             name = path.removeprefix("self.")
-            if name not in self._own_methods() and not self._module_call_allowed(name):
+            own = name in self._own_methods() or name in MODULE_QUESTIONS
+            if not own and not self._module_call_allowed(name):
                 yield self._at(node, "module-call", f"{path}(...) computes in torch")
         elif path.startswith("self.") and path.endswith(".forward"):
             yield self._at(node, "module-call", f"{path}(...) computes in torch")
@@ -189,10 +201,9 @@ class _Reading:
         return False
 
     def _own_methods(self) -> set[str]:
-        model = self._class()
-        return (
-            {f.name for f in ast.walk(model) if isinstance(f, ast.FunctionDef)} if model else set()
-        )
+        """Methods of any class of the file: ModelNew may inherit them."""
+        classes = [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
+        return {f.name for item in classes for f in functions(item)}
 
     def _class(self) -> ast.ClassDef | None:
         for node in self.tree.body:
@@ -215,20 +226,6 @@ class _Reading:
         line = getattr(node, "lineno", 0)
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
-
-
-def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-
-
-def _is_jit(function: ast.FunctionDef) -> bool:
-    for decorator in function.decorator_list:
-        item = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if isinstance(item, ast.Attribute) and item.attr == "jit":
-            return True
-        if isinstance(item, ast.Name) and item.id == "jit":
-            return True
-    return False
 
 
 def _is_matmul(node: ast.AST) -> bool:

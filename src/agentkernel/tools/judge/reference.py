@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from agentkernel.tools.judge.layouts import copied
 
 if TYPE_CHECKING:
     import torch
@@ -18,16 +21,77 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Answer:
     """One call of the reference. `leaves` are eager's outputs in order, `oracle` the fp64 ones
-    (None for what is no floating tensor); `*_after` show what the reference wrote to."""
+    (None for what is no floating tensor), `aliases` which of them lie in an input's, a parameter's
+    or a buffer's storage; `*_after` show what the reference left behind, `wrote_*` what of it
+    differs from before, `state_oracle` the fp64 values of the floating state that it wrote to."""
 
     leaves: list[object]
     spec: TreeSpec
     oracle: list[torch.Tensor | None]
-    inputs_before: list[object]
+    aliases: tuple[bool, ...]
     inputs_after: list[object]
+    wrote_inputs: frozenset[int]
     state_after: dict[str, torch.Tensor]
+    wrote_state: frozenset[str]
+    state_oracle: dict[str, torch.Tensor]
+    blurred: Blurred
     note: str | None = None
     no_oracle: bool = False
+
+
+class Blurred:
+    """The fp64 outputs after the inputs and weights have moved by up to an ulp; each draw once."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[object], training: bool) -> None:
+        self._model = model
+        self._inputs = list(inputs)
+        self._training = training
+        self._draws: dict[tuple[int, float], list[object] | None] = {}
+
+    def output(self, index: int, seed: int, least: float) -> torch.Tensor | None:
+        """Output `index` of draw `seed`, with steps of at least `least`, relative."""
+        import torch
+
+        if (seed, least) not in self._draws:
+            self._draws[seed, least] = self._draw(seed, least)
+        leaves = self._draws[seed, least]
+        value = None if leaves is None else leaves[index]
+        return value.double() if isinstance(value, torch.Tensor) else None
+
+    def _draw(self, seed: int, least: float) -> list[object] | None:
+        import torch
+        from torch.utils._pytree import tree_flatten
+
+        numbers = itertools.count(1009 * seed)
+        with torch.no_grad():
+            double = _doubled(self._model).train(self._training)
+            narrow = self._model.state_dict()
+            for name, value in double.state_dict().items():
+                value.copy_(_moved(value, narrow[name].dtype, least, next(numbers)))
+            given = [
+                _moved(cast("torch.Tensor", wide), item.dtype, least, next(numbers))
+                if isinstance(item, torch.Tensor)
+                else item
+                for item, wide in ((item, _double(item)) for item in self._inputs)
+            ]
+            try:
+                with KeepDouble():  # type: ignore[no-untyped-call]
+                    leaves, _ = tree_flatten(double(*given))
+            except (RuntimeError, TypeError):
+                return None
+        return list(leaves)
+
+
+def _moved(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> torch.Tensor:
+    """`value` times 1 + up to an ulp of `dtype` either way; integers as they are."""
+    import torch
+
+    if not dtype.is_floating_point:
+        return value
+    step = max(torch.finfo(dtype).eps, least)
+    generator = torch.Generator(device=value.device).manual_seed(seed)
+    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
+    return value * (1 + step * (2 * noise - 1))
 
 
 class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -48,19 +112,56 @@ class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
-def call_reference(model: nn.Module, inputs: Sequence[object]) -> Answer:
+def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = False) -> Answer:
     """Run `model` (left as it is) on copies of `inputs`, eagerly and in fp64."""
     import torch
     from torch.utils._pytree import tree_flatten
 
     with torch.no_grad():
-        eager = copy.deepcopy(model)
+        eager = copy.deepcopy(model).train(training)
         given = _copies(inputs)
-        leaves, spec = tree_flatten(eager(*given))
-        leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        raw, spec = tree_flatten(eager(*given))
+        aliases = _aliases(raw, [*given, *eager.state_dict().values()])
+        leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in raw]
         state = {name: value.detach() for name, value in eager.state_dict().items()}
-        exact = _oracle(model, inputs, leaves)
-    return Answer(leaves, spec, exact.values, list(inputs), given, state, exact.note, exact.missing)
+        wrote = frozenset(n for n, v in model.state_dict().items() if not _same(v, state[n]))
+        exact = _oracle(model, inputs, leaves, training)
+    return Answer(
+        leaves=leaves,
+        spec=spec,
+        oracle=exact.values,
+        aliases=aliases,
+        inputs_after=given,
+        wrote_inputs=frozenset(i for i, value in enumerate(inputs) if not _same(value, given[i])),
+        state_after=state,
+        wrote_state=wrote,
+        state_oracle={name: exact.state[name].double() for name in wrote if name in exact.state},
+        blurred=Blurred(model, inputs, training),
+        note=exact.note,
+        no_oracle=exact.missing,
+    )
+
+
+def _aliases(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool, ...]:
+    """Which of `leaves` lie in the storage of one of `others`."""
+    import torch
+
+    taken = {x.untyped_storage().data_ptr() for x in others if isinstance(x, torch.Tensor)}
+    return tuple(
+        isinstance(leaf, torch.Tensor)
+        and leaf.numel() > 0
+        and leaf.untyped_storage().data_ptr() in taken
+        for leaf in leaves
+    )
+
+
+def _same(one: object, other: object) -> bool:
+    """Bit for bit; NaN is NaN."""
+    import torch
+
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return True
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 @dataclass(frozen=True)
@@ -70,15 +171,21 @@ class Exact:
     values: list[torch.Tensor | None]
     note: str | None
     missing: bool
+    state: dict[str, torch.Tensor]
 
 
-def _oracle(model: nn.Module, inputs: Sequence[object], leaves: Sequence[object]) -> Exact:
+def _oracle(
+    model: nn.Module, inputs: Sequence[object], leaves: Sequence[object], training: bool
+) -> Exact:
     import torch
     from torch.utils._pytree import tree_flatten
 
+    state: dict[str, torch.Tensor] = {}
     try:
+        double = _doubled(model).train(training)
         with KeepDouble():  # type: ignore[no-untyped-call]
-            exact, _ = tree_flatten(_doubled(model)(*[_double(value) for value in inputs]))
+            exact, _ = tree_flatten(double(*[_double(value) for value in inputs]))
+        state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
         note, missing = None, False
     except (RuntimeError, TypeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -94,7 +201,7 @@ def _oracle(model: nn.Module, inputs: Sequence[object], leaves: Sequence[object]
             found.append(value.double())
         else:
             found.append(None)
-    return Exact(found, note, missing)
+    return Exact(found, note, missing, state)
 
 
 def _doubled(model: nn.Module) -> nn.Module:
@@ -118,17 +225,10 @@ def _double(value: object) -> object:
 
 
 def _copies(values: Sequence[object]) -> list[object]:
-    """Copies with the strides that the values have: what refuses them refuses the copies."""
+    """Copies that lie in memory as the values do: what refuses them refuses the copies."""
     import torch
 
-    return [
-        torch.empty_strided(
-            value.shape, value.stride(), dtype=value.dtype, device=value.device
-        ).copy_(value)
-        if isinstance(value, torch.Tensor)
-        else value
-        for value in values
-    ]
+    return [copied(value) if isinstance(value, torch.Tensor) else value for value in values]
 
 
 def _one_line(error: BaseException) -> str:

@@ -15,6 +15,8 @@ class JudgeSettings(Frozen):
 
     precision: Precision = "strict"
     policy: Policy = "triton"
+    static: bool = True
+    """Read the source before running it. Without, only what the candidate does can reject it."""
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     seeds: int = 5

@@ -114,12 +114,6 @@ def _admitted(sizes: Mapping[str, int], captured: Captured) -> dict[str, int] | 
     return None
 
 
-def doubled(shape: CaseShape, free: Sequence[FreeDim]) -> CaseShape:
-    """`shape` with every free size doubled: still off the tile size, for modules that halve one."""
-    sizes = {item.symbol: 2 * _size(shape.inputs, item) for item in free}
-    return CaseShape(replace_sizes(shape.inputs, free, sizes), shape.origin, shape.index)
-
-
 def replace_sizes(inputs: ShapeSet, free: Sequence[FreeDim], sizes: Mapping[str, int]) -> ShapeSet:
     """`inputs` with every free dimension set to its symbol's size."""
     shapes = {

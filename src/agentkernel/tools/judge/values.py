@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import AgentKernelError
@@ -14,9 +15,26 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Distribution = Literal["normal", "uniform", "large", "tiny", "zeros", "ones", "own"]
+Distribution = Literal[
+    "normal",
+    "uniform",
+    "large",
+    "tiny",
+    "zeros",
+    "ones",
+    "constant",
+    "sparse",
+    "sorted",
+    "nan",
+    "inf",
+    "own",
+]
+CONSTANTS: dict[str, float] = {"zeros": 0.0, "ones": 1.0, "constant": 0.75}
 TINY = {"float16": 1e-3, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-5}
 LARGE = (1e4, 1e3, 1e2, 1e1)
+SPIKES = (1e2, 1e1, 1.0)
+SPECIAL_SHARE = 32
+"""One element in so many is NaN or infinite, at most four of a tensor: most rows stay finite."""
 SAMPLE_LIMIT_BYTES = 8 << 30
 
 
@@ -95,13 +113,17 @@ class Sampler:
         if distribution == "own":
             return self._resampled(spec, index, position, generator)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        if distribution == "zeros":
-            return torch.zeros(spec.shape, dtype=dtype, device=self._device)
-        if distribution == "ones":
-            return torch.ones(spec.shape, dtype=dtype, device=self._device)
+        if distribution in CONSTANTS:
+            return torch.full(spec.shape, CONSTANTS[distribution], dtype=dtype, device=device)
         if distribution == "uniform":
             return torch.rand(spec.shape, dtype=wide, generator=generator, device=device).to(dtype)
         value = torch.randn(spec.shape, dtype=wide, generator=generator, device=device)
+        if distribution == "sparse":
+            return _sparse(value, generator, scale).to(dtype)
+        if distribution == "sorted" and value.ndim:
+            return value.sort(dim=-1).values.to(dtype)
+        if distribution in ("nan", "inf"):
+            return _sprinkled(value, distribution == "nan", generator).to(dtype)
         return value.mul_(scale).to(dtype)
 
     def _range(self, index: int, position: int) -> tuple[int, int]:
@@ -130,39 +152,46 @@ class Sampler:
         return flat[picks]
 
 
-def strided(values: Sequence[object]) -> list[object]:
-    """The same values off their usual places: transposed, and in turns every other element of a
-    larger tensor from its second on. Scalars as they are."""
-    found: list[object] = []
-    turned = False
-    for value in values:
-        if not hasattr(value, "shape"):
-            found.append(value)
-            continue
-        tensor = cast("torch.Tensor", value)
-        turned = not turned and tensor.ndim > 1
-        found.append(_transposed(tensor) if turned else _every_other(tensor))
-    return found
+def _sparse(value: torch.Tensor, generator: torch.Generator, spike: float) -> torch.Tensor:
+    """Of normal values: rows of zeros with a few spikes, rows of which only the first columns are
+    large, rows of small values and rows of which one element in ten is left, in turns."""
+    import torch
 
-
-def _transposed(value: torch.Tensor) -> torch.Tensor:
-    return value.transpose(-1, -2).contiguous().transpose(-1, -2)
-
-
-def _every_other(value: torch.Tensor) -> torch.Tensor:
     if value.ndim == 0:
         return value
-    *outer, inner = value.shape
-    room = value.new_zeros((*outer, 2 * inner + 1))
-    view = room[..., 1::2]
-    view.copy_(value)
-    return view
+    n = value.shape[-1]
+    rows = value.reshape(-1, n)
+    chance = torch.rand(rows.shape, generator=generator, device=rows.device)
+    nothing = torch.zeros_like(rows)
+    spikes = torch.where(chance < 1.5 / n, spike * rows, nothing)
+    head = 1e-3 * rows
+    head[:, : min(4, n)] = spike * rows[:, : min(4, n)]
+    kinds = (spikes, head, 1e-2 * rows, torch.where(chance < 0.1, rows, nothing))
+    turn = torch.arange(rows.shape[0], device=rows.device).remainder(len(kinds))[:, None]
+    for number, kind in enumerate(kinds):
+        nothing = torch.where(turn == number, kind, nothing)
+    return nothing.reshape(value.shape)
+
+
+def _sprinkled(value: torch.Tensor, nan: bool, generator: torch.Generator) -> torch.Tensor:
+    """A few elements of `value` become NaN, or inf and -inf by turns, in place."""
+    import torch
+
+    if value.numel() == 0:
+        return value
+    count = max(1, min(4, value.numel() // SPECIAL_SHARE))
+    places = torch.randint(0, value.numel(), (count,), generator=generator, device=generator.device)
+    for turn, place in enumerate(places.tolist()):
+        value.view(-1)[place] = math.nan if nan else math.inf * (-1) ** turn
+    return value
 
 
 def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
     """Standard deviations to try, the first that the reference survives counts."""
     if distribution == "large":
         return LARGE
+    if distribution == "sparse":
+        return SPIKES
     if distribution == "tiny":
         kinds = [TINY[s.dtype] for s in inputs.tensors if s.dtype in TINY]
         return (max(kinds, default=1.0),)
@@ -170,7 +199,9 @@ def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
 
 
 def randomise_state(model: nn.Module, seed: int) -> None:
-    """Move parameters and running statistics off their initial values, in place, reproducibly."""
+    """Move parameters and buffers off their initial values, in place, reproducibly.
+
+    Zeros, signs and infinities of plain buffers stay: they may be masks."""
     import torch
 
     with torch.no_grad():
@@ -204,6 +235,9 @@ def _perturb(
         noise = torch.randn(value.shape, generator=generator, device=device)
         shift = 0.1 * value.float().std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
         value.copy_(value.float() * (1 + 0.1 * noise) + shift * noise.roll(1))
+    else:
+        noise = torch.randn(value.shape, generator=generator, device=device).clamp_(-3, 3)
+        value.copy_(value.float() * (1 + 0.1 * noise))
 
 
 def _parameter_names(model: nn.Module) -> set[str]:

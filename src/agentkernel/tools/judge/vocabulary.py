@@ -12,8 +12,12 @@ IMPORTS = {
     "torch.nn.functional",
     "triton",
     "triton.language",
-    "triton.language.extra.libdevice",
     "triton.language.extra",
+    "triton.language.extra.cuda",
+    "triton.language.extra.cuda.libdevice",
+    "triton.language.extra.libdevice",
+    "triton.language.math",
+    "triton.language.standard",
     "triton.tools.tensor_descriptor",
     "typing",
 }
@@ -66,6 +70,22 @@ BANNED_ATTRIBUTES = {
     "inspect",
     "threading",
 }
+HARMLESS_DUNDERS = {"__all__", "__init__", "__name__", "__version__"}
+MODULE_QUESTIONS = {
+    "buffers",
+    "children",
+    "get_buffer",
+    "get_parameter",
+    "get_submodule",
+    "modules",
+    "named_buffers",
+    "named_children",
+    "named_modules",
+    "named_parameters",
+    "parameters",
+    "state_dict",
+}
+"""Methods that every module has and that compute nothing."""
 TORCH_COMPUTE_SPACES = (
     "torch.nn.",
     "torch.fft.",

@@ -34,6 +34,8 @@ class Watch:
     refusal: InterpreterRefused | None = None
     loads_outside: list[str] = field(default_factory=list)
     permutation: list[int] | None = None
+    tuned: int = 0
+    """Launches whose configuration was chosen among several."""
 
     def reset(self, order: Order) -> None:
         """Before a call of the candidate."""
@@ -59,3 +61,9 @@ def candidate_line() -> int:
             return frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return 0
+
+
+def is_own(kernel: object, file: str = "candidate.py") -> bool:
+    """True for a kernel whose Python text lies in the candidate's `file`."""
+    code = getattr(getattr(kernel, "fn", None), "__code__", None)
+    return str(getattr(code, "co_filename", "")).endswith(file)

@@ -1,0 +1,317 @@
+"""Did the candidate's own kernels do the work, and nothing else? From what the worker saw.
+
+Two kinds of evidence. What the witness in the worker noted during the judged calls; and calls with
+the candidate's kernels silenced, compared outside like any other: outputs that stay right without
+a kernel were not its work. Uninitialised memory is filled with NaN in the worker, so that nothing
+is right by accident.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agentkernel.domain.verdict import CaseResult, ExecutionFailed, Failure, Policy, RunFailed
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.finding import Outcome
+from agentkernel.tools.judge.races import find_race
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.sandbox.protocol import JSON
+from agentkernel.tools.sandbox.session import Worker, WorkerFailed
+
+OPS = "agentkernel.tools.judge.witness"
+SEED_STEP = 104_729
+CASES_SILENCED = 3
+"""A kernel must change nothing in so many cases of different shapes to be called dead."""
+RULES = ("global-state", "deferred", "side-work")
+
+
+@dataclass(frozen=True)
+class CallSeen:
+    """One call of forward: numbers of the launched kernels, torch operators by kind, and whether
+    the state of the random number generators changed."""
+
+    launches: tuple[int, ...]
+    operators: tuple[str, ...]
+    library: tuple[str, ...]
+    moved: tuple[str, ...]
+    draws: bool
+
+
+@dataclass(frozen=True)
+class Testimony:
+    """What the worker saw: kernels as (name, line), calls in order, violations as (rule, text,
+    number of the call; -1 while loading)."""
+
+    kernels: tuple[tuple[str, int], ...]
+    calls: tuple[CallSeen, ...]
+    violations: tuple[tuple[str, str, int], ...]
+
+    def names(self, kernels: Iterable[int]) -> str:
+        """For people."""
+        return ", ".join(f"{name} (line {line})" for name, line in map(self._at, kernels))
+
+    def _at(self, kernel: int) -> tuple[str, int]:
+        return self.kernels[kernel] if kernel < len(self.kernels) else ("?", 0)
+
+
+def check_execution(
+    worker: Worker,
+    trial: Trial,
+    cases: Sequence[Case],
+    source: str,
+    settings: JudgeSettings,
+    judged: Sequence[CaseResult],
+    notes: list[str],
+) -> Failure | None:
+    """After every case passed: the gates "execution" and "races". `judged` are the calls made so
+    far, in order; `notes` gets what is reported and not refused."""
+    seen = ask(worker, settings)
+    if isinstance(seen, RunFailed):
+        return seen
+    labels = [item.label for item in judged]
+    failure: Failure | None = _complete(seen, labels) or weigh(seen, settings.policy, labels)
+    if failure is None:
+        failure = _draws(seen, trial, cases, labels)
+    notes += report(seen)
+    if failure is None and seen.kernels and settings.policy != "any":
+        failure = Silence(worker, trial, settings, notes).find_dead(_tried(cases), seen)
+    return find_race(source) if failure is None else failure
+
+
+def ask(worker: Worker, settings: JudgeSettings) -> Testimony | RunFailed:
+    """What the worker has seen since it was last asked."""
+    reply = worker.call(f"{OPS}:testify", {}, settings.time_limit_s)
+    if isinstance(reply, WorkerFailed):
+        return RunFailed(reason=reply.reason, log=reply.log, case="after the last case")
+    return read_testimony(reply)
+
+
+def read_testimony(reply: Mapping[str, JSON]) -> Testimony:
+    """The worker's reply, of which nothing is taken for granted."""
+    kernels = [
+        (str(_at(item, 0))[:120], _number(_at(item, 1))) for item in _items(reply, "kernels")
+    ]
+    calls = [
+        CallSeen(
+            tuple(_number(number) for number in _items(item, "launches")),
+            _strings(item, "operators"),
+            _strings(item, "library"),
+            _strings(item, "moved"),
+            isinstance(item, dict) and item.get("draws") is True,
+        )
+        for item in _items(reply, "calls")
+    ]
+    violations = [
+        (str(_at(item, 0)), str(_at(item, 1))[:400], _number(_at(item, 2)))
+        for item in _items(reply, "violations")
+    ]
+    return Testimony(tuple(kernels), tuple(calls), tuple(violations))
+
+
+def _complete(seen: Testimony, labels: Sequence[str]) -> ExecutionFailed | None:
+    """Every call that the judge compared must have gone through the witness."""
+    if len(seen.calls) >= len(labels):
+        return None
+    text = (
+        f"{len(labels)} calls were judged, the worker saw {len(seen.calls)}: it was tampered with"
+    )
+    return ExecutionFailed(rule="global-state", text=text)
+
+
+def weigh(seen: Testimony, policy: Policy, labels: Sequence[str]) -> ExecutionFailed | None:
+    """The first thing that the policy does not allow."""
+    for rule in RULES:
+        for found, text, index in seen.violations:
+            if found == rule:
+                return ExecutionFailed(rule=rule, text=text, case=_label(labels, index))
+    for index, call in enumerate(seen.calls):
+        case = _label(labels, index)
+        if policy == "triton" and not call.launches:
+            return ExecutionFailed(
+                rule="no-kernel", text="forward launched no kernel of its own", case=case
+            )
+        found_here = _forbidden(call, policy)
+        if found_here:
+            text = f"computed by torch: {', '.join(found_here[:8])}"
+            return ExecutionFailed(rule="torch-compute", text=text, case=case)
+    return None
+
+
+def _forbidden(call: CallSeen, policy: Policy) -> tuple[str, ...]:
+    if policy == "any":
+        return ()
+    return call.operators if policy == "mixed" else call.operators + call.library + call.moved
+
+
+def report(seen: Testimony) -> list[str]:
+    """What is allowed and worth knowing: the library's part, other operators."""
+    found = []
+    for words, values in (
+        ("the library computes", [call.library for call in seen.calls]),
+        ("torch computes", [call.operators for call in seen.calls]),
+        ("torch moves", [call.moved for call in seen.calls]),
+    ):
+        names = list(dict.fromkeys(item.split(" (")[0] for call in values for item in call))
+        if names:
+            found.append(f"{words}: {', '.join(names[:12])}")
+    return found
+
+
+def _draws(
+    seen: Testimony, trial: Trial, cases: Sequence[Case], labels: Sequence[str]
+) -> ExecutionFailed | None:
+    """Random numbers drawn in a call, where the reference (asked again) draws none."""
+    drawn = [index for index, call in enumerate(seen.calls) if call.draws]
+    if not drawn or _reference_draws(trial, _tried(cases)):
+        return None
+    return ExecutionFailed(
+        rule="global-state",
+        text="draws from torch's global random number generator; the original does not",
+        case=_label(labels, drawn[0]),
+    )
+
+
+def _reference_draws(trial: Trial, cases: Sequence[Case]) -> bool:
+    import torch
+
+    before = [torch.get_rng_state()]
+    before += torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    trial.run(cases[0])
+    after = [torch.get_rng_state()]
+    after += torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def _tried(cases: Sequence[Case]) -> list[Case]:
+    """The smallest cases of plain values, each shape once, under fresh seeds: nothing that was kept
+    from an earlier call fits them."""
+    plain = [
+        dataclasses.replace(
+            case, distribution="normal", order="ascending", layout="contiguous", echoes=()
+        )
+        for case in cases
+        if case.required
+    ]
+    by_shape = {case.shape.label: case for case in plain}
+    ordered = sorted(by_shape.values(), key=lambda case: case.shape.elements)
+    ordered = [case for case in ordered if case.shape.elements > 1] or ordered
+    return [
+        dataclasses.replace(case, seed=case.seed + (i + 1) * SEED_STEP)
+        for i, case in enumerate(ordered)
+    ]
+
+
+class Silence:
+    """Calls in which some of the candidate's kernels do nothing."""
+
+    def __init__(
+        self, worker: Worker, trial: Trial, settings: JudgeSettings, notes: list[str]
+    ) -> None:
+        self._worker = worker
+        self._trial = trial
+        self._settings = settings
+        self._notes = notes
+
+    def find_dead(self, cases: Sequence[Case], seen: Testimony) -> ExecutionFailed | None:
+        """The kernels whose absence changes nothing in any of the first cases that launch them."""
+        try:
+            return self._find_dead(cases, seen)
+        finally:
+            if self._worker.alive:
+                self._mute([])
+
+    def _find_dead(self, cases: Sequence[Case], seen: Testimony) -> ExecutionFailed | None:
+        open_questions = {number for call in seen.calls for number in call.launches}
+        suspects: dict[int, list[Case]] = {number: [] for number in open_questions}
+        needless: list[Case] = []
+        tried = 0
+        for case in cases:
+            if not open_questions or tried == CASES_SILENCED or not self._worker.alive:
+                break
+            right, launched = self._without(None, case)
+            if right is None or not launched:
+                continue
+            tried += 1
+            needless += [case] if right else []
+            for number in launched & open_questions:
+                alone = right if len(launched) == 1 else self._without([number], case)[0]
+                if alone:
+                    suspects[number].append(case)
+                elif alone is not None:
+                    open_questions.discard(number)
+        if tried and len(needless) == tried:
+            return ExecutionFailed(
+                rule="dead-kernel",
+                text="the outputs are right with every kernel of the candidate silenced: "
+                + seen.names(sorted(suspects)),
+                case=needless[0].label,
+            )
+        return self._confirm({n: suspects[n] for n in open_questions if suspects[n]}, seen)
+
+    def _confirm(
+        self, suspects: Mapping[int, Sequence[Case]], seen: Testimony
+    ) -> ExecutionFailed | None:
+        """Dead is what leaves even the last digits as they were; the others are noted."""
+        for number, cases in sorted(suspects.items()):
+            same = [self._same_digits([number], case) for case in cases]
+            if all(same):
+                return ExecutionFailed(
+                    rule="dead-kernel",
+                    text=f"{seen.names([number])} is launched and changes no output",
+                    case=cases[0].label,
+                )
+            self._notes.append(f"the outputs stay right without {seen.names([number])}")
+        return None
+
+    def _same_digits(self, kernels: Sequence[int], case: Case) -> bool:
+        without = self._run(kernels, case)
+        full = self._run([], case)
+        if isinstance(without, NotApplicable) or isinstance(full, NotApplicable):
+            return False
+        return without.results == full.results
+
+    def _without(self, kernels: Sequence[int] | None, case: Case) -> tuple[bool | None, set[int]]:
+        """Whether the outputs are right without `kernels` (None where the case says nothing), and
+        which kernels were launched or would have been."""
+        outcome = self._run(kernels, case)
+        if not self._worker.alive:
+            self._notes.append("a kernel that is missing ended the worker: not all were tried")
+            return False, set()
+        seen = ask(self._worker, self._settings)
+        if isinstance(outcome, NotApplicable) or isinstance(seen, RunFailed):
+            return None, set()
+        return outcome.failure is None, {n for call in seen.calls for n in call.launches}
+
+    def _run(self, kernels: Sequence[int] | None, case: Case) -> Outcome | NotApplicable:
+        self._mute(kernels)
+        return self._trial.run(case)
+
+    def _mute(self, kernels: Sequence[int] | None) -> None:
+        payload = {"kernels": None if kernels is None else list(kernels)}
+        self._worker.call(f"{OPS}:mute", payload, self._settings.time_limit_s)
+
+
+def _label(labels: Sequence[str], index: int) -> str:
+    if index < 0:
+        return "while loading"
+    return labels[index] if index < len(labels) else ""
+
+
+def _items(reply: JSON | Mapping[str, JSON], key: str) -> Sequence[JSON]:
+    value = reply.get(key) if isinstance(reply, Mapping) else None
+    return value if isinstance(value, list) else []
+
+
+def _at(item: JSON, index: int) -> JSON:
+    return item[index] if isinstance(item, list) and len(item) > index else None
+
+
+def _number(item: JSON) -> int:
+    return item if isinstance(item, int) else 0
+
+
+def _strings(item: JSON, key: str) -> tuple[str, ...]:
+    return tuple(str(value)[:200] for value in _items(item, key))

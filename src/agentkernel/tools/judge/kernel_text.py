@@ -1,0 +1,121 @@
+"""Which functions of a source are Triton kernels, and which can a call of the model reach?"""
+
+from __future__ import annotations
+
+import ast
+
+
+def functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    """Every function definition, nested ones included."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def is_jit(function: ast.FunctionDef) -> bool:
+    """True below `@triton.jit`, with or without arguments, alone or among other decorators."""
+    for decorator in function.decorator_list:
+        item = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(item, ast.Attribute) and item.attr == "jit":
+            return True
+        if isinstance(item, ast.Name) and item.id == "jit":
+            return True
+    return False
+
+
+def kernel_functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef]]:
+    """Kernels under every name that they can be launched by: decorated ones, and functions that
+    are wrapped as in `kernel = triton.jit(function)`."""
+    plain = {item.name: item for item in functions(tree)}
+    found = [(item.name, item) for item in plain.values() if is_jit(item)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = [item.id for item in node.targets if isinstance(item, ast.Name)]
+            wrapped = [plain[name] for name in _wrapped(node.value) if name in plain]
+            found += [(name, item) for name in names for item in wrapped]
+    return found
+
+
+def _wrapped(call: ast.Call) -> list[str]:
+    """`autotune(...)(triton.jit(f))` -> ["f"]; [] where nothing is made a kernel."""
+    return [
+        argument.id
+        for node in ast.walk(call)
+        if isinstance(node, ast.Call) and _last_word(node.func) == "jit"
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    ]
+
+
+def _last_word(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def parameter_uses(tree: ast.AST) -> set[int]:
+    """Ids of the names that mean a parameter of a function around them."""
+    found: set[int] = set()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.Lambda):
+            arguments = function.args
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            names = {item.arg for item in every}
+            found |= {
+                id(node)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Name) and node.id in names
+            }
+    return found
+
+
+def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
+    """Functions of the classes and functions that `start`, or the module's own statements, name,
+    and what those name in turn. A file may hold the original and its inputs too, unused."""
+    homes = {
+        item.name: item
+        for item in tree.body
+        if isinstance(item, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+    }
+    loose = [item for item in tree.body if item not in homes.values()]
+    seen: set[str] = set()
+    wanted = [start, *[name for item in loose for name in _mentioned(item)]]
+    while wanted:
+        name = wanted.pop()
+        if name in homes and name not in seen:
+            seen.add(name)
+            wanted += _mentioned(homes[name])
+    kept = [homes[name] for name in homes if name in seen]
+    never = _overridden(tree, start)
+    return [f for home in [*kept, *loose] for f in functions(home) if id(f) not in never]
+
+
+def _overridden(tree: ast.Module, start: str) -> set[int]:
+    """Ids of the `forward` of what `start` inherits from, where it has its own and nothing calls
+    the inherited one: no base is built, and no attribute `forward` is used."""
+    classes = {item.name: item for item in tree.body if isinstance(item, ast.ClassDef)}
+    model = classes.get(start)
+    bases = [item.id for item in model.bases if isinstance(item, ast.Name)] if model else []
+    used = {item.attr for item in ast.walk(tree) if isinstance(item, ast.Attribute)}
+    called = {_last_word(item.func) for item in ast.walk(tree) if isinstance(item, ast.Call)}
+    own = {item.name for item in functions(model)} if model else set()
+    if "forward" not in own or "forward" in used:
+        return set()
+    return {
+        id(item)
+        for base in bases
+        if base in classes and base not in called
+        for item in functions(classes[base])
+        if item.name == "forward"
+    }
+
+
+def _mentioned(node: ast.AST) -> list[str]:
+    """Identifiers and attributes, and words in strings: a name may be looked up by its text."""
+    found = []
+    for item in ast.walk(node):
+        if isinstance(item, ast.Name):
+            found.append(item.id)
+        elif isinstance(item, ast.Attribute):
+            found.append(item.attr)
+        elif isinstance(item, ast.Constant) and isinstance(item.value, str):
+            found.append(item.value)
+    return found

@@ -1,0 +1,100 @@
+"""How do inputs lie in memory? Plain, strided, expanded (stride 0) or off the 16-byte boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+if TYPE_CHECKING:
+    import torch
+
+Layout = Literal["contiguous", "strided", "expanded", "offset"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tensor lies within its storage: shape, stride and offset in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+def arranged(values: Sequence[object], layout: Layout) -> list[object]:
+    """`values` laid out as asked; "expanded" repeats the first row. Scalars as they are."""
+    if layout == "strided":
+        return strided(values)
+    if layout == "expanded":
+        return _each(values, _expanded)
+    if layout == "offset":
+        return _each(values, _offset)
+    return list(values)
+
+
+def strided(values: Sequence[object]) -> list[object]:
+    """The same values off their usual places: transposed, and in turns every other element of a
+    larger tensor from its second on. Scalars as they are."""
+    found: list[object] = []
+    turned = False
+    for value in values:
+        if not hasattr(value, "shape"):
+            found.append(value)
+            continue
+        tensor = cast("torch.Tensor", value)
+        turned = not turned and tensor.ndim > 1
+        found.append(_transposed(tensor) if turned else _every_other(tensor))
+    return found
+
+
+def placement(value: torch.Tensor) -> Placement:
+    """Where `value` lies in its storage."""
+    return Placement(tuple(value.shape), tuple(value.stride()), int(value.storage_offset()))
+
+
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """All of the storage that `value` lies in, flat: gaps and the room before it as well."""
+    return value.new_empty(0).set_(value.untyped_storage())
+
+
+def placed(flat: torch.Tensor, where: Placement) -> torch.Tensor:
+    """The tensor at `where` of a flat one."""
+    return flat.as_strided(where.shape, where.stride, where.offset)
+
+
+def copied(value: torch.Tensor) -> torch.Tensor:
+    """A copy that lies in its storage as `value` does in its own."""
+    return placed(whole(value).clone(), placement(value))
+
+
+def _each(values: Sequence[object], change: object) -> list[object]:
+    return [change(value) if hasattr(value, "shape") else value for value in values]  # type: ignore[operator]
+
+
+def _transposed(value: torch.Tensor) -> torch.Tensor:
+    return value.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def _every_other(value: torch.Tensor) -> torch.Tensor:
+    if value.ndim == 0:
+        return value
+    *outer, inner = value.shape
+    room = value.new_zeros((*outer, 2 * inner + 1))
+    view = room[..., 1::2]
+    view.copy_(value)
+    return view
+
+
+def _expanded(value: torch.Tensor) -> torch.Tensor:
+    """The first slice along the first dimension longer than 1, with stride 0 there."""
+    long = [dim for dim, size in enumerate(value.shape) if size > 1]
+    if not long:
+        return value
+    return value.narrow(long[0], 0, 1).clone().expand(value.shape)
+
+
+def _offset(value: torch.Tensor) -> torch.Tensor:
+    room = value.new_zeros(value.numel() + 1)
+    view = room[1:].view(value.shape)
+    view.copy_(value)
+    return view

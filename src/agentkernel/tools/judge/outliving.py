@@ -1,0 +1,180 @@
+"""Does anything that the candidate started go on after its call, or run beside it?
+
+Threads and processes: who asks for one is seen when it is asked for (Python's audit events cannot
+be unhooked), and what is there after a call is counted. Streams: what is not yet done when the
+current one is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+PROCESSES = {
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.system",
+    "pty.spawn",
+    "subprocess.Popen",
+}
+NATIVE = {"ctypes.dlopen"}
+LOOKING = {"gc.get_objects", "gc.get_referents", "gc.get_referrers", "sys._getframe"}
+TRACING = {"sys.setprofile", "sys.settrace", "sys.addaudithook"}
+EVENTS = PROCESSES | NATIVE | LOOKING | TRACING
+STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
+Note = Callable[[str, str], None]
+"""Takes a rule of ExecutionFailed and what happened."""
+
+
+def watch_events(file: str, calling: Callable[[], bool], note: Note) -> None:
+    """From now on, for as long as the process lives: what the candidate in `file` asks of the
+    system. Looking at frames counts only while `calling()`: decorators look at them too."""
+    busy = False
+
+    def hook(event: str, args: tuple[object, ...]) -> None:
+        nonlocal busy
+        if busy or event not in EVENTS:
+            return
+        busy = True
+        try:
+            frame = sys._getframe(1)
+            if event in LOOKING and (not calling() or not _looks(frame, file)):
+                return
+            if asked_by(frame, file):
+                note(*_meaning(event, args))
+        finally:
+            busy = False
+
+    sys.addaudithook(hook)
+
+
+def _meaning(event: str, args: tuple[object, ...]) -> tuple[str, str]:
+    if event in PROCESSES:
+        return "side-work", f"starts a process ({event})"
+    if event in NATIVE:
+        return "side-work", f"calls native code ({event} {str(args[:1])[:80]})"
+    if event in TRACING:
+        return "global-state", f"installs a tracer ({event})"
+    return "global-state", f"looks at frames or objects that are not its own ({event})"
+
+
+def asked_by(frame: FrameType | None, file: str) -> bool:
+    """True where the nearest frame outside of the standard library is of `file`."""
+    while frame is not None and _standard(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == file
+
+
+def _looks(frame: FrameType | None, file: str) -> bool:
+    """True where `file` itself looks, or has `inspect` or `traceback` look for it."""
+    while frame is not None and frame.f_code.co_filename.endswith(("inspect.py", "traceback.py")):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == file
+
+
+def _standard(path: str) -> bool:
+    return path.startswith(STANDARD) and "site-packages" not in path
+
+
+def watch_threads(file: str, note: Note) -> None:
+    """From now on: threads that the candidate starts, and functions that it leaves for the end."""
+    import _thread
+    import atexit
+
+    def seen(original: Callable[..., object], what: str) -> Callable[..., object]:
+        def start(*args: object, **kwargs: object) -> object:
+            if asked_by(sys._getframe(1), file):
+                note("side-work", what)
+            return original(*args, **kwargs)
+
+        return start
+
+    for module, name in (
+        (threading, "_start_new_thread"),
+        (threading, "_start_joinable_thread"),
+        (_thread, "start_new_thread"),
+        (_thread, "start_joinable_thread"),
+    ):
+        if hasattr(module, name):
+            setattr(module, name, seen(getattr(module, name), "starts a thread"))
+    atexit.register = seen(atexit.register, "registers a function for the process's end")  # type: ignore[assignment]
+
+
+def python_threads() -> int:
+    """Threads that Python knows of."""
+    return threading.active_count()
+
+
+def system_threads() -> int:
+    """Threads of this process, native ones included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def children() -> list[int]:
+    """Process ids of this process's children, ended but unreaped ones included."""
+    found: list[int] = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii")
+            found += [int(word) for word in text.split()]
+    return found
+
+
+class Streams:
+    """The CUDA streams that the process has made so far."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, torch.cuda.Stream] = {}
+
+    def watch(self, kind: type) -> None:
+        """Note every stream that `kind` (torch.cuda.Stream or ExternalStream) makes."""
+        original = kind.__new__
+
+        def make(cls: type, *args: object, **kwargs: object) -> object:
+            stream = original(cls, *args, **kwargs)
+            with contextlib.suppress(AttributeError):
+                self._made[stream.cuda_stream] = stream  # type: ignore[attr-defined, assignment]
+            return stream
+
+        kind.__new__ = staticmethod(make)  # type: ignore[assignment]
+
+    def unfinished(self) -> int:
+        """Streams with work that is not done."""
+        return sum(not stream.query() for stream in list(self._made.values()))
+
+
+def late_work(
+    leaves: Sequence[object],
+    streams: Streams,
+    wait_current: Callable[[], None],
+    wait_all: Callable[[], None],
+) -> str:
+    """What was not done when the current stream was; "" where all was. Called right after a call:
+    copies of the outputs are made in stream order, then compared with the outputs once the whole
+    device is idle."""
+    import torch
+
+    tensors = [item for item in leaves if isinstance(item, torch.Tensor)]
+    early = [item.detach().clone() for item in tensors]
+    wait_current()
+    running = streams.unfinished()
+    wait_all()
+    for index, (before, after) in enumerate(zip(early, tensors, strict=True)):
+        same = (before == after) | (before.isnan() & after.isnan())
+        if not bool(same.all()):
+            return f"output {index} was still being written when the current stream was done"
+    if running:
+        return f"{running} streams were still at work when the current one was done"
+    return ""

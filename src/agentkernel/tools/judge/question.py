@@ -1,0 +1,288 @@
+"""Which inputs does the reference take, and what is its answer to them, or to them changed?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentkernel.tools.judge.cases import Case, Change, Echo
+from agentkernel.tools.judge.compare import compare_output, specials
+from agentkernel.tools.judge.layouts import arranged, copied
+from agentkernel.tools.judge.reference import Answer, call_reference
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.values import (
+    Distribution,
+    Sampler,
+    randomise_state,
+    scales,
+    tensors_of,
+)
+from agentkernel.tools.problems import LoadedProblem
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+SPECIALS = ("nan", "inf")
+HALF_FINITE = ("normal", "own", "zeros", "ones", "constant")
+"""Distributions of which the reference may make NaN or infinities of up to half its outputs."""
+FEW = 5
+STEPS = (3.0, 3e2, 3e4)
+"""Sizes that a changed element may get: the first that shows in the reference's output."""
+SEED_AFTER = 15_485_863
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """The reference itself does not take this case."""
+
+    reason: str
+    raised: bool = False
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """Inputs that the reference takes, with the module that took them and its answer."""
+
+    inputs: list[object]
+    model: nn.Module
+    answer: Answer
+
+
+class Asker:
+    """Draws inputs and asks the reference. `base` is the module with its initial values."""
+
+    def __init__(self, loaded: LoadedProblem, settings: JudgeSettings, notes: list[str]) -> None:
+        self.base = loaded.build(seed=settings.seed, device=settings.device)
+        self._settings = settings
+        self._notes = notes
+        self._sampler = Sampler(loaded, settings.device, settings.seed)
+
+    def model(self, seed: int) -> nn.Module:
+        """The reference with parameters and buffers off their initial values."""
+        model = copy.deepcopy(self.base)
+        randomise_state(model, seed)
+        return model
+
+    def ask(self, case: Case) -> Question | NotApplicable:
+        """The first scale and range of integers with which the reference gives finite values."""
+        model = self.model(case.seed)
+        result: Question | NotApplicable = NotApplicable("the reference gives no finite values")
+        distributions = [case.distribution]
+        if case.distribution == "normal":
+            distributions.append("own")
+        for distribution in distributions:
+            for scale in scales(distribution, case.shape.inputs):
+                for cap in (None, _smallest_size(case) - 1, 1, 0):
+                    result = self._try(model, case, distribution, scale, cap)
+                    if isinstance(result, Question):
+                        return result
+                    if not result.raised or not _has_integers(case):
+                        break
+        return result
+
+    def follow(self, case: Case, before: Question, echo: Echo) -> Question | None:
+        """`before` with `echo`'s change made to it; None where no change tried shows in the
+        reference's output."""
+        if echo.change == "again":
+            return before
+        for inputs, model in self._changes(case, before, echo.change):
+            answer = self._answer(case, model, inputs)
+            if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
+                continue
+            if moved(before.answer, answer, self._settings):
+                return Question(inputs, model, answer)
+        return None
+
+    def _changes(
+        self, case: Case, before: Question, change: Change
+    ) -> Iterator[tuple[list[object], nn.Module]]:
+        seed = case.seed + SEED_AFTER
+        if change == "weights":
+            yield before.inputs, self.model(seed)
+        elif change == "values":
+            for scale in scales(case.distribution, case.shape.inputs):
+                yield self._draw(case, case.distribution, seed, scale, None), before.model
+        else:
+            for attempt, sign in enumerate((-1, 1)):
+                for step in STEPS:
+                    inputs = [
+                        copied(item) if hasattr(item, "shape") else item  # type: ignore[arg-type]
+                        for item in before.inputs
+                    ]
+                    edit(inputs, change, sign * step, seed + attempt)
+                    yield inputs, before.model
+
+    def _draw(
+        self, case: Case, distribution: Distribution, seed: int, scale: float, cap: int | None
+    ) -> list[object]:
+        shape = case.shape
+        values = self._sampler.draw(shape.inputs, shape.index, distribution, seed, scale, cap)
+        return arranged(values, case.layout)
+
+    def _try(
+        self,
+        model: nn.Module,
+        case: Case,
+        distribution: Distribution,
+        scale: float,
+        cap: int | None,
+    ) -> Question | NotApplicable:
+        import torch
+
+        try:
+            inputs = self._draw(case, distribution, case.seed, scale, cap)
+        except torch.OutOfMemoryError as error:
+            return _out_of_memory(error)
+        except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
+            return _raised(error)
+        answer = self._answer(case, model, inputs)
+        if not isinstance(answer, Answer):
+            return answer
+        if answer.note is not None:
+            self._notes.append(answer.note)
+        if not _finite(answer, distribution):
+            share = 1 - _finite_share(answer)
+            return NotApplicable(f"{share:.0%} of the reference's values are not finite")
+        return Question(inputs, model, answer)
+
+    def _answer(
+        self, case: Case, model: nn.Module, inputs: Sequence[object]
+    ) -> Answer | NotApplicable:
+        import torch
+
+        try:
+            if self._may_overrun(case):
+                rehearse(model, inputs, case.training)
+            return call_reference(model, inputs, case.training)
+        except torch.OutOfMemoryError as error:
+            return _out_of_memory(error)
+        except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+            return _raised(error)
+
+    def _may_overrun(self, case: Case) -> bool:
+        """True where a GPU's reference may end the whole process, by an index past a smaller table
+        or by an assertion that NaN fails: the CPU tries those first."""
+        small = case.shape.origin != "declared"
+        unusual = small and (_has_integers(case) or case.distribution in SPECIALS)
+        return self._settings.device == "cuda" and unusual
+
+
+def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False) -> None:
+    """Run a copy of `model` on the CPU. Raises what it raises, an index out of range among it."""
+    import torch
+
+    given = [item.cpu() if isinstance(item, torch.Tensor) else item for item in inputs]
+    with torch.no_grad():
+        copy.deepcopy(model).cpu().train(training)(*given)
+
+
+def edit(inputs: Sequence[object], change: Change, step: float, seed: int) -> None:
+    """Change one element of one tensor, a few of every tensor, or swap two slices, in place."""
+    import torch
+
+    tensors = [value for _, value in tensors_of(inputs) if value.numel() > 1]
+    floats = [value for value in tensors if value.dtype.is_floating_point]
+    generator = torch.Generator().manual_seed(seed)
+    chosen = floats or tensors
+    if change == "one" and chosen:
+        pick = int(torch.randint(len(chosen), (1,), generator=generator))
+        chosen = [chosen[pick]]
+    for value in chosen:
+        if change == "swap":
+            _swap(value, generator)
+        else:
+            _replace(value, 1 if change == "one" else FEW, step, generator)
+
+
+def _swap(value: torch.Tensor, generator: torch.Generator) -> None:
+    import torch
+
+    dim = next(dim for dim, size in enumerate(value.shape) if size > 1)
+    one, other = torch.randperm(value.shape[dim], generator=generator)[:2].tolist()
+    kept = value.select(dim, one).clone()
+    value.select(dim, one).copy_(value.select(dim, other).clone())
+    value.select(dim, other).copy_(kept)
+
+
+def _replace(value: torch.Tensor, count: int, step: float, generator: torch.Generator) -> None:
+    """Floats get a new size (the other sign where `step` is negative); integers become like
+    another element."""
+    import torch
+
+    for _ in range(count):
+        place = tuple(int(torch.randint(size, (1,), generator=generator)) for size in value.shape)
+        if value.dtype.is_floating_point:
+            new = value[place].abs().clamp(max=1.0) + 1.0
+            value[place] = torch.where(value[place] < 0, -1, 1) * step * new
+        else:
+            others = value[value != value[place]]
+            if others.numel():
+                value[place] = others[int(torch.randint(others.numel(), (1,), generator=generator))]
+
+
+def moved(before: Answer, after: Answer, settings: JudgeSettings) -> bool:
+    """Would the outputs of before, given again, be refused now?"""
+    import torch
+
+    for index, old in enumerate(before.leaves):
+        new = after.leaves[index]
+        if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+            continue
+        if old.shape != new.shape or old.dtype != new.dtype:
+            return True
+        result = compare_output(
+            "", index, old, new, after.oracle[index], settings.precision, after.no_oracle
+        )
+        if result.mismatch is not None:
+            return True
+    return False
+
+
+def _finite(answer: Answer, distribution: str) -> bool:
+    if distribution in SPECIALS:
+        return True
+    return _finite_share(answer) >= (0.5 if distribution in HALF_FINITE else 1.0)
+
+
+def _finite_share(answer: Answer) -> float:
+    """The share of floating outputs that are compared as numbers."""
+    import torch
+
+    finite = total = 0
+    for leaf, oracle in zip(answer.leaves, answer.oracle, strict=True):
+        if isinstance(leaf, torch.Tensor) and oracle is not None:
+            finite += int(specials(leaf, oracle).compared.sum())
+            total += leaf.numel()
+    return finite / total if total else 1.0
+
+
+def _raised(error: BaseException) -> NotApplicable:
+    words = f"the reference raised {type(error).__name__}: {_one_line(error)}"
+    return NotApplicable(words, raised=True)
+
+
+def _out_of_memory(error: BaseException) -> NotApplicable:
+    import torch
+
+    torch.cuda.empty_cache()
+    return NotApplicable(f"out of memory: {_one_line(error)}", out_of_memory=True)
+
+
+def _smallest_size(case: Case) -> int:
+    sizes = [size for spec in case.shape.inputs.tensors for size in spec.shape if size > 1]
+    return min(sizes, default=2)
+
+
+def _has_integers(case: Case) -> bool:
+    return any("int" in spec.dtype for spec in case.shape.inputs.tensors)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+__all__ = ["Asker", "NotApplicable", "Question", "edit", "moved", "rehearse"]

@@ -1,0 +1,169 @@
+"""What does a candidate do in training mode, where the original computes something else there?
+
+It may compute what the original computes, batch statistics and the buffers that they update
+included; it may raise, and is then good for eval mode only; silently something else is refused.
+Random modules are compared by the distribution of their outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+from agentkernel.domain.verdict import Failure, Mismatch
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.compare import NOTHING, Errors, describe
+from agentkernel.tools.judge.memory import Memory
+from agentkernel.tools.judge.question import NotApplicable, Question
+from agentkernel.tools.judge.trial import Trial, is_refusal
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Kind = Literal["same", "differs", "random"]
+DIFFERS = 1e-4
+RANDOM = 1e-2
+"""Norm-wise: less is rounding that changes from call to call."""
+CALLS = 12
+SIGMAS = 6.0
+"""A statistic of the candidate may be so many standard errors from the original's."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the candidate does in training mode. `failure` is None where that is fine."""
+
+    failure: Failure | None = None
+    eval_only: bool = False
+    note: str = ""
+
+
+def judge_training(trial: Trial, case: Case) -> Training:
+    """Judge one call in training mode, or several where the original is random there."""
+    plain = trial.asker.ask(dataclasses.replace(case, training=False))
+    if isinstance(plain, NotApplicable):
+        return Training()
+    try:
+        kind = training_kind(plain.model, plain.inputs)
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+        return Training(note=f"training mode not judged: the reference raised {error!r}"[:200])
+    if kind == "same":
+        return Training()
+    question = trial.asker.ask(case)
+    if isinstance(question, NotApplicable):
+        return Training(note=f"training mode not judged: {question.reason}")
+    memory = Memory(trial.worker, question)
+    try:
+        outcome = trial.ask_candidate(case, question, memory)
+        if outcome.refused is not None and is_refusal(outcome.refused):
+            words = " ".join(outcome.refused.log.strip().splitlines()[-1:])[:120]
+            return Training(eval_only=True, note=f"eval mode only: in training it raises {words}")
+        if kind == "differs":
+            return Training(failure=outcome.failure)
+        if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
+            return Training(failure=outcome.failure)
+        return _judge_random(trial, case, question, memory)
+    finally:
+        memory.release()
+
+
+def training_kind(model: nn.Module, inputs: Sequence[object]) -> Kind:
+    """Does the reference compute in training what it computes in eval mode, is it random?"""
+    steady = _outputs(model, inputs, training=False, seed=0)
+    one = _outputs(model, inputs, training=True, seed=1)
+    other = _outputs(model, inputs, training=True, seed=2)
+    if _distance(one, other) > RANDOM:
+        return "random"
+    return "differs" if _distance(steady, one) > DIFFERS else "same"
+
+
+def _outputs(
+    model: nn.Module, inputs: Sequence[object], training: bool, seed: int
+) -> list[torch.Tensor]:
+    """Outputs and state after one call of a copy, the global random numbers left as they were."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    from agentkernel.tools.judge.layouts import copied
+
+    given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
+    clone = copy.deepcopy(model).train(training)
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        torch.manual_seed(seed)
+        leaves, _ = tree_flatten(clone(*given))
+    found = [*leaves, *clone.state_dict().values()]
+    return [item for item in found if isinstance(item, torch.Tensor)]
+
+
+def _distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
+    """The largest norm-wise distance of two tensors in the same place."""
+    largest = 0.0
+    for a, b in zip(one, other, strict=True):
+        if a.shape != b.shape:
+            return math.inf
+        size = max(float(a.double().norm()), 1e-30)
+        largest = max(largest, float((a.double() - b.double()).norm()) / size)
+    return largest
+
+
+def _judge_random(trial: Trial, case: Case, question: Question, memory: Memory) -> Training:
+    """Means, sizes and shares of zeros over several calls, the candidate's against the original's;
+    two calls must not give the same."""
+    import torch
+
+    ours: list[list[torch.Tensor]] = []
+    for _ in range(CALLS):
+        outcome = trial.ask_candidate(case, question, memory)
+        if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
+            return Training(failure=outcome.failure)
+        ours.append([x.double() for x in memory.results() if x is not None])
+    count = len(ours[0])
+    theirs = [
+        [x.double() for x in _outputs(question.model, question.inputs, True, seed)[:count]]
+        for seed in range(100, 100 + CALLS)
+    ]
+    for index in range(count):
+        mine, other = [call[index] for call in ours], [call[index] for call in theirs]
+        frozen = torch.equal(mine[0], mine[1]) and not torch.equal(other[0], other[1])
+        if frozen or not same_distribution(mine, other):
+            label = f"{case.label}: not the original's distribution"
+            leaf = cast("torch.Tensor", question.answer.leaves[index])
+            oracle = other[0]
+            far = Errors(math.inf, math.inf)
+            zero = Errors(0.0, 0.0)
+            return Training(
+                failure=describe(
+                    label, index, mine[0].to(leaf.dtype), leaf, oracle, far, zero, NOTHING
+                )
+            )
+    return Training(note="training mode is random: judged by the distribution of its outputs")
+
+
+def same_distribution(mine: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Statistics of several calls each agree within their own spread: mean, mean square, share of
+    zeros, and the mean of every element taken over the calls."""
+    import torch
+
+    if not all(bool(item.isfinite().all()) for item in mine):
+        return False
+    a, b = torch.stack(list(mine)), torch.stack(list(other))
+    inner = list(range(1, a.ndim))
+    for statistic in (lambda x: x, torch.square, lambda x: (x == 0).double()):
+        one, two = statistic(a), statistic(b)
+        if inner:
+            one, two = one.mean(dim=inner), two.mean(dim=inner)
+        spread = math.sqrt(float(one.var() + two.var()) / len(mine)) + 1e-3 * float(
+            two.abs().mean()
+        )
+        if abs(float(one.mean() - two.mean())) > SIGMAS * spread + 1e-6:
+            return False
+    error = (a.mean(0) - b.mean(0)).abs()
+    spread_each = ((a.var(0) + b.var(0)) / len(mine)).sqrt()
+    loose = SIGMAS * spread_each + 3 * float(b.std()) / math.sqrt(len(mine))
+    return float((error > loose).double().mean()) < 0.01

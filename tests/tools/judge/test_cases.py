@@ -1,0 +1,118 @@
+"""Does a judgement draw, lay out, change and order its inputs in every way that it should?"""
+
+import math
+
+import pytest
+import torch
+
+from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
+from agentkernel.tools.judge.judge import plan_cases
+from agentkernel.tools.judge.layouts import arranged, copied, placed, placement, whole
+from agentkernel.tools.judge.question import edit
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.values import Distribution, Sampler, randomise_state
+
+EVERY = set(Distribution.__args__)
+
+
+@pytest.mark.parametrize("plan", [interpreted_cases, measured_cases])
+def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    monkeypatch.setattr("agentkernel.tools.judge.judge.interpreted_cases", plan)
+    cases = plan_cases(loaded, captured, JudgeSettings())
+    required = [case for case in cases if case.required]
+    assert {case.distribution for case in cases} == EVERY
+    assert {case.distribution for case in required} == EVERY - {"own"}
+    assert {case.layout for case in required} == {"contiguous", "strided", "expanded", "offset"}
+    changes = {echo.change for case in required for echo in case.echoes}
+    assert changes >= {"again", "one", "few", "swap", "weights"}
+    assert len({case.seed for case in required}) >= 5
+    assert len({case.shape.label for case in required}) >= 4
+    assert sum(case.primary for case in cases) == 1
+    others = plan_cases(loaded, captured, JudgeSettings(seed=1))
+    assert [case.distribution for case in cases] != [case.distribution for case in others]
+
+
+@pytest.fixture(scope="module")
+def draw(prepared, sources):
+    loaded, _ = prepared(sources.SOFTMAX_PROBLEM)
+    sampler = Sampler(loaded, "cpu", 0)
+
+    def one(distribution):
+        return sampler.draw(loaded.problem.shape_sets[0], 0, distribution, 3, 1e2)[0]
+
+    return one
+
+
+def test_distributions_are_what_they_are_called(draw):
+    assert torch.equal(draw("constant"), torch.full((64, 200), 0.75))
+    assert bool((draw("sorted").diff(dim=-1) >= 0).all())
+    assert 1 <= int(draw("nan").isnan().sum()) <= 4
+    found = draw("inf")
+    assert int((found == math.inf).sum()) >= 1
+    assert int((found == -math.inf).sum()) >= 1
+    assert not bool(found.isnan().any())
+
+
+def test_sparse_rows_come_in_four_kinds(draw):
+    spikes, head, small, thin = draw("sparse").reshape(16, 4, 200).unbind(1)
+    assert 0 < float((spikes != 0).double().mean()) < 0.05
+    assert float(head[:, :4].abs().mean()) > 1e3 * float(head[:, 4:].abs().mean())
+    assert float(small.abs().max()) < 0.1
+    assert 0.03 < float((thin != 0).double().mean()) < 0.2
+
+
+def test_layouts_lie_as_they_are_called():
+    x = torch.randn(6, 8)
+    (offset,) = arranged([x], "offset")
+    assert torch.equal(offset, x)
+    assert offset.storage_offset() == 1
+    assert offset.data_ptr() % 16
+    (expanded,) = arranged([x], "expanded")
+    assert expanded.stride() == (0, 1)
+    assert torch.equal(expanded[3], x[0])
+    for layout in ("offset", "expanded", "strided"):
+        (value,) = arranged([x], layout)
+        twin = copied(value)
+        assert torch.equal(twin, value)
+        assert placement(twin) == placement(value)
+        assert twin.data_ptr() != value.data_ptr()
+        assert torch.equal(placed(whole(value), placement(value)), value)
+
+
+@pytest.mark.parametrize(
+    ("change", "least", "most"), [("one", 1, 1), ("few", 2, 5), ("swap", 16, 16)]
+)
+def test_changes_touch_as_much_as_they_say(change, least, most):
+    x = torch.randn(6, 8)
+    before = x.clone()
+    edit([x, 3], change, -3.0, 5)
+    assert least <= int((x != before).sum()) <= most
+    if change == "swap":
+        assert math.isclose(float(x.double().sum()), float(before.double().sum()), rel_tol=1e-9)
+
+
+def test_integers_change_to_others_of_their_own():
+    x = torch.randint(0, 9, (50,))
+    before = x.clone()
+    edit([x], "one", 3.0, 5)
+    assert int((x != before).sum()) == 1
+    assert int(x.max()) < 9
+
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        mask = torch.tensor([0.0, 1.0, -math.inf])
+        self.register_buffer("mask", mask)
+        self.register_buffer("count", torch.tensor(3))
+
+
+def test_plain_buffers_move_and_masks_stay_masks():
+    module = Masked()
+    randomise_state(module, 4)
+    assert float(module.mask[0]) == 0.0
+    assert 0.5 < float(module.mask[1]) < 1.5
+    assert float(module.mask[1]) != 1.0
+    assert float(module.mask[2]) == -math.inf
+    assert int(module.count) == 3

@@ -1,0 +1,326 @@
+"""Is the work done by the candidate's own kernels, with the static policy switched off?"""
+
+import pytest
+
+from agentkernel.tools.judge.execution import read_testimony, report, weigh
+
+CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
+SECOND = """
+@triton.jit
+def second_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+class ModelNew"""
+COPY = "second_kernel[(triton.cdiv(n, 128),)]"
+
+
+def changed(source, *edits):
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new, 1)
+    return source
+
+
+RETURN = "        return out"
+SUBCLASS = """
+class Tensor(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class ModelNew"""
+# name: (rule, a word of the text, edits of ADD)
+HOSTILE = {
+    "no kernel": ("no-kernel", "no kernel", [(CALL, "out.copy_(x).add_(y, alpha=2)")]),
+    "torch after a copy": (
+        "torch-compute",
+        "add_",
+        [("class ModelNew", SECOND), (CALL, f"{COPY}(x, out, n, BLOCK=128)\n        out += 2 * y")],
+    ),
+    "torch, then a kernel that copies": (
+        "torch-compute",
+        "add",
+        [("class ModelNew", SECOND), (CALL, f"{COPY}(x + 2 * y, out, n, BLOCK=128)")],
+    ),
+    "numpy, then a kernel that copies": (
+        "torch-compute",
+        "numpy",
+        [
+            ("class ModelNew", SECOND),
+            (
+                CALL,
+                "sum_ = torch.from_numpy(x.numpy() + 2 * y.numpy())\n"
+                f"        {COPY}(sum_, out, n, BLOCK=128)",
+            ),
+        ],
+    ),
+    "in a thread that is waited for": (
+        "side-work",
+        "thread",
+        [
+            ("import math", "import math\nimport threading"),
+            (
+                RETURN,
+                "        t = threading.Thread(target=print)\n        t.start()\n        t.join()\n"
+                + RETURN,
+            ),
+        ],
+    ),
+    "a thread that stays": (
+        "side-work",
+        "thread",
+        [
+            ("import math", "import math\nimport threading\nimport time"),
+            (
+                RETURN,
+                "        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+                + RETURN,
+            ),
+        ],
+    ),
+    "a kernel that is thrown away": (
+        "dead-kernel",
+        "add_kernel",
+        [
+            ("import math", "import math\nimport numpy"),
+            (
+                CALL,
+                f"{CALL}\n        held = torch.empty_like(x)\n"
+                "        numpy.copyto(numpy.frombuffer(memoryview_of(held), numpy.float32),\n"
+                "            numpy.frombuffer(memoryview_of(x), numpy.float32)\n"
+                "            + 2 * numpy.frombuffer(memoryview_of(y), numpy.float32))\n"
+                "        out = held",
+            ),
+            (
+                "class ModelNew",
+                "def memoryview_of(x):\n    import ctypes\n\n    return (ctypes.c_char * (4 * "
+                "x.numel())).from_address(x.data_ptr())\n\n\nclass ModelNew",
+            ),
+        ],
+    ),
+    "a second kernel for show": (
+        "dead-kernel",
+        "second_kernel",
+        [
+            ("class ModelNew", SECOND),
+            (CALL, f"{COPY}(x, torch.empty_like(x), n, BLOCK=128)\n        {CALL}"),
+        ],
+    ),
+    "a lazy subclass": (
+        "deferred",
+        "subclass",
+        [("class ModelNew", SUBCLASS), (RETURN, "        return out.as_subclass(Tensor)")],
+    ),
+    "a flag": (
+        "global-state",
+        "allow_tf32",
+        [(RETURN, "        torch.backends.cuda.matmul.allow_tf32 = True\n" + RETURN)],
+    ),
+    "flushed denormals": (
+        "global-state",
+        "denormals",
+        [(RETURN, "        torch.set_flush_denormal(True)\n" + RETURN)],
+    ),
+    "a clock": (
+        "global-state",
+        "time.perf_counter",
+        [("import math", "import math\nimport time\n\ntime.perf_counter = lambda: 0.0")],
+    ),
+    "a comparison": (
+        "global-state",
+        "torch.allclose",
+        [("class ModelNew", "torch.allclose = lambda *a, **k: True\n\n\nclass ModelNew")],
+    ),
+    "a method of tensors": (
+        "global-state",
+        "torch.Tensor.allclose",
+        [("class ModelNew", "torch.Tensor.allclose = lambda *a: True\n\n\nclass ModelNew")],
+    ),
+    "random numbers": (
+        "global-state",
+        "random",
+        [(RETURN, "        torch.rand(3)\n" + RETURN)],
+    ),
+    "the operators' log switched off": (
+        "global-state",
+        "log of operators",
+        [(RETURN, "        torch.autograd._disable_profiler()\n" + RETURN)],
+    ),
+    "a look at the frames": (
+        "global-state",
+        "frames",
+        [
+            ("import math", "import math\nimport inspect"),
+            (RETURN, "        inspect.stack()\n" + RETURN),
+        ],
+    ),
+}
+
+
+FAST = {
+    "torch, then a kernel that copies",
+    "a second kernel for show",
+    "a lazy subclass",
+    "a clock",
+}
+
+
+def names(table):
+    return [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in table]
+
+
+@pytest.mark.parametrize("name", names(HOSTILE))
+def test_what_a_candidate_does_besides_its_kernels_is_refused(judged, sources, name):
+    rule, word, edits = HOSTILE[name]
+    source = changed(sources.ADD, *edits)
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False, seeds=1)
+    assert not verdict.accepted
+    assert verdict.gate == "execution", verdict.failure
+    assert verdict.failure.rule == rule
+    assert word in verdict.failure.text
+
+
+HALF = """
+@triton.jit
+def half_kernel(y_ptr, twice_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(twice_ptr + i, 2 * tl.load(y_ptr + i, mask=i < n), mask=i < n)
+
+
+class ModelNew"""
+TUNED = """@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256}, num_warps=8)], key=["n"]
+)
+@triton.jit
+"""
+HONEST = {
+    "two kernels": [
+        ("class ModelNew", HALF),
+        ("x + 2 * y", "x + y"),
+        (
+            CALL,
+            "twice = torch.empty_like(y)\n        half_kernel[(triton.cdiv(n, 64),)](y, twice, n, "
+            "BLOCK=64)\n        " + CALL.replace("(x, y,", "(x, twice,"),
+        ),
+    ],
+    "scratch that is kept": [
+        ("class ModelNew(nn.Module):", HALF + "(nn.Module):\n    kept = None\n"),
+        ("x + 2 * y", "x + y"),
+        (
+            CALL,
+            "if self.kept is None or self.kept.shape != y.shape:\n"
+            "            self.kept = torch.empty_like(y)\n"
+            "        half_kernel[(triton.cdiv(n, 64),)](y, self.kept, n, BLOCK=64)\n        "
+            + CALL.replace("(x, y,", "(x, self.kept,"),
+        ),
+    ],
+    "tuned": [
+        ("@triton.jit\n", TUNED),
+        (CALL, 'add_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)'),
+    ],
+    "a named tuple, views and small sums": [
+        (
+            "class ModelNew",
+            "import typing\n\n\nclass Sizes(typing.NamedTuple):\n    n: int\n\n\nclass ModelNew",
+        ),
+        (
+            "        n = x.numel()",
+            "        n = Sizes(x.numel()).n\n        x, y = x.view(-1, 1).t()[0], y.clone()\n"
+            "        scale = torch.tensor([1.0, 2.0]).sum()",
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", names(HONEST))
+def test_odd_honest_candidates_pass(judged, sources, name):
+    source = changed(sources.ADD, *HONEST[name])
+    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
+    verdict = judged(problem, source, static=False, seeds=1)
+    assert verdict.accepted, verdict.failure
+
+
+def test_a_wrong_configuration_of_a_tuned_kernel_shows(judged, sources):
+    """The one that would be timed best somewhere may be any of them."""
+    source = changed(sources.ADD, *HONEST["tuned"])
+    source = changed(source, ("mask = i < n", "mask = (i < n) & (BLOCK < 256)"))
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False)
+    assert verdict.gate == "correctness", verdict.failure
+
+
+LIBRARY = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def bias_kernel(y_ptr, b_ptr, rows, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    y = tl.load(y_ptr + row * n + i, mask=i < n)
+    b = tl.load(b_ptr + i, mask=i < n)
+    tl.store(y_ptr + row * n + i, y + b, mask=i < n)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, k, n):
+        super().__init__()
+        self.linear = nn.Linear(k, n)
+
+    def forward(self, x):
+        y = torch.mm(x, self.linear.weight.t())
+        bias_kernel[(y.shape[0],)](y, self.linear.bias, y.shape[0], y.shape[1], BLOCK=128)
+        return y
+"""
+
+
+@pytest.mark.slow
+def test_a_library_product_is_reported_or_refused(judged, sources):
+    mixed = judged(sources.GEMM_PROBLEM, LIBRARY, static=False, policy="mixed", seeds=1)
+    assert mixed.accepted, mixed.failure
+    assert any("library computes: mm" in note for note in mixed.notes)
+    pure = judged(sources.GEMM_PROBLEM, LIBRARY, static=False, seeds=1)
+    assert pure.gate == "execution"
+    assert pure.failure.rule == "torch-compute"
+
+
+def witnessed(**call):
+    full = {"launches": [0], "operators": [], "library": [], "moved": [], "draws": False} | call
+    return read_testimony({"kernels": [["k", 3]], "calls": [full], "violations": []})
+
+
+@pytest.mark.parametrize(
+    ("call", "refused"),
+    [
+        ({}, {}),
+        ({"launches": []}, {"triton": "no-kernel"}),
+        (
+            {"operators": ["add (900 elements)"]},
+            dict.fromkeys(("triton", "mixed"), "torch-compute"),
+        ),
+        ({"library": ["mm"]}, {"triton": "torch-compute"}),
+        ({"moved": ["cast from a to b (9000 elements)"]}, {"triton": "torch-compute"}),
+    ],
+)
+def test_each_policy_refuses_its_own(call, refused):
+    for policy in ("triton", "mixed", "any"):
+        found = weigh(witnessed(**call), policy, ["first"])
+        assert (found.rule if found else None) == refused.get(policy)
+        assert found is None or found.case == "first"
+
+
+def test_what_is_allowed_is_reported_once():
+    assert report(witnessed(library=["mm", "mm"], operators=["add (9 elements)"])) == [
+        "the library computes: mm",
+        "torch computes: add",
+    ]
+
+
+def test_a_reply_that_makes_no_sense_is_no_evidence():
+    seen = read_testimony({"kernels": 3, "calls": [7, {"launches": "x"}], "violations": [[1]]})
+    assert weigh(seen, "triton", []).rule == "no-kernel"

@@ -1,0 +1,259 @@
+"""Does a single call, or a call after a change in place, show what it is there to show?"""
+
+import pytest
+
+from agentkernel.tools.judge.cases import Echo
+
+HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
+PLAIN = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x):
+        return {}
+def get_inputs():
+    return [torch.randn(24, 40)]
+"""
+RELU, SCALE, ARGMAX, ROWS = map(
+    PLAIN.format, ("torch.relu(x)", "2 * x", "x.argmax(-1)", "x.amax(-1)")
+)
+KERNEL = (
+    HEAD
+    + """
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, VALUE, mask=i < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y
+"""
+)
+ROW_KERNEL = (
+    HEAD
+    + """
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n + cols, mask=cols < n, other=float("-inf"))
+    tl.store(y_ptr + tl.program_id(0), VALUE)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty(x.shape[0], dtype=torch.DTYPE)
+        kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=64)
+        return y
+"""
+)
+NAN_LAST = "tl.where(tl.max((x != x).to(tl.int32), axis=0) == 1, float('nan'), tl.max(x, axis=0))"
+SPECIALS = [
+    (RELU, KERNEL, "tl.maximum(x, 0.0)", "nan", False),
+    (RELU, KERNEL, "tl.where(x > 0, x, 0.0)", "nan", False),
+    (RELU, KERNEL, "tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)", "nan", True),
+    (RELU, KERNEL, "tl.where(x < 0, 0.0, x)", "nan", True),
+    (SCALE, KERNEL, "tl.minimum(2 * x, 1e30)", "inf", False),
+    (SCALE, KERNEL, "2 * x", "inf", True),
+    (SCALE, KERNEL, "tl.where(x == 0, 1e-30, 2 * x)", "zeros", False),
+    (SCALE, KERNEL, "tl.where(tl.abs(x) < 1e-2, 0.0, 2 * x)", "sparse", False),
+    (ROWS, ROW_KERNEL.replace("DTYPE", "float32"), "tl.max(x, axis=0)", "nan", False),
+    (ROWS, ROW_KERNEL.replace("DTYPE", "float32"), NAN_LAST, "nan", True),
+    (ARGMAX, ROW_KERNEL.replace("DTYPE", "int64"), "tl.argmax(x, axis=0)", "nan", False),
+    (ARGMAX, ROW_KERNEL.replace("DTYPE", "int64"), "tl.argmax(x, axis=0)", "normal", True),
+]
+
+
+@pytest.mark.parametrize(("problem", "base", "value", "distribution", "right"), SPECIALS)
+def test_a_distribution_shows_what_it_is_for(tried, problem, base, value, distribution, right):
+    outcome, _ = tried(problem, base.replace("VALUE", value), distribution=distribution)
+    assert (outcome.failure is None) == right, outcome.failure
+    assert right or outcome.failure.kind == "mismatch"
+
+
+WHOLE = (
+    HEAD
+    + """
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+        self.last = None
+
+    def forward(self, x):
+        BODY
+"""
+)
+BODIES = {
+    "kept by pointer": "return self.kept.setdefault(x.data_ptr(), 2 * x).clone()",
+    "kept by object": "return self.kept.setdefault(x, 2 * x).clone()",
+    "kept by shape": "return self.kept.setdefault(x.shape, 2 * x).clone()",
+    "kept by corner values": (
+        "return self.kept.setdefault((float(x[0, 0]), float(x[-1, -1])), 2 * x).clone()"
+    ),
+    "kept by the sum": "return self.kept.setdefault(round(float(x.sum()), 3), 2 * x).clone()",
+    "the last output": "self.last, old = 2 * x, self.last\n        "
+    "return self.last if old is None else old.clone()",
+    "an earlier output is changed": "old, self.last = self.last, 2 * x\n        "
+    "if old is not None: old.zero_()\n        return self.last",
+    "buffers in turn": "n = len(self.kept)\n        self.kept[n] = out = "
+    "2 * x if n < 3 else self.kept[n % 3].copy_(2 * x)\n        return out",
+    "honest": "return 2 * x",
+}
+ECHOES = tuple(Echo(change) for change in ("again", "one", "few", "swap", "values"))
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_calls_after_changes_in_place_show_what_is_kept(tried, name):
+    outcome, trial = tried(SCALE, WHOLE.replace("BODY", BODIES[name]), echoes=ECHOES)
+    assert (outcome.failure is None) == (name == "honest"), outcome.failure
+    if name == "honest":
+        assert len(outcome.results) == 1 + len(ECHOES)
+        assert trial.repeatable is True
+
+
+def test_only_swapped_rows_show_a_checksum(tried):
+    source = WHOLE.replace("BODY", BODIES["kept by the sum"])
+    outcome, _ = tried(SCALE, source, echoes=(Echo("swap"),))
+    assert "two rows swapped" in outcome.failure.case
+    outcome, _ = tried(SCALE, source, echoes=(Echo("again"),))
+    assert outcome.failure is None
+
+
+def test_the_same_call_with_other_bits_is_told_and_accepted(tried):
+    body = "return 2 * x * (1 + 1e-7 * torch.rand(1, 40))"
+    outcome, trial = tried(SCALE, WHOLE.replace("BODY", body), echoes=(Echo("again"),))
+    assert outcome.failure is None
+    assert trial.repeatable is False
+
+
+def test_a_case_without_a_second_call_says_nothing_of_repeating(tried):
+    _, trial = tried(SCALE, WHOLE.replace("BODY", "return 2 * x"))
+    assert trial.repeatable is None
+
+
+WEIGHTED = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(40))
+        self.register_buffer("b", torch.full((40,), 0.5))
+    def forward(self, x):
+        return x * self.w + self.b
+def get_inputs():
+    return [torch.randn(24, 40)]
+"""
+WEIGHTS = WHOLE.replace(
+    "self.kept = {}",
+    'self.w = nn.Parameter(torch.ones(40))\n        self.register_buffer("b", '
+    "torch.full((40,), 0.5))\n        self.kept = {}",
+)
+PACKED = (
+    "if self.last != VERSION:\n            self.last = VERSION\n"
+    "            self.kept['w'] = self.w.clone()\n        return x * self.kept['w'] + self.b"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ("return x * self.w + self.b", True),
+        (PACKED.replace("VERSION", "self.w._version"), True),
+        (PACKED.replace("VERSION", "self.w.data_ptr()"), False),
+        ("return x * self.w + 0.5", False),
+        ("return self.kept.setdefault(tuple(x.flatten().tolist()), x * self.w + self.b)", False),
+    ],
+)
+def test_weights_and_buffers_are_followed(tried, body, right):
+    source = WEIGHTS.replace("BODY", body)
+    outcome, _ = tried(WEIGHTED, source, echoes=(Echo("weights"),))
+    assert (outcome.failure is None) == right, outcome.failure
+
+
+@pytest.mark.parametrize(
+    ("body", "layout", "right"),
+    [
+        ("return 2 * x.as_strided(x.shape, x.stride(), 0)", "offset", False),
+        ("return 2 * x.as_strided(x.shape, x.stride(), 0)", "contiguous", True),
+        ("return 2 * x.as_strided(x.shape, (x.shape[1], 1))", "strided", False),
+        ("return 2 * torch.empty(0).set_(x.untyped_storage())[:960].view(24, 40)", "expanded",
+         False),
+        ("return 2 * x", "offset", True), ("return 2 * x", "strided", True),
+        ("return 2 * x", "expanded", True),
+    ],
+)  # fmt: skip
+def test_layouts(tried, body, layout, right):
+    outcome, _ = tried(SCALE, WHOLE.replace("BODY", body), layout=layout)
+    assert (outcome.failure is None) == right, outcome.failure
+
+
+def test_writes_beside_an_input_are_seen(tried):
+    body = "torch.empty(0).set_(x.untyped_storage())[0] = 5.0\n        return 2 * x"
+    outcome, _ = tried(SCALE, WHOLE.replace("BODY", body), layout="offset")
+    assert outcome.failure.kind == "inputs"
+
+
+@pytest.mark.parametrize(
+    ("problem", "body", "right"),
+    [
+        (RELU, "return x", False),
+        (RELU, "return x.clone()", True),
+        (PLAIN.format("x.view(-1)"), "return x.view(-1)", True),
+        (PLAIN.format("x.view(-1)"), "return x.reshape(-1).clone()", True),
+        (PLAIN.format("x.flatten().clone()"), "return x.view(-1)", False),
+    ],
+)
+def test_an_output_in_an_inputs_memory_only_where_the_reference_has_it(tried, problem, body, right):
+    outcome, _ = tried(problem, WHOLE.replace("BODY", body), distribution="uniform")
+    assert (outcome.failure is None) == right, outcome.failure
+    assert right or "lies in the memory of input 0" in outcome.failure.found
+
+
+NORM = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(40)
+        self.drop = nn.Dropout(RATE)
+    def forward(self, x):
+        return self.drop(self.norm(x))
+def get_inputs():
+    return [torch.randn(24, 40)]
+"""
+NORM_NEW = NORM.split("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+TRAINING = [
+    ("0.0", "", "", "right"),
+    ("0.0", "self.norm(x)", "self.norm.eval()(x)", "wrong"),
+    ("0.0", "return self", "if self.training: raise ValueError('eval')\n        return self",
+     "eval only"),
+    ("0.0", "self.norm(x)", "torch.nn.functional.batch_norm(x, None, None, self.norm.weight,"
+     " self.norm.bias, True) if self.training else self.norm(x)", "wrong"),
+    ("0.4", "", "", "right"),
+    ("0.4", "nn.Dropout(0.4)", "nn.Dropout(0.3)", "wrong"),
+    ("0.4", "self.drop(self.norm(x))", "self.norm(x)", "wrong"),
+    ("0.4", "return self", "torch.manual_seed(1)\n        return self", "wrong"),
+    ("0.4", "self.drop(self.norm(x))", "0.6 * self.drop(self.norm(x))", "wrong"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rate", "old", "new", "expected"), TRAINING)
+def test_training_mode(tried, rate, old, new, expected):
+    source = NORM_NEW.replace("RATE", rate)
+    assert old in source
+    found = tried(NORM.replace("RATE", rate), source.replace(old, new), training=True)
+    assert found.eval_only == (expected == "eval only")
+    assert (found.failure is None) == (expected != "wrong"), found
+
+
+def test_a_module_without_a_training_mode_is_not_tried_in_it(tried):
+    body = "if self.training: raise ValueError('eval')\n        return 2 * x"
+    found = tried(SCALE, WHOLE.replace("BODY", body), training=True)
+    assert not found.eval_only
