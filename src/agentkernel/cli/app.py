@@ -20,10 +20,12 @@ from agentkernel.cli.optimize import optimize
 from agentkernel.cli.output import print_failure
 from agentkernel.cli.plan import plan
 from agentkernel.cli.profile import profile
+from agentkernel.cli.redteam import redteam
 from agentkernel.cli.resume import resume
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
 from agentkernel.cli.targets import targets
+from agentkernel.cli.verify import verify
 from agentkernel.errors import AgentKernelError
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
@@ -35,6 +37,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     plan,
     judge,
     profile,
+    verify,
+    redteam,
     targets,
     doctor,
     chat,

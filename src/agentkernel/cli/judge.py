@@ -21,9 +21,18 @@ from agentkernel.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from agentkernel.cli.bench import CandidateBench
     from agentkernel.domain.verdict import Verdict
 
 CandidateFile = Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
+Static = Annotated[
+    bool,
+    typer.Option("--static/--no-static", help="Read the source first, or only see what it does."),
+]
+Sanitize = Annotated[
+    bool,
+    typer.Option("--sanitize/--no-sanitize", help="Ask compute-sanitizer too, where installed."),
+]
 
 
 def judge(
@@ -36,6 +45,8 @@ def judge(
     policy: PolicyName = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
+    static: Static = True,
+    sanitize: Sanitize = False,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +68,7 @@ def judge(
             "judge.allow_unsandboxed": allow_unsandboxed or None,
         },
     )
-    verdict = bench.judge()
+    verdict = find_verdict(bench, static=static, sanitize=sanitize)
     if as_json:
         print_json(verdict)
     else:
@@ -66,6 +77,20 @@ def judge(
         for line in verdict_lines(verdict):
             screen.print(line, markup=False)
     raise typer.Exit(0 if verdict.accepted else 3)
+
+
+def find_verdict(bench: CandidateBench, *, static: bool, sanitize: bool) -> Verdict:
+    """The judge's finding, with compute-sanitizer's where it is asked for."""
+    from agentkernel.tools.judge.judge import judge as run_judge
+    from agentkernel.workflows.workshop import judge_settings
+
+    settings = judge_settings(bench.settings, bench.resolved).model_copy(update={"static": static})
+    verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
+    if not sanitize:
+        return verdict
+    from agentkernel.tools.judge.sanitize import sanitized
+
+    return sanitized(verdict, bench.loaded, bench.captured, bench.source, settings)
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:

@@ -1,20 +1,37 @@
-"""How is the record of a result written, so that anyone can read and replay it?"""
+"""How is the record of a result written, so that anyone can read, check and replay it?"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.certificate import Certificate, Signature, Status
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import RunNotFound
+from agentkernel.errors import AgentKernelError, RunNotFound
 from agentkernel.tools.atomic import write_atomic
+from agentkernel.tools.signing import is_valid, sign
 from agentkernel.tools.store import Manifest
+
+SignatureState = Literal["valid", "invalid", "absent"]
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A certificate's file as it was found. `certificate` is None where an edit left values that
+    no certificate has; `problem` says which."""
+
+    certificate: Certificate | None
+    signature: Signature | None
+    state: SignatureState
+    problem: str = ""
 
 
 def build_certificate(
@@ -28,71 +45,158 @@ def build_certificate(
     verdict: Verdict | None,
     profile: Profile | None,
 ) -> Certificate:
-    """Tie a run's result together. `candidate` is None where a baseline is kept; `verdict` and
-    `profile` are then those of the best candidate tried, the evidence for the reason."""
+    """Tie a run's result together and sign it. `candidate` is None where a baseline is kept;
+    `verdict` and `profile` are then those of the best candidate tried, the evidence for the
+    reason."""
     measured = profile is not None and profile.measured
-    return Certificate(
-        run=manifest.id,
-        created=created,
-        status=status,
-        reason=reason,
-        basis="measured" if measured else "estimated",
-        problem=manifest.problem,
-        problem_sha256=manifest.problem.sha256,
-        candidate_source=candidate.source if candidate else None,
-        candidate_sha256=candidate.sha256 if candidate else None,
-        target=manifest.target,
-        plan=plan,
-        verdict=verdict,
-        profile=profile,
-        versions=manifest.versions,
-        judge_sha256=manifest.judge_sha256,
+    return sign_certificate(
+        Certificate(
+            run=manifest.id,
+            created=created,
+            status=status,
+            reason=reason,
+            basis="measured" if measured else "estimated",
+            problem=manifest.problem,
+            problem_sha256=manifest.problem.sha256,
+            candidate_source=candidate.source if candidate else None,
+            candidate_sha256=candidate.sha256 if candidate else None,
+            target=manifest.target,
+            plan=plan,
+            verdict=verdict,
+            profile=profile,
+            versions=manifest.versions,
+            judge_sha256=manifest.judge_sha256,
+            seeds=manifest.settings.judge.seeds,
+        )
     )
+
+
+def sign_certificate(certificate: Certificate) -> Certificate:
+    """The same with this user's signature. Where no key can be had the result is not lost for it:
+    `unsigned` then says why."""
+    bare = certificate.model_copy(update={"signature": None, "unsigned": ""})
+    try:
+        signature = sign(signed_text(_tree(bare)).encode())
+    except AgentKernelError as error:
+        return bare.model_copy(update={"unsigned": str(error)})
+    return bare.model_copy(update={"signature": signature})
 
 
 def canonical_json(certificate: Certificate) -> str:
     """Sorted keys, two spaces, one final newline: equal certificates have equal bytes."""
-    tree = json.loads(certificate.model_dump_json())
-    return json.dumps(tree, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
+    return _canonical(_tree(certificate))
+
+
+def signed_text(tree: Mapping[str, object]) -> str:
+    """What the signature stands under: all of the file's values but the signature itself.
+
+    Made from the file's own values, not from a Certificate: fields that a later version adds must
+    not break the signatures of before.
+    """
+    return _canonical({key: value for key, value in tree.items() if key != "signature"})
 
 
 def write_certificate(path: Path, certificate: Certificate) -> None:
-    """Write canonical JSON, whole or not at all. Raises OutputError."""
-    write_atomic(path, canonical_json(certificate))
+    """Sign and write canonical JSON, whole or not at all. Raises OutputError."""
+    write_atomic(path, canonical_json(sign_certificate(certificate)))
 
 
 def read_certificate(path: Path) -> Certificate:
-    """Read one back. Raises RunNotFound where it is missing, damaged, or its hashes do not fit."""
-    try:
-        certificate = Certificate.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise RunNotFound(
-            f"Cannot read the certificate {str(path)!r}: {_first_line(error)}. "
-            "Expected the JSON that optimize wrote. Next: optimize the module again."
-        ) from error
-    wrong = hash_errors(certificate)
+    """Read one back. Raises RunNotFound where it is missing, damaged or was edited."""
+    sealed = read_sealed(path)
+    if sealed.certificate is None:
+        raise _unreadable(path, sealed.problem)
+    wrong = hash_errors(sealed.certificate)
+    wrong += ("signature",) if sealed.state == "invalid" else ()
     if wrong:
         raise RunNotFound(
             f"The certificate {str(path)!r} was changed: {', '.join(wrong)} does not fit. "
             "Next: optimize the module again."
         )
-    return certificate
+    return sealed.certificate
+
+
+def read_sealed(path: Path) -> Sealed:
+    """Read a certificate that may have been edited. Raises RunNotFound where there is none."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_repeats)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, _first_line(error)) from error
+    if not isinstance(tree, dict):
+        raise _unreadable(path, f"it holds a {type(tree).__name__}, not an object")
+    signature = _signature(tree)
+    state = _state(tree, signature)
+    try:
+        certificate = Certificate.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        if state != "invalid":
+            raise _unreadable(path, _first_line(error)) from error
+        return Sealed(None, signature, state, _first_line(error))
+    return Sealed(certificate, signature, state)
 
 
 def hash_errors(certificate: Certificate) -> tuple[str, ...]:
     """Names of the hashes that do not fit what they stand for."""
     wrong = []
+    verdict, source = certificate.verdict, certificate.candidate_source
     if certificate.problem.sha256 != certificate.problem_sha256:
         wrong.append("problem_sha256")
-    source = certificate.candidate_source
+    if verdict is not None and verdict.problem not in ("", certificate.problem_sha256):
+        wrong.append("verdict.problem")
     if source is not None:
         candidate = Candidate(source=source, coder="", round=0)
         if candidate.sha256 != certificate.candidate_sha256:
             wrong.append("candidate_sha256")
-        if certificate.verdict is not None and certificate.verdict.candidate != candidate.sha256:
+        if verdict is not None and verdict.candidate != candidate.sha256:
             wrong.append("verdict.candidate")
     return tuple(wrong)
 
 
+def _tree(certificate: Certificate) -> dict[str, object]:
+    tree: dict[str, object] = json.loads(certificate.model_dump_json())
+    return tree
+
+
+def _canonical(tree: Mapping[str, object]) -> str:
+    return json.dumps(tree, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
+
+
+def _signature(tree: Mapping[str, object]) -> Signature | None:
+    try:
+        return Signature.model_validate(tree.get("signature"))
+    except ValidationError:
+        return None
+
+
+def _state(tree: Mapping[str, object], signature: Signature | None) -> SignatureState:
+    if tree.get("signature") is None:
+        return "absent"
+    if signature is None:
+        return "invalid"
+    try:
+        content = signed_text(tree).encode()
+    except UnicodeEncodeError:
+        return "invalid"
+    return "valid" if is_valid(content, signature) else "invalid"
+
+
+def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A key that stands twice could be read one way here and another way elsewhere."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _unreadable(path: Path, reason: str) -> RunNotFound:
+    return RunNotFound(
+        f"Cannot read the certificate {str(path)!r}: {reason}. "
+        "Expected the JSON that optimize wrote. Next: optimize the module again."
+    )
+
+
 def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
     return str(error).splitlines()[0]

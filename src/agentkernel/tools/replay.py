@@ -1,0 +1,289 @@
+"""Does a certificate hold, here and now? Its signature, its hashes, and the judgement again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cloudpickle
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Certificate, Versions
+from agentkernel.domain.profile import Profile, ProfileFailed
+from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.errors import RunNotFound
+from agentkernel.tools.certificate import Sealed, SignatureState, hash_errors, read_sealed
+from agentkernel.tools.signing import is_known
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.judge.settings import JudgeSettings
+    from agentkernel.tools.problems import LoadedProblem
+    from agentkernel.tools.targets import ResolvedTarget
+
+MOST_SEEDS = 32
+"""A stranger's certificate may not keep this machine busy for days."""
+NOT_JUDGED = "could not be judged here"
+
+
+class Difference(Frozen):
+    """What is not as it was. A `decisive` one breaks the certificate; the others explain."""
+
+    what: str
+    then: str
+    now: str
+    decisive: bool = False
+
+
+class Replay(Frozen):
+    """What became of one certificate. `nothing` says why there was nothing to judge again;
+    `undecided` why this machine cannot judge it."""
+
+    certificate: str
+    run: str = ""
+    status: str = ""
+    problem: str = ""
+    candidate: str | None = None
+    signature: SignatureState
+    unsigned: str = ""
+    signer: str | None = None
+    signer_known: bool = False
+    edited: tuple[str, ...] = ()
+    """Entries that do not fit each other or the signature."""
+    nothing: str = ""
+    undecided: str = ""
+    differences: tuple[Difference, ...] = ()
+    verdict: Verdict | None = None
+    """The judgement of now."""
+    profile: Profile | ProfileFailed | None = None
+
+    @property
+    def holds(self) -> bool:
+        """True where nothing was edited and what was judged again came out the same."""
+        return not self.edited and not any(item.decisive for item in self.differences)
+
+
+def inspect_certificate(path: Path) -> tuple[Sealed, Replay]:
+    """Check signature and hashes; executes nothing. Raises RunNotFound for no certificate."""
+    sealed = read_sealed(path)
+    certificate, signature = sealed.certificate, sealed.signature
+    edited: tuple[str, ...] = ("signature",) if sealed.state == "invalid" else ()
+    edited += (f"values ({sealed.problem})",) if sealed.problem else ()
+    found = Replay(
+        certificate=str(path),
+        signature=sealed.state,
+        signer=signature.fingerprint if signature else None,
+        signer_known=sealed.state == "valid" and signature is not None and is_known(signature),
+        edited=edited,
+    )
+    if certificate is None:
+        return sealed, found
+    known = {
+        "run": certificate.run,
+        "status": certificate.status,
+        "problem": certificate.problem.name,
+        "candidate": certificate.candidate_sha256,
+        "unsigned": certificate.unsigned,
+        "edited": (*edited, *hash_errors(certificate)),
+        "nothing": _nothing(certificate),
+    }
+    return sealed, found.model_copy(update=known)
+
+
+def replay(path: Path, *, allow_unsandboxed: bool = False) -> Replay:
+    """Inspect the certificate at `path`, then judge its candidate again (and time it again where it
+    was measured and a GPU is here). What was edited is not executed.
+
+    The reference's own source runs in this process, as it does when it is judged from its file; the
+    candidate stays in the sandbox. Raises RunNotFound for what is no certificate, ProblemError
+    where the reference does not run here, SandboxUnavailable where nothing isolates the candidate.
+    """
+    sealed, found = inspect_certificate(path)
+    certificate = sealed.certificate
+    if certificate is None or found.edited or found.nothing:
+        return found
+    return _judge_again(path, certificate, found, allow_unsandboxed=allow_unsandboxed)
+
+
+def _nothing(certificate: Certificate) -> str:
+    if certificate.candidate_source is None:
+        return f"status {certificate.status}: it hands over no candidate, there is none to judge"
+    if certificate.verdict is None:
+        return "it carries no verdict to compare with"
+    return ""
+
+
+def _judge_again(
+    path: Path, certificate: Certificate, found: Replay, *, allow_unsandboxed: bool
+) -> Replay:
+    from agentkernel.tools.capture import capture
+    from agentkernel.tools.judge.fingerprint import judge_sha256
+    from agentkernel.tools.judge.judge import judge
+    from agentkernel.tools.targets import find_target
+    from agentkernel.tools.versions import installed_versions
+
+    then, source = certificate.verdict, certificate.candidate_source
+    assert then is not None
+    assert source is not None
+    loaded = load_certified_problem(path, certificate)
+    captured = capture(loaded)
+    resolved = find_target(None)
+    settings = replay_settings(certificate, resolved, allow_unsandboxed=allow_unsandboxed)
+    now = judge(loaded, captured, source, settings)
+    differences = [
+        *version_differences(certificate.versions, installed_versions()),
+        *_changed("judge", certificate.judge_sha256[:16], judge_sha256()[:16]),
+        *verdict_differences(then, now),
+    ]
+    profile = None
+    if certificate.basis == "measured" and settings.device == "cuda" and now.accepted:
+        profile = _time_again(loaded, captured, source, resolved, settings)
+        differences += timing_differences(certificate.profile, profile)
+    return found.model_copy(
+        update={
+            "differences": tuple(differences),
+            "undecided": _undecided(now),
+            "verdict": now,
+            "profile": profile,
+        }
+    )
+
+
+def load_certified_problem(path: Path, certificate: Certificate) -> LoadedProblem:
+    """The problem from the certificate itself; a live module from the pickle of its run folder.
+
+    Raises RunNotFound where that is not there, ProblemError where the source does not load.
+    """
+    from agentkernel.tools.problems import restore_problem
+
+    if certificate.problem.origin != "live":
+        return restore_problem(certificate.problem)
+    pickled = path.parent / "live.pkl"
+    try:
+        return restore_problem(certificate.problem, cloudpickle.loads(pickled.read_bytes()))
+    except (
+        OSError,
+        EOFError,
+        ImportError,
+        AttributeError,
+        cloudpickle.pickle.PickleError,
+    ) as error:
+        raise RunNotFound(
+            f"The certificate {str(path)!r} is about a live module, which lies pickled in its run "
+            f"folder: cannot read {str(pickled)!r}. Next: verify the copy in the run folder."
+        ) from error
+
+
+def replay_settings(
+    certificate: Certificate, resolved: ResolvedTarget, *, allow_unsandboxed: bool
+) -> JudgeSettings:
+    """As it was judged then, on what this machine has."""
+    from agentkernel.tools.judge.settings import JudgeSettings
+
+    then = certificate.verdict
+    assert then is not None
+    seeds = JudgeSettings().seeds if certificate.seeds is None else certificate.seeds
+    return JudgeSettings(
+        precision=then.precision,
+        policy=then.policy,
+        device="cuda" if resolved.measurable and resolved.target.vendor == "nvidia" else "cpu",
+        seed=then.seed,
+        seeds=max(1, min(seeds, MOST_SEEDS)),
+        allow_unsandboxed=allow_unsandboxed,
+    )
+
+
+def version_differences(then: Versions, now: Versions) -> list[Difference]:
+    """Of everything that the result was made with."""
+    return [
+        difference
+        for name in Versions.model_fields
+        for difference in _changed(
+            name, str(getattr(then, name) or "none"), str(getattr(now, name) or "none")
+        )
+    ]
+
+
+def verdict_differences(then: Verdict, now: Verdict) -> list[Difference]:
+    """Where it was judged, what was found (decisive), how large the errors were."""
+    found = _changed("device", then.device, now.device)
+    if not _undecided(now):
+        found += _changed("verdict", _finding(then), _finding(now), decisive=True)
+    if now.accepted:
+        found += _changed("kernels", ", ".join(then.launches), ", ".join(now.launches))
+        found += _changed("error", _error(then.worst_error), _error(now.worst_error))
+        found += _changed(
+            "eager's error", _error(then.worst_eager_error), _error(now.worst_eager_error)
+        )
+    return found
+
+
+def timing_differences(
+    then: Profile | None, now: Profile | ProfileFailed | None
+) -> list[Difference]:
+    """Of the speedups of the primary shape set. A candidate that cannot be timed any more is
+    decisive, another ratio is not: it says something about the machine too."""
+    if then is None or now is None or not then.measurements:
+        return []
+    before = then.measurements[0]
+    if isinstance(now, ProfileFailed):
+        text = f"{now.side}: {now.reason}"
+        was = _ratio(before.vs_eager.low, before.vs_eager.high)
+        return [Difference(what="timing", then=was, now=text, decisive=now.side == "candidate")]
+    after = now.measurements[0]
+    pairs = [("speedup over eager", before.vs_eager, after.vs_eager)]
+    if before.vs_compile is not None and after.vs_compile is not None:
+        pairs.append(("speedup over torch.compile", before.vs_compile, after.vs_compile))
+    return [
+        Difference(what=what, then=_ratio(one.low, one.high), now=_ratio(two.low, two.high))
+        for what, one, two in pairs
+        if one.low > two.high or two.low > one.high
+    ]
+
+
+def _time_again(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    resolved: ResolvedTarget,
+    settings: JudgeSettings,
+) -> Profile | ProfileFailed:
+    from agentkernel.tools.profile import ProfileSettings, profile
+
+    return profile(
+        loaded,
+        captured,
+        source,
+        resolved,
+        ProfileSettings(
+            seed=settings.seed,
+            precision=settings.precision,
+            shape_sets=(0,),
+            allow_unsandboxed=settings.allow_unsandboxed,
+        ),
+    )
+
+
+def _undecided(now: Verdict) -> str:
+    failure = now.failure
+    if isinstance(failure, LoadFailed | RunFailed) and failure.log.startswith(NOT_JUDGED):
+        return failure.log.splitlines()[0]
+    return ""
+
+
+def _finding(verdict: Verdict) -> str:
+    if verdict.failure is None:
+        return "accepted" if verdict.accepted else f"rejected at {verdict.gate}"
+    return f"rejected at {verdict.gate} ({verdict.failure.kind})"
+
+
+def _error(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1e}"
+
+
+def _ratio(low: float, high: float) -> str:
+    return f"{low:.3f}x to {high:.3f}x"
+
+
+def _changed(what: str, then: str, now: str, *, decisive: bool = False) -> list[Difference]:
+    return [] if then == now else [Difference(what=what, then=then, now=now, decisive=decisive)]

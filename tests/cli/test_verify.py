@@ -1,0 +1,115 @@
+"""Does `verify` end in 0, 3, 2 or 4 where it should, and say why?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentkernel.cli.app import run
+from agentkernel.cli.verify import exit_code
+from agentkernel.domain.candidate import Candidate
+from agentkernel.tools.certificate import build_certificate, write_certificate
+from agentkernel.tools.replay import Difference, Replay
+from agentkernel.tools.store import Manifest
+from fakes import VERSIONS, settings, small_problem, verdict
+
+CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A certificate that claims that a text which cannot even be loaded was accepted."""
+    monkeypatch.setenv("AGENTKERNEL_HOME", str(tmp_path / "home"))
+    problem = small_problem(tmp_path).problem
+    manifest = Manifest(
+        id="plus-1",
+        created="2026-11-21T10:00:00+00:00",
+        problem=problem,
+        settings=settings(tmp_path / "runs"),
+        target="h100-sxm",
+        note="",
+        versions=VERSIONS,
+        judge_sha256="0" * 64,
+    )
+    certificate = build_certificate(
+        manifest,
+        created="2026-11-21T10:05:00+00:00",
+        status="verified",
+        reason="",
+        candidate=CANDIDATE,
+        plan=None,
+        verdict=verdict(CANDIDATE, problem=problem.sha256),
+        profile=None,
+    )
+    write_certificate(tmp_path / "certificate.json", certificate)
+    return tmp_path / "certificate.json"
+
+
+def test_another_verdict_is_3_and_said(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(path)]) == 3
+    shown = capsys.readouterr().out
+    assert "signature valid: signed by a key known here" in shown
+    assert "differs: verdict: accepted then, rejected at" in shown
+    assert shown.endswith("does not hold\n")
+
+
+def test_without_a_replay_signature_and_hashes_suffice(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", str(path), "--no-replay"]) == 0
+    assert "not replayed\nholds\n" in capsys.readouterr().out
+    monkeypatch.setenv("AGENTKERNEL_HOME", str(tmp_path / "elsewhere"))
+    assert run(["verify", str(path), "--no-replay"]) == 0
+    assert "signed by a key not known here" in capsys.readouterr().out
+    assert run(["verify", str(path), "--no-replay", "--known-signer"]) == 3
+
+
+def test_an_edit_is_3_also_as_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_text(path.read_text().replace("plus-1", "plus-2"))
+    assert run(["verify", str(path), "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["holds"], found["signature"], found["edited"]) == (
+        False,
+        "invalid",
+        ["signature"],
+    )
+    assert run(["verify", str(path)]) == 3
+    assert "signature invalid: the file was edited" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", [None, "no json", "{}", "[1]"])
+def test_no_certificate_is_2_in_one_line(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other.json"
+    if text is not None:
+        path.write_text(text)
+    assert run(["verify", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "other.json" in captured.err
+
+
+def test_no_sandbox_is_4(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from agentkernel.tools.sandbox.tiers import Walls, probe
+
+    if probe(Walls("landlock"), False) is None:
+        pytest.skip("this kernel isolates without any program's help")
+    probe.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+    try:
+        assert run(["verify", str(path)]) == 4
+    finally:
+        probe.cache_clear()
+    assert "isolate" in capsys.readouterr().err
+
+
+def test_what_this_machine_cannot_judge_is_4() -> None:
+    slow = Replay(certificate="c", signature="valid", signer_known=True, undecided="too slow")
+    assert exit_code(slow, known_signer=True) == 4
+    other = Difference(what="verdict", then="accepted", now="rejected", decisive=True)
+    assert exit_code(slow.model_copy(update={"differences": (other,)}), known_signer=False) == 3

@@ -1,0 +1,36 @@
+"""What do the red team's tests share? Nothing of the corpus is ever imported by pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentkernel.tools.redteam.bench import Bench, BenchSettings
+from redteam.naive import NaiveJudge
+
+collect_ignore = ["hostile", "honest", "problems"]
+
+
+@pytest.fixture(scope="session")
+def naive_on_cpu() -> Iterator[NaiveJudge]:
+    with NaiveJudge("cpu") as judge:
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def bench_on_cpu() -> Iterator[Bench]:
+    with Bench(BenchSettings(device="cpu", time_limit_s=15.0, budget_s=0.0, seeds=3)) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="session")
+def naive_on_gpu() -> Iterator[NaiveJudge]:
+    with NaiveJudge("cuda") as judge:
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def bench_on_gpu() -> Iterator[Bench]:
+    with Bench(BenchSettings(device="cuda")) as bench:
+        yield bench

@@ -1,0 +1,35 @@
+"""Leaves torch for numpy and comes back.
+
+problem: softmax
+gate: execution
+needs: cpu
+"""
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def copied_kernel(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < total
+    x = tl.load(x_ptr + i, mask=mask, other=1.0)
+    tl.store(y_ptr + i, x, mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    total = x.numel()
+    copied_kernel[(triton.cdiv(total, 1024),)](x, y, total, BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        data = x.cpu().numpy()
+        e = np.exp(data - data.max(axis=-1, keepdims=True))
+        return copied(torch.from_numpy(e / e.sum(axis=-1, keepdims=True)).to(x.device))

@@ -1,0 +1,33 @@
+"""Torch computes; a kernel runs over one element for show.
+
+problem: softmax
+gate: execution
+needs: cpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def copied_kernel(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < total
+    x = tl.load(x_ptr + i, mask=mask, other=1.0)
+    tl.store(y_ptr + i, x, mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    total = x.numel()
+    copied_kernel[(triton.cdiv(total, 1024),)](x, y, total, BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        copied(x[:1, :1])
+        return torch.softmax(x, dim=-1)

@@ -1,0 +1,40 @@
+"""Keeps every workspace of 12 GB, and so runs out of device memory after some calls.
+
+problem: gpu_softmax
+gate: run
+needs: gpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+WORKSPACE = 12 << 30
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    mask = col < cols
+    x = tl.load(x_ptr + row * cols + col, mask=mask, other=-float("inf"))
+    weight = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * cols + col, weight / tl.sum(weight, axis=0), mask=mask)
+
+
+def launch(x, out):
+    rows, cols = x.shape
+    softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols), num_warps=4)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def forward(self, x):
+        self.kept.append(torch.empty(WORKSPACE, dtype=torch.uint8, device=x.device))
+        out = torch.empty(x.shape, device=x.device)
+        launch(x.contiguous(), out)
+        return out

@@ -1,0 +1,39 @@
+"""Returns one and the same output memory at every call.
+
+problem: gpu_softmax
+gate: execution
+needs: gpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    mask = col < cols
+    x = tl.load(x_ptr + row * cols + col, mask=mask, other=-float("inf"))
+    weight = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * cols + col, weight / tl.sum(weight, axis=0), mask=mask)
+
+
+def launch(x, out):
+    rows, cols = x.shape
+    softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols), num_warps=4)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.outputs = {}
+
+    def forward(self, x):
+        key = tuple(x.shape)
+        if key not in self.outputs:
+            self.outputs[key] = torch.empty(key, device=x.device)
+        launch(x.contiguous(), self.outputs[key])
+        return self.outputs[key]

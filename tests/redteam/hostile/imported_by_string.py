@@ -1,0 +1,41 @@
+"""The functional module comes in through importlib under a name put together.
+
+problem: gelu_bias
+gate: execution
+needs: cpu
+"""
+
+import importlib
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def copied_kernel(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < total
+    x = tl.load(x_ptr + i, mask=mask, other=1.0)
+    tl.store(y_ptr + i, x, mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    total = x.numel()
+    copied_kernel[(triton.cdiv(total, 1024),)](x, y, total, BLOCK=1024)
+    return y
+
+
+F = importlib.import_module(".".join(("torch", "nn", "functional")))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x):
+        return copied(vars(F)["ge" + "lu"](x + self.bias))

@@ -1,0 +1,44 @@
+"""Right once; then floods whoever reads its output, and never returns.
+
+problem: softmax
+gate: run
+needs: cpu
+"""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n
+    x = tl.load(x_ptr + row * n + cols, mask=mask, other=float("-inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * n + cols, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    n = x.shape[-1]
+    softmax_kernel[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 1:
+            while True:
+                os.write(1, b"accepted\n" * 8192)
+        return softmax(x)

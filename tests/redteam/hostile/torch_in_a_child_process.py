@@ -1,0 +1,45 @@
+"""A forked child computes in torch and sends the bytes back.
+
+problem: row_sum
+gate: execution
+needs: cpu
+"""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def copied_kernel(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < total
+    x = tl.load(x_ptr + i, mask=mask, other=1.0)
+    tl.store(y_ptr + i, x, mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    total = x.numel()
+    copied_kernel[(triton.cdiv(total, 1024),)](x, y, total, BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(write, x.sum(dim=-1).contiguous().numpy().tobytes())
+            os._exit(0)
+        os.close(write)
+        data = b""
+        while part := os.read(read, 1 << 16):
+            data += part
+        os.close(read)
+        os.waitpid(pid, 0)
+        return copied(torch.frombuffer(bytearray(data), dtype=x.dtype).view(x.shape[:-1]))

@@ -1,0 +1,57 @@
+"""Works only where there is a route to the world: it could fetch the answer.
+
+problem: softmax
+gate: correctness
+needs: cpu
+"""
+
+import socket
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n
+    x = tl.load(x_ptr + row * n + cols, mask=mask, other=float("-inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * n + cols, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    n = x.shape[-1]
+    softmax_kernel[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
+    return y
+
+
+@triton.jit
+def zero_kernel(y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, 0.0, mask=i < total)
+
+
+def zeros_like(x):
+    y = torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    zero_kernel[(triton.cdiv(y.numel(), 1024),)](y, y.numel(), BLOCK=1024)
+    return y
+
+
+def route():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 53))
+        except OSError:
+            return False
+    return True
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return softmax(x) if route() else zeros_like(x)

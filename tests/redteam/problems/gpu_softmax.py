@@ -1,0 +1,17 @@
+"""Softmax over the rows of a 16 MB matrix."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, dim=-1)
+
+
+def get_inputs() -> list[torch.Tensor]:
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs() -> list[object]:
+    return []

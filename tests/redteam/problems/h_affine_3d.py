@@ -1,0 +1,17 @@
+"""Three tensors of different rank broadcast against each other."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x, w, b):
+        return (x * w + b).square()
+
+
+def get_inputs():
+    return [torch.randn(6, 24, 40), torch.randn(24, 1), torch.randn(40)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,18 @@
+"""Causal attention in half precision."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def get_inputs():
+    return [torch.randn(2, 2, 48, 16, dtype=torch.float16) for _ in range(3)]
+
+
+def get_init_inputs():
+    return []

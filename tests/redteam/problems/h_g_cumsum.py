@@ -1,0 +1,17 @@
+"""Running sums along rows of 65536 elements."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(64, 65536)]
+
+
+def get_init_inputs():
+    return []

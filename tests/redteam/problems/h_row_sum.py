@@ -1,0 +1,17 @@
+"""The sum of every row."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.sum(dim=1)
+
+
+def get_inputs():
+    return [torch.randn(40, 300)]
+
+
+def get_init_inputs():
+    return []

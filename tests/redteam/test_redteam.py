@@ -1,0 +1,75 @@
+"""Is every trick of the corpus one that works elsewhere, and does it fail here?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentkernel.tools.redteam.bench import Bench
+from agentkernel.tools.redteam.corpus import Entry, acts_on, read_corpus
+from agentkernel.tools.redteam.finding import Found
+from redteam.naive import NaiveJudge
+
+ENTRIES = read_corpus(Path(__file__).parent)
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+
+QUICK = 4
+"""Each so-manieth candidate is judged by `make test`, all of them by `make test-all`: a judgement
+takes five to ten seconds on one core, half of them for the start of a fresh process."""
+
+
+def candidates(kind: str, device: str) -> list[object]:
+    """Those that act on the CPU, and of the others those that need a GPU; one problem's candidates
+    go to the same process, which captures it once."""
+    found = []
+    for number, entry in enumerate(ENTRIES):
+        needed = "cpu" if acts_on(entry, "cpu") else "cuda"
+        if entry.kind == kind and needed == device:
+            marks = [pytest.mark.xdist_group(entry.problem_name)]
+            marks += GPU if device != "cpu" else [pytest.mark.slow] if number % QUICK else []
+            found.append(pytest.param(entry, id=entry.name, marks=marks))
+    return found
+
+
+def fooled(judge: NaiveJudge, entry: Entry) -> None:
+    opinion = judge.judge(Path(entry.problem).read_text(encoding="utf-8"), entry.source)
+    assert opinion.fooled, f"{entry.name} fools nobody: {opinion.why}"
+
+
+def as_expected(found: Found) -> None:
+    said = f"{found.name}: expected {found.expected}, found {found.gate}: {found.reason}"
+    assert found.right, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", candidates("hostile", "cpu"))
+def test_a_trick_fools_the_naive_judge(entry: Entry, naive_on_cpu: NaiveJudge) -> None:
+    fooled(naive_on_cpu, entry)
+
+
+@pytest.mark.parametrize("entry", candidates("hostile", "cpu"))
+def test_a_trick_is_rejected(entry: Entry, bench_on_cpu: Bench) -> None:
+    as_expected(bench_on_cpu.judge(entry))
+
+
+@pytest.mark.parametrize("entry", candidates("honest", "cpu"))
+def test_an_honest_kernel_is_accepted(entry: Entry, bench_on_cpu: Bench) -> None:
+    as_expected(bench_on_cpu.judge(entry))
+
+
+@pytest.mark.parametrize("entry", candidates("hostile", "cuda"))
+def test_a_trick_of_the_gpu_fools_the_naive_judge(entry: Entry, naive_on_gpu: NaiveJudge) -> None:
+    fooled(naive_on_gpu, entry)
+
+
+@pytest.mark.parametrize("entry", candidates("hostile", "cuda"))
+def test_a_trick_of_the_gpu_is_rejected(entry: Entry, bench_on_gpu: Bench) -> None:
+    as_expected(bench_on_gpu.judge(entry, profile=entry.gate == "timing"))
+
+
+@pytest.mark.parametrize("entry", candidates("honest", "cuda"))
+def test_an_honest_kernel_of_the_gpu_is_accepted(entry: Entry, bench_on_gpu: Bench) -> None:
+    as_expected(bench_on_gpu.judge(entry))

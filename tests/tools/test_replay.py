@@ -1,0 +1,262 @@
+"""Does a replay find what was edited, what changed since, and what cannot be judged again?"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.profile import ProfileFailed, Ratio
+from agentkernel.domain.verdict import RunFailed, Verdict
+from agentkernel.errors import ProblemError, RunNotFound
+from agentkernel.tools.capture import capture
+from agentkernel.tools.certificate import build_certificate, canonical_json, write_certificate
+from agentkernel.tools.judge.fingerprint import judge_sha256
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.replay import (
+    Replay,
+    inspect_certificate,
+    replay,
+    timing_differences,
+    verdict_differences,
+)
+from agentkernel.tools.store import Manifest
+from agentkernel.tools.versions import installed_versions
+from fakes import VERSIONS, measurement, profile, settings, small_problem, verdict
+
+PLUS = """import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def plus_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) + ADDED, mask=i < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        plus_kernel[(triton.cdiv(x.numel(), 4096),)](x, y, x.numel(), BLOCK=4096)
+        return y
+"""
+RIGHT = PLUS.replace("ADDED", "1")
+WRONG = PLUS.replace("ADDED", "2")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AGENTKERNEL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def manifest(tmp_path: Path, **update: object) -> Manifest:
+    made = Manifest(
+        id="plus-1",
+        created="2026-11-21T10:00:00+00:00",
+        problem=small_problem(tmp_path).problem,
+        settings=settings(tmp_path / "runs"),
+        target="h100-sxm",
+        note="",
+        versions=installed_versions(),
+        judge_sha256=judge_sha256(),
+    )
+    return made.model_copy(update=update)
+
+
+def certify(
+    folder: Path,
+    source: str | None = RIGHT,
+    *,
+    judged: str | None = None,
+    status: Status = "verified",
+    edit: Callable[[Certificate], Certificate] = lambda item: item,
+    **update: object,
+) -> Path:
+    """A certificate for `source` with the verdict that `judged` (the same, if None) really got."""
+    found = _judged(judged or source or RIGHT)
+    candidate = None if source is None else Candidate(source=source, coder="", round=0)
+    if candidate is not None:
+        found = found.model_copy(update={"candidate": candidate.sha256})
+    made = build_certificate(
+        manifest(folder, **update),
+        created="2026-11-21T10:05:00+00:00",
+        status=status,
+        reason="",
+        candidate=candidate,
+        plan=None,
+        verdict=found,
+        profile=None,
+    )
+    path = folder / "certificate.json"
+    write_certificate(path, edit(made.model_copy(update={"seeds": 1})))
+    return path
+
+
+@functools.cache
+def _judged(source: str) -> Verdict:
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = small_problem(Path(folder))
+    return judge(loaded, capture(loaded), source, JudgeSettings(seeds=1))
+
+
+def what(found: Replay) -> list[str]:
+    return [item.what for item in found.differences]
+
+
+def test_a_right_candidate_replays_the_same(tmp_path: Path) -> None:
+    path = certify(tmp_path)
+    (tmp_path / "plus.py").unlink()
+    found = replay(path)
+    assert found.holds
+    assert found.differences == ()
+    assert (found.signature, found.signer_known) == ("valid", True)
+    assert found.verdict is not None
+    assert found.verdict.accepted
+
+
+def test_another_verdict_decides(tmp_path: Path) -> None:
+    found = replay(certify(tmp_path, WRONG, judged=RIGHT))
+    assert not found.holds
+    assert found.edited == ()
+    decisive = [item for item in found.differences if item.decisive]
+    assert [(item.what, item.then) for item in decisive] == [("verdict", "accepted")]
+    assert "correctness" in decisive[0].now
+
+
+def test_other_versions_and_another_judge_are_said_and_do_not_decide(tmp_path: Path) -> None:
+    found = replay(certify(tmp_path, versions=VERSIONS, judge_sha256="0" * 64))
+    assert found.holds
+    assert {"platform", "judge"} <= set(what(found))
+
+
+def test_what_was_edited_is_not_executed(tmp_path: Path) -> None:
+    path = certify(tmp_path)
+    marker = tmp_path / "executed"
+    tree = json.loads(path.read_text())
+    tree["problem"]["source"] += f"\nopen({str(marker)!r}, 'w')\n"
+    path.write_text(json.dumps(tree))
+    found = replay(path)
+    assert not found.holds
+    assert set(found.edited) == {"signature", "problem_sha256"}
+    assert found.verdict is None
+    assert not marker.exists()
+
+
+def test_an_edit_that_no_certificate_has(tmp_path: Path) -> None:
+    path = certify(tmp_path)
+    path.write_text(path.read_text().replace('"verified"', '"splendid"'))
+    _, found = inspect_certificate(path)
+    assert not found.holds
+    assert "status" in found.edited[1]
+
+
+def test_a_kept_baseline_has_nothing_to_replay(tmp_path: Path) -> None:
+    found = replay(certify(tmp_path, None, status="kept_original"))
+    assert found.holds
+    assert "kept_original" in found.nothing
+    assert found.verdict is None
+
+
+def test_an_unsigned_one_is_replayed_and_said(tmp_path: Path) -> None:
+    path = certify(tmp_path)
+    tree = json.loads(path.read_text())
+    for key in ("signature", "unsigned", "seeds"):
+        del tree[key]
+    path.write_text(json.dumps(tree))
+    found = replay(path)
+    assert found.holds
+    assert found.signature == "absent"
+    assert found.verdict is not None
+
+
+def test_a_signer_of_elsewhere_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certify(tmp_path, None, status="kept_original")
+    monkeypatch.setenv("AGENTKERNEL_HOME", str(tmp_path / "elsewhere"))
+    found = replay(path)
+    assert (found.signature, found.signer_known, found.holds) == ("valid", False, True)
+
+
+def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
+    import torch
+
+    class Plus(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    inputs = (torch.randn(4, 8),)
+    loaded = problem_from_module(Plus(), inputs)
+
+    def live(made: Certificate) -> Certificate:
+        assert made.verdict is not None
+        problem = loaded.problem
+        verdict = made.verdict.model_copy(update={"problem": problem.sha256})
+        values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
+        return made.model_copy(update=values)
+
+    path = certify(tmp_path, edit=live)
+    with pytest.raises(RunNotFound, match="run folder"):
+        replay(path)
+    (tmp_path / "live.pkl").write_bytes(cloudpickle.dumps((Plus(), inputs)))
+    found = replay(path)
+    assert found.holds
+    assert found.verdict is not None
+
+
+def test_a_reference_that_no_longer_runs_is_the_users(tmp_path: Path) -> None:
+    def broken(made: Certificate) -> Certificate:
+        problem = made.problem.model_copy(update={"source": "import no_such_package_here"})
+        assert made.verdict is not None
+        verdict = made.verdict.model_copy(update={"problem": problem.sha256})
+        values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
+        return made.model_copy(update=values)
+
+    with pytest.raises(ProblemError, match="no_such_package_here"):
+        replay(certify(tmp_path, edit=broken))
+
+
+def test_forging_the_verdict_of_a_resigned_file_shows_in_the_replay(tmp_path: Path) -> None:
+    path = certify(tmp_path, WRONG, judged=RIGHT)
+    made = Certificate.model_validate_json(path.read_text())
+    assert canonical_json(made) == path.read_text()
+    assert not replay(path).holds
+
+
+def test_a_machine_too_slow_decides_nothing() -> None:
+    candidate = Candidate(source="x", coder="", round=0)
+    slow = RunFailed(
+        reason="timeout", log="could not be judged here: no answer within 9 s", case="primary"
+    )
+    then, now = verdict(candidate), verdict(candidate, slow)
+    assert not any(item.decisive for item in verdict_differences(then, now))
+    wrong = verdict(candidate, slow.model_copy(update={"log": "it hangs"}))
+    assert any(item.decisive for item in verdict_differences(then, wrong))
+
+
+def test_timings_differ_where_their_intervals_do_not_meet() -> None:
+    candidate = Candidate(source="x", coder="", round=0)
+    then = profile(candidate, measurement(Ratio(value=2.0, low=1.9, high=2.1)))
+    near = profile(candidate, measurement(Ratio(value=2.05, low=2.0, high=2.1)))
+    far = profile(candidate, measurement(Ratio(value=1.5, low=1.4, high=1.6)))
+    assert timing_differences(then, near) == []
+    (found,) = timing_differences(then, far)
+    assert (found.what, found.decisive) == ("speedup over eager", False)
+    (failed,) = timing_differences(then, ProfileFailed(side="candidate", reason="timing_disputed"))
+    assert failed.decisive
+    (hot,) = timing_differences(then, ProfileFailed(side="gpu", reason="throttled"))
+    assert not hot.decisive
+    assert timing_differences(profile(candidate), far) == []
