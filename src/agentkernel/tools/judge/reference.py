@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -75,7 +76,7 @@ class Blurred:
                 for item, wide in ((item, _double(item)) for item in self._inputs)
             ]
             try:
-                with KeepDouble():  # type: ignore[no-untyped-call]
+                with exactly():
                     leaves, _ = tree_flatten(double(*given))
             except (RuntimeError, TypeError):
                 return None
@@ -110,6 +111,16 @@ class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if source.dtype == torch.float64 and dtype.is_floating_point:
                 kwargs["dtype"] = torch.float64
         return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def exactly() -> Iterator[None]:
+    """What runs inside stays in fp64, attention by its definition: the fused kernels of torch do not
+    agree on a row that sees nothing but NaN (NaN, or 0 on the CPU)."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH), KeepDouble():  # type: ignore[no-untyped-call]
+        yield
 
 
 def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = False) -> Answer:
@@ -183,7 +194,7 @@ def _oracle(
     state: dict[str, torch.Tensor] = {}
     try:
         double = _doubled(model).train(training)
-        with KeepDouble():  # type: ignore[no-untyped-call]
+        with exactly():
             exact, _ = tree_flatten(double(*[_double(value) for value in inputs]))
         state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
         note, missing = None, False
