@@ -21,8 +21,8 @@ from pathlib import Path
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 11)
 NEW_PIP = "pip>=25.1"
-"""The pip that Python 3.11 brings (23.2) tries one version after the other of what this project needs,
-for a quarter of an hour and more; this one settles in a minute."""
+"""The pip that Python 3.11 brings (23.2) tries one version after the other of what this project
+needs, for a quarter of an hour and more; this one settles in a minute."""
 
 
 def main(folder: str, requirement: str) -> int:

@@ -115,7 +115,7 @@ class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextlib.contextmanager
 def exactly() -> Iterator[None]:
-    """What runs inside stays in fp64, attention by its definition: the fused kernels of torch do not
+    """What runs inside stays in fp64, attention by its definition: torch's fused kernels do not
     agree on a row that sees nothing but NaN (NaN, or 0 on the CPU)."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -1,8 +1,8 @@
 """How does a worker start inside its walls, and end with its parent?
 
-Runs by path with `python -I`, standard library only: builds the new root where bubblewrap does not,
-drops every privilege, forks the worker, which locks itself in, and watches it. It ends all when the
-parent's end of the life line closes, whatever the worker is doing.
+Runs by path with `python -I`, or in a fork of a fork server's; standard library only. It builds
+what walls there are not, drops every privilege, forks the worker, which locks itself in, and
+watches it. It ends all when the parent's end of the life line closes, whatever the worker does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import socket
 import sys
 import sysconfig
 import time
+from collections.abc import Iterable
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = (
     1,
@@ -30,6 +31,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = (
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 SYS_PIVOT_ROOT = 155 if os.uname().machine == "x86_64" else 41
 SYS_MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, AT_RECURSIVE, AT_FDCWD = 1, 2, 0x8000, -100
@@ -54,15 +57,22 @@ class MountAttributes(ctypes.Structure):
 
 def main() -> int:
     """Start the worker that argv[1] (JSON) describes; its exit code is this process's."""
-    config = json.loads(sys.argv[1])
-    if config["tier"] == "namespaces":
+    return start(json.loads(sys.argv[1]))
+
+
+def start(config: dict[str, object]) -> int:
+    """Build the walls of `config`, and the worker in them; the exit code."""
+    if config["enters"]:
+        code = enter_namespaces(own_user=config["enters"] == "user")
+        if code is not None:
+            return code
         build_root(config)
     if config["tier"] != "none":
         drop_capabilities()
     os.makedirs(f"{config['scratch']}/tmp", exist_ok=True)
-    os.chdir(config["scratch"])
+    os.chdir(str(config["scratch"]))
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    sys.path[:] = import_order(sys.path, config["paths"])
+    sys.path[:] = import_order(sys.path, [str(path) for path in config["paths"]])  # type: ignore[attr-defined]
     if config.get("probe"):
         from agentkernel.tools.sandbox.probing import try_locks
 
@@ -77,6 +87,40 @@ def import_order(own: list[str], parents: list[str]) -> list[str]:
     places = (library, os.path.join(sys.base_prefix, sys.platlibdir, "python"))
     standard = [path for path in own if path.startswith(places) and path not in parents]
     return list(dict.fromkeys([*standard, *parents, *own]))
+
+
+def enter_namespaces(*, own_user: bool) -> int | None:
+    """None in the first process of the new namespaces; outside, in the process that waits for it
+    and takes it along, its exit code as a shell gives it. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
+    _check(libc.unshare(flags | (CLONE_NEWUSER if own_user else 0)), "unshare")
+    if own_user:
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"0 {user} 1")
+        _write("/proc/self/gid_map", f"0 {group} 1")
+    child = os.fork()
+    if child == 0:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return None
+    close_all_but(())
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor but `kept` and the first three."""
+    edges = sorted({2, *kept})
+    for low, high in zip(
+        edges, [*edges[1:], resource.getrlimit(resource.RLIMIT_NOFILE)[0]], strict=True
+    ):
+        os.closerange(low + 1, high)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def build_root(config: dict[str, object]) -> None:

@@ -20,6 +20,7 @@ from typing import Literal, cast, get_args
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import worker_environment
 from agentkernel.tools.sandbox.failures import Cause, WorkerFailed, ended, exit_note
+from agentkernel.tools.sandbox.fork_server import Forked, fork_server
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.protocol import (
     JSON,
@@ -60,16 +61,23 @@ class SandboxProcess:
         self._status, status = os.pipe()
         ends = {"socket_fd": theirs.fileno(), "life_fd": life, "status_fd": status}
         config = base_config(walls, self._folder, device == "cuda", limits)
+        config |= {"device": device, "interpret": interpret}
+        environment = worker_environment(self.scratch, device, interpret, limits.threads)
+        self._process: subprocess.Popen[bytes] | Forked
         try:
-            self._process = subprocess.Popen(
-                command(walls, config | ends | {"device": device, "interpret": interpret}),
-                env=worker_environment(self.scratch, device, interpret, limits.threads),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=tuple(ends.values()),
-                start_new_session=True,
-            )
+            if walls.forked:
+                server = fork_server(walls, interpret)
+                self._process = server.fork(config, environment, [*ends.values(), output])
+            else:
+                self._process = subprocess.Popen(
+                    command(walls, config | ends),
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=tuple(ends.values()),
+                    start_new_session=True,
+                )
         finally:
             for fd in (life, status, output):
                 os.close(fd)
@@ -164,17 +172,19 @@ class SandboxProcess:
         self._life = -1
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
+        pid = self._process.pid
         if self._process.returncode is None:
             # The launcher does not hear: from outside, then, the first of a PID namespace too.
-            for pid in descendants(self._process.pid):
-                _kill(pid)
+            for below in [] if pid is None else descendants(pid):
+                _kill(below)
             self._process.kill()
-        for group in (self._process.pid, self._group):
+        for group in (pid if isinstance(self._process, subprocess.Popen) else None, self._group):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if group is not None:
                     os.killpg(group, signal.SIGKILL)
         self._group = None
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
         self._await_launcher()
 
     def close(self) -> None:
@@ -203,7 +213,10 @@ class SandboxProcess:
                 return cast(Cause, said["cause"]), str(said["note"])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LAST_WORD_S)
-        return "launcher", exit_note(self._process.returncode)
+        note = exit_note(self._process.returncode)
+        if isinstance(self._process, Forked) and self._process.words:
+            note = f"{note}; its fork server said: {self._process.words}"
+        return "launcher", note
 
     def _await_launcher(self) -> None:
         """Until the launcher's end of its pipe is closed: bubblewrap's own end comes before its."""

@@ -22,8 +22,9 @@ from agentkernel.tools.sandbox.limits import Limits
 
 Tier = Literal["bubblewrap", "namespaces", "landlock", "none"]
 LAUNCHER = Path(__file__).with_name("launcher.py")
+SERVER = Path(__file__).with_name("fork_loop.py")
+PYTHON = (sys.executable, "-I", "-B")
 HIDDEN = ("/tmp", "/var/tmp", "/root", "/home", "/run", "/media", "/mnt", "/srv")
-UNSHARE = ("--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child")
 NEEDED = ("agentkernel", "pydantic", "torch", "triton", "numpy")
 PROBE_TIMEOUT_S = 20.0
 SMALL_MOUNT_BYTES = 64 << 20
@@ -34,11 +35,13 @@ SCRATCH_SLACK_BYTES = 64 << 20
 @dataclass(frozen=True)
 class Walls:
     """A tier that works here. `user_namespace` says which form of unshare does; `late` that
-    Landlock closes only once CUDA has started."""
+    Landlock closes only once CUDA has started; `forked` that workers come from a fork server, which
+    is inside bubblewrap where that is the tier, each in namespaces of its own."""
 
     tier: Tier
     user_namespace: bool = True
     late: bool = False
+    forked: bool = False
 
 
 cuda_first = threading.Event()
@@ -56,13 +59,18 @@ def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: boo
         reason = probe(walls, cuda)
         if reason is None:
             late = cuda and (cuda_first.is_set() or bool(held_locks(walls, cuda).get("cuda")))
-            return replace(walls, late=late)
+            return replace(walls, late=late, forked=_can_fork(walls, cuda))
         reasons.append(f"{walls.tier}: {reason}")
     raise SandboxUnavailable(
         f"Nothing here can isolate a candidate ({'; '.join(reasons)}). Expected bubblewrap, "
         "Linux namespaces or Landlock. Next: apt-get install bubblewrap, or allow it with "
         "--allow-unsandboxed."
     )
+
+
+def _can_fork(walls: Walls, cuda: bool) -> bool:
+    """Not yet for a GPU: whether CUDA starts in a fork of a process with torch was not tried."""
+    return not cuda and probe(replace(walls, forked=True), cuda) is None
 
 
 def _any(cuda: bool) -> bool:
@@ -94,9 +102,8 @@ def held_locks(walls: Walls, cuda: bool) -> dict[str, object]:
 
 @functools.cache
 def _try(walls: Walls, cuda: bool) -> dict[str, object] | str:
-    program = {"bubblewrap": "bwrap", "namespaces": "unshare"}.get(walls.tier)
-    if program is not None and shutil.which(program) is None:
-        return f"{program} is not installed"
+    if walls.tier == "bubblewrap" and shutil.which("bwrap") is None:
+        return "bwrap is not installed"
     with tempfile.TemporaryDirectory(prefix="agentkernel-probe-") as folder:
         config = base_config(walls, Path(folder).resolve(), cuda, Limits()) | {"probe": True}
         try:
@@ -122,12 +129,15 @@ def base_config(walls: Walls, folder: Path, cuda: bool, limits: Limits) -> dict[
     scratch, stage = folder / "scratch", folder / "stage"
     for path in (scratch, stage):
         path.mkdir(exist_ok=True)
+    nested = walls.tier == "bubblewrap" and walls.forked
+    own = nested or (walls.tier == "namespaces" and walls.user_namespace)
     return {
         "tier": walls.tier,
+        "enters": "user" if own else "plain" if walls.tier == "namespaces" else "",
         "late": walls.late,
         "cuda": cuda,
         "scratch": str(scratch),
-        "stage": str(stage),
+        "stage": "/dev/shm" if nested else str(stage),
         "hidden": hidden_folders(),
         "visible": visible_folders(),
         "devices": device_names() if cuda else [],
@@ -147,33 +157,53 @@ def base_config(walls: Walls, folder: Path, cuda: bool, limits: Limits) -> dict[
 def command(walls: Walls, config: dict[str, object]) -> list[str]:
     """The command line of the launcher inside `walls`. Start it with the worker's environment, not
     the parent's: the outermost process's variables can be read from inside through /proc."""
-    launch = [sys.executable, "-I", "-B", str(LAUNCHER), json.dumps(config)]
-    if walls.tier == "bubblewrap":
-        return [*_bubblewrap(config), *launch]
-    if walls.tier == "namespaces":
-        user = ["--user", "--map-root-user"] if walls.user_namespace else []
-        return ["unshare", *user, *UNSHARE, *launch]
-    return launch
+    launch = [*PYTHON, str(LAUNCHER), json.dumps(config)]
+    if walls.tier != "bubblewrap":
+        return launch
+    return [*(_outer() if walls.forked else _bubblewrap(config)), *launch]
+
+
+def server_command(walls: Walls, words: str) -> list[str]:
+    """The command line of a fork server for workers inside `walls`."""
+    around = _outer() if walls.tier == "bubblewrap" else []
+    return [*around, *PYTHON, str(SERVER), words]
 
 
 def _bubblewrap(config: dict[str, object]) -> list[str]:
+    """All walls of one worker."""
     # As the first of its PID namespace the launcher takes all with it, however it ends.
-    words = ["bwrap", "--unshare-all", "--as-pid-1", "--new-session", "--cap-drop", "ALL"]
-    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    sizes = _takes_sizes()
-    small = ["--size", str(SMALL_MOUNT_BYTES)] if sizes else []
-    for folder in ["/dev/shm", *config["hidden"]]:  # type: ignore[misc]
-        words += [*small, "--tmpfs", folder]
+    words = ["bwrap", "--unshare-all", "--as-pid-1", *_root(), "--proc", "/proc", *_disk()]
     for name in config["devices"]:  # type: ignore[attr-defined]
         words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    for path in config["visible"]:  # type: ignore[attr-defined]
-        words += ["--ro-bind", path, path]
     scratch = str(config["scratch"])
-    if sizes:
+    if _takes_sizes():
         words += ["--size", str(config["scratch_mount_bytes"]), "--tmpfs", scratch]
     else:
         words += ["--bind", scratch, scratch]
     return [*words, "--remount-ro", "/", "--chdir", scratch, "--"]
+
+
+def _outer() -> list[str]:
+    """The walls around a fork server. /proc is the machine's, since only where that is seen whole
+    may those inside mount one of their own; to be user 0 in there takes CAP_SETFCAP here."""
+    words = ["bwrap", "--unshare-user-try", "--unshare-ipc", "--unshare-net", "--unshare-uts"]
+    words += ["--unshare-cgroup-try", *_root(), "--cap-add", "CAP_SETFCAP"]
+    return [*words, "--bind", "/proc", "/proc", *_disk(), "--chdir", "/", "--"]
+
+
+def _root() -> list[str]:
+    return ["--new-session", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev"]
+
+
+def _disk() -> list[str]:
+    """Hidden folders empty, and what Python needs of them."""
+    words: list[str] = []
+    small = ["--size", str(SMALL_MOUNT_BYTES)] if _takes_sizes() else []
+    for folder in ["/dev/shm", *hidden_folders()]:
+        words += [*small, "--tmpfs", folder]
+    for path in visible_folders():
+        words += ["--ro-bind", path, path]
+    return words
 
 
 @functools.cache

@@ -104,12 +104,19 @@ def serve(line: int, config: Mapping[str, object], hatch: socket.socket) -> None
 def warm_up(device: str, interpret: bool) -> None:
     """Import and start all that needs more than a candidate may have, or that would be waited
     for."""
+    imports(device, interpret)
     import torch
-    import triton  # noqa: F401 - part of the start, not of the first op's time
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device == "cuda":
         try_device()
+
+
+def imports(device: str, interpret: bool) -> None:
+    """Import what a worker of this kind is asked for most. Starts no thread and no device."""
+    import torch  # noqa: F401 - part of the start, not of the first op's time
+    import triton  # noqa: F401
+
     for module in _likely_ops(device, interpret):
         importlib.import_module(module)
 

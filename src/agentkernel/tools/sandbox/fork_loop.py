@@ -1,0 +1,91 @@
+"""What runs in a fork server? It imports what workers need, then forks one after the other.
+
+Runs by path with `python -I`, inside bubblewrap where that is the tier. It never hears of a
+candidate, and what it forks leaves its doors behind before it builds walls of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from types import ModuleType
+from typing import NoReturn
+
+MOST_WORDS = 1 << 18
+FDS = ("socket_fd", "life_fd", "status_fd", "output_fd", "answer_fd")
+"""What comes with a request, in this order."""
+
+
+def main() -> NoReturn:
+    """Import as argv[1] (JSON) says, then fork for whoever asks on its line, until that closes."""
+    wish = json.loads(sys.argv[1])
+    sys.path[:] = wish["paths"] + [path for path in sys.path if path not in wish["paths"]]
+    sys.path[:] = _launcher().import_order(sys.path, wish["paths"])
+    importlib.import_module("agentkernel.tools.sandbox.worker").imports("cpu", wish["interpret"])
+    line = socket.socket(fileno=int(wish["line_fd"]))
+    # Nobody waits for what is forked here: whoever asked holds a descriptor of the process.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    while True:
+        words, fds, _, _ = socket.recv_fds(line, MOST_WORDS, len(FDS))
+        if not words:
+            os._exit(0)
+        _fork(line, json.loads(words), fds)
+
+
+def _fork(line: socket.socket, request: dict[str, object], fds: list[int]) -> None:
+    """Fork one launcher; answer with its number and a descriptor of it, before it can end."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writer)
+        os.read(reader, 1)
+        _become(request, dict(zip(FDS, fds, strict=True)))
+    os.close(reader)
+    process = os.pidfd_open(pid)
+    with socket.socket(fileno=fds.pop()) as answer, contextlib.suppress(OSError):
+        socket.send_fds(answer, [str(pid).encode()], [process])
+    for fd in (*fds, process, writer):
+        os.close(fd)
+
+
+def _become(request: dict[str, object], fds: dict[str, int]) -> NoReturn:
+    """A launcher, as if started anew: its own session, words, variables and descriptors."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.dup2(fds["output_fd"], 1)
+        os.dup2(fds["output_fd"], 2)
+        kept = {name: fds[name] for name in ("socket_fd", "life_fd", "status_fd")}
+        launcher = _launcher()
+        launcher.close_all_but(kept.values())
+        os.environ.clear()
+        os.environ.update(request["environment"])  # type: ignore[call-overload]
+        tempfile.tempdir = None
+        sys.argv = ["launcher"]
+        code = launcher.start({**request["config"], **kept})  # type: ignore[dict-item]
+    except BaseException:  # noqa: BLE001 - nothing of this process may go back into the loop
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _launcher() -> ModuleType:
+    return importlib.import_module("agentkernel.tools.sandbox.launcher")
+
+
+if __name__ == "__main__":
+    main()

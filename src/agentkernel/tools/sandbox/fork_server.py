@@ -1,0 +1,195 @@
+"""From which process, with its imports behind it, are workers forked?
+
+Importing torch takes two seconds of a core; a fork of a process that has done so takes a hundredth.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
+from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
+
+
+class ForkServerGone(Exception):
+    """The server ended; the text says what it printed."""
+
+
+class Forked:
+    """A process that a server forked, held as `subprocess.Popen` holds its own. The server reaps
+    it, so that its exit code is nobody's to read."""
+
+    def __init__(self, server: ForkServer, answer: socket.socket) -> None:
+        self._server = server
+        self._answer = answer
+        self._held: tuple[int, int] | None = None
+        self.returncode: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its number here, once the server has said it."""
+        self.poll()
+        return None if self._held is None else self._held[0]
+
+    @property
+    def words(self) -> str:
+        """What its server printed."""
+        return self._server.words
+
+    def poll(self) -> int | None:
+        """None while it runs or is about to, else 0."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Until it has ended, or there is none to come. Raises subprocess.TimeoutExpired."""
+        if self.returncode is not None:
+            return self.returncode
+        end = time.monotonic() + timeout
+        if self._answer.fileno() >= 0 and self._ready(self._answer, end):
+            words, fds, _, _ = socket.recv_fds(self._answer, 64, 1)
+            self._answer.close()
+            if fds:
+                self._held = int(words), fds[0]
+        if self._answer.fileno() < 0 and (self._held is None or self._ready(self._held[1], end)):
+            self.returncode = 0
+            if self._held is not None:
+                os.close(self._held[1])
+            return 0
+        raise subprocess.TimeoutExpired("a forked worker", timeout)
+
+    def kill(self) -> None:
+        """End it at once. Where the server has not answered yet, what it will fork finds its life
+        line closed."""
+        if self.poll() is None:
+            if self._held is None:
+                self._answer.close()
+                return
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._held[1], signal.SIGKILL)
+
+    def _ready(self, what: socket.socket | int, end: float) -> bool:
+        return bool(select.select([what], [], [], max(0.0, end - time.monotonic()))[0])
+
+
+class ForkServer:
+    """One process for each kind of worker and walls, started on first need. It runs one thread: of
+    more, a fork would start some anew, and no process with several enters a user namespace."""
+
+    def __init__(self, walls: Walls, interpret: bool) -> None:
+        self._printed: IO[bytes] = tempfile.TemporaryFile(dir="/tmp")  # noqa: SIM115 - closed below
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        wish = {
+            "line_fd": theirs.fileno(),
+            "paths": import_paths(),
+            "interpret": interpret,
+        }
+        with theirs:
+            self._process = subprocess.Popen(
+                server_command(walls, json.dumps(wish)),
+                env=worker_environment(Path("/tmp"), "cpu", interpret, threads=1),
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                cwd="/",
+            )
+
+    @property
+    def alive(self) -> bool:
+        """False once it has ended."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its number, or that of what stands around it."""
+        return self._process.pid
+
+    @property
+    def words(self) -> str:
+        """The tail of what it printed."""
+        self._printed.seek(0)
+        return " ".join(self._printed.read().decode(errors="replace").split())[-400:]
+
+    def fork(
+        self, config: Mapping[str, object], environment: Mapping[str, str], fds: Sequence[int]
+    ) -> Forked:
+        """A launcher with `config`; `fds` are its line, life line, status pipe and output.
+
+        Raises ForkServerGone.
+        """
+        answer, theirs = socket.socketpair()
+        words = json.dumps({"config": config, "environment": environment}).encode()
+        with theirs:
+            try:
+                socket.send_fds(self._line, [words], [*fds, theirs.fileno()])
+            except OSError as error:
+                answer.close()
+                raise ForkServerGone(self.words) from error
+        return Forked(self, answer)
+
+    def close(self) -> None:
+        """End it; what it forked lives on."""
+        self._line.close()
+        self._process.kill()
+        self._process.wait()
+        self._printed.close()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What workers of one server have in common."""
+
+    owner: int
+    walls: Walls
+    interpret: bool
+    variables: tuple[str | None, ...]
+    paths: tuple[str, ...]
+
+
+_servers: dict[_Kind, ForkServer] = {}
+_lock = threading.Lock()
+
+
+def fork_server(walls: Walls, interpret: bool) -> ForkServer:
+    """The server for such workers, started where there is none alive."""
+    variables = tuple(os.environ.get(name) for name in PASSED_ON)
+    kind = _Kind(os.getpid(), walls, interpret, variables, tuple(import_paths()))
+    with _lock:
+        server = _servers.get(kind)
+        if server is None or not server.alive:
+            server = _servers[kind] = ForkServer(walls, interpret)
+        return server
+
+
+def server_pids() -> list[int]:
+    """The servers of this process that are alive."""
+    with _lock:
+        return [s.pid for k, s in _servers.items() if k.owner == os.getpid() and s.alive]
+
+
+def close_servers() -> None:
+    """End all servers of this process."""
+    with _lock:
+        own = [kind for kind in _servers if kind.owner == os.getpid()]
+        for kind in own:
+            _servers.pop(kind).close()
+
+
+atexit.register(close_servers)
