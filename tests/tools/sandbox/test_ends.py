@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from agentkernel.tools.sandbox.census import descendants, private_bytes
-from agentkernel.tools.sandbox.fork_server import server_pids
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import open_worker
 
@@ -110,12 +109,6 @@ def named_python(pid):
         return False
 
 
-def served():
-    """The fork servers, from which the next tests' workers come too."""
-    own = server_pids()
-    return {*own, *(descendants(pid)[0] for pid in own if not named_python(pid))}
-
-
 def until_it_fails(run, worker):
     """A signal takes a while to come."""
     end = time.monotonic() + 10
@@ -148,8 +141,9 @@ def test_a_killed_launcher_takes_all_along(tier, run, nothing_left):
 
 def test_a_stopped_launcher_hangs_nothing(tier, run, nothing_left):
     with open_worker(device="cpu", interpret=True, tier=tier) as worker:
-        for pid in descendants(os.getpid()):
-            if named_python(pid) and pid not in served():
+        top = worker._process._process.pid
+        for pid in [top, *descendants(top)]:
+            if named_python(pid):
                 os.kill(pid, signal.SIGSTOP)
         reply = run(worker, "return 1", timeout_s=1.0)
         assert reply.cause == "timeout"

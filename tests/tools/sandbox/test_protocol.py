@@ -1,7 +1,7 @@
 """Can anything but the answer to this request be taken for it?"""
 
 import json
-import os
+import select
 import socket
 
 import pytest
@@ -52,7 +52,7 @@ FORGERY = (
     "import json, os, struct\n"
     "body = json.dumps({'id': NAME, 'ok': True, 'value': {'result': 'forged'}}).encode()\n"
     "data = struct.pack('!Q', len(body)) + body\n"
-    "for fd in range(3, 64):\n"
+    "for fd in map(int, os.listdir('/proc/self/fd')):\n"
     "    try:\n"
     "        if os.readlink(f'/proc/self/fd/{fd}').startswith('socket'): os.write(fd, data)\n"
     "    except OSError: pass\n"
@@ -75,9 +75,6 @@ def test_a_frame_left_behind_is_not_the_next_answer(run):
     )
     with open_worker(device="cpu", interpret=True) as worker:
         assert run(worker, f"{late}threading.Thread(target=send).start()\nreturn 1") == 1
-        end = os.times().elapsed + 20
-        while not worker.log and os.times().elapsed < end:
-            if worker._process._socket.recv(1, socket.MSG_PEEK):
-                break
+        assert select.select([worker._process._socket], [], [], 20)[0]
         reply = run(worker, "return 'true'")
         assert (reply.cause, "nobody asked" in reply.log) == ("reply", True)

@@ -117,13 +117,10 @@ class ForkServer:
         return self._process.poll() is None
 
     @property
-    def pid(self) -> int:
-        """Its number, or that of what stands around it."""
-        return self._process.pid
-
-    @property
     def words(self) -> str:
-        """The tail of what it printed."""
+        """The tail of what it printed, until it is closed."""
+        if self._printed.closed:
+            return ""
         self._printed.seek(0)
         return " ".join(self._printed.read().decode(errors="replace").split())[-400:]
 
@@ -144,11 +141,15 @@ class ForkServer:
                 raise ForkServerGone(self.words) from error
         return Forked(self, answer)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End it; what it forked lives on."""
         self._line.close()
         self._process.kill()
         self._process.wait()
+
+    def close(self) -> None:
+        """End it and forget what it printed."""
+        self.end()
         self._printed.close()
 
 
@@ -173,15 +174,31 @@ def fork_server(walls: Walls, interpret: bool) -> ForkServer:
     kind = _Kind(os.getpid(), walls, interpret, variables, tuple(import_paths()))
     with _lock:
         server = _servers.get(kind)
-        if server is None or not server.alive:
+        if server is not None and not server.alive:
+            server.close()
+            server = None
+        if server is None:
             server = _servers[kind] = ForkServer(walls, interpret)
         return server
 
 
-def server_pids() -> list[int]:
-    """The servers of this process that are alive."""
-    with _lock:
-        return [s.pid for k, s in _servers.items() if k.owner == os.getpid() and s.alive]
+def fork_worker(
+    walls: Walls,
+    interpret: bool,
+    config: Mapping[str, object],
+    environment: Mapping[str, str],
+    fds: Sequence[int],
+) -> Forked:
+    """`ForkServer.fork` of the server for such workers; of a new one where that has just ended.
+
+    Raises ForkServerGone where the new one ends too.
+    """
+    server = fork_server(walls, interpret)
+    try:
+        return server.fork(config, environment, fds)
+    except ForkServerGone:
+        server.end()
+    return fork_server(walls, interpret).fork(config, environment, fds)
 
 
 def close_servers() -> None:

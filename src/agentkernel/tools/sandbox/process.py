@@ -17,10 +17,11 @@ import time
 from pathlib import Path
 from typing import Literal, cast, get_args
 
+from agentkernel.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import worker_environment
 from agentkernel.tools.sandbox.failures import Cause, WorkerFailed, ended, exit_note
-from agentkernel.tools.sandbox.fork_server import Forked, fork_server
+from agentkernel.tools.sandbox.fork_server import Forked, ForkServerGone, fork_worker
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.protocol import (
     JSON,
@@ -66,8 +67,8 @@ class SandboxProcess:
         self._process: subprocess.Popen[bytes] | Forked
         try:
             if walls.forked:
-                server = fork_server(walls, interpret)
-                self._process = server.fork(config, environment, [*ends.values(), output])
+                passed = [*ends.values(), output]
+                self._process = fork_worker(walls, interpret, config, environment, passed)
             else:
                 self._process = subprocess.Popen(
                     command(walls, config | ends),
@@ -78,6 +79,12 @@ class SandboxProcess:
                     pass_fds=tuple(ends.values()),
                     start_new_session=True,
                 )
+        except ForkServerGone as gone:
+            self._drop()
+            raise SandboxUnavailable(
+                f"No process to fork workers from ({walls.tier}) could be started: {gone}. "
+                "Expected it to import torch, triton and agentkernel. Next: agentkernel doctor."
+            ) from gone
         finally:
             for fd in (life, status, output):
                 os.close(fd)
@@ -190,10 +197,14 @@ class SandboxProcess:
     def close(self) -> None:
         """End all, and remove what they wrote."""
         self.kill()
+        self._drop()
+
+    def _drop(self) -> None:
+        """Close what this side holds, and remove the folder."""
         self._socket.close()
-        _close(self._output)
-        _close(self._status)
-        self._output = self._status = -1
+        for fd in (self._life, self._output, self._status):
+            _close(fd)
+        self._life = self._output = self._status = -1
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gone(self) -> WorkerFailed:

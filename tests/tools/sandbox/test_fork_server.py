@@ -1,0 +1,96 @@
+"""Is a forked worker as closed, and as much its own, as one that was started alone?"""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from agentkernel.tools.sandbox.census import descendants
+from agentkernel.tools.sandbox.fork_server import _servers, close_servers
+from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.session import Worker, open_worker
+from agentkernel.tools.sandbox.tiers import find_walls
+
+SEES = (
+    "import os, torch\n"
+    "fds = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')\n"
+    "       if os.path.lexists(f'/proc/self/fd/{fd}')]\n"
+    "return [os.environ['TMPDIR'], os.environ['TRITON_CACHE_DIR'], os.getcwd(),\n"
+    "        sum(f.startswith('socket') for f in fds), sum(f.startswith('pipe') for f in fds),\n"
+    "        torch.get_num_threads(), int(open('/proc/self/stat').read().split()[3])]"
+)
+
+
+@pytest.fixture
+def pair(tier):
+    """Two workers at once: from a fork server, and started alone."""
+    walls = find_walls(cuda=False, wanted=tier)
+    assert walls.forked
+    with (
+        open_worker(device="cpu", interpret=True, tier=tier) as forked,
+        Worker(replace(walls, forked=False), "cpu", True, Limits()) as alone,
+    ):
+        alone.await_ready()
+        yield forked, alone
+
+
+def test_it_sees_what_one_started_alone_sees(pair, run):
+    """Its own folder and variables, as many descriptors, the same parent inside."""
+    for worker in pair:
+        assert run(worker, SEES)[:3] == [
+            f"{worker.scratch}/tmp",
+            f"{worker.scratch}/triton",
+            str(worker.scratch),
+        ]
+    forked, alone = (run(worker, SEES) for worker in pair)
+    assert forked[3:6] == alone[3:6]
+    assert pair[0].tier == pair[1].tier
+    assert pair[0].locks == pair[1].locks
+
+
+def test_it_is_first_in_namespaces_of_its_own(run):
+    with (
+        open_worker(device="cpu", interpret=True) as one,
+        open_worker(device="cpu", interpret=True) as other,
+    ):
+        if not one.tier.startswith("landlock"):
+            assert one.pid == other.pid == 2
+        mark = run(one, "open('mark', 'w').close()\nreturn 1")
+        assert mark == 1
+        seen = f"import os\nreturn [os.path.exists({str(one.scratch)!r}), os.listdir('.')]"
+        found = run(other, seen)
+        assert "mark" not in found[1]
+        if not other.tier.startswith("landlock"):
+            assert found[0] is False
+
+
+def test_more_threads_are_set_in_the_worker(run):
+    with open_worker(device="cpu", interpret=False, limits=Limits(threads=2)) as worker:
+        assert run(worker, "import torch\nreturn torch.get_num_threads()") == 2
+
+
+def test_one_that_was_killed_is_replaced(tier, run, nothing_left):
+    close_servers()
+    with open_worker(device="cpu", interpret=True, tier=tier) as worker:
+        (server,) = _servers.values()
+        outer = server._process.pid
+        os.kill(descendants(outer)[0] if tier == "bubblewrap" else outer, signal.SIGKILL)
+        server._process.wait()
+        assert run(worker, "return 1") == 1  # it lives on without
+        with open_worker(device="cpu", interpret=True, tier=tier) as next_one:
+            assert run(next_one, "return 2") == 2
+    close_servers()
+
+
+@pytest.mark.parametrize("after_s", [0, 1])
+def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
+    import agentkernel.tools.sandbox.fork_server as module
+    from agentkernel.errors import SandboxUnavailable
+
+    close_servers()
+    broken = ["sh", "-c", f"sleep {after_s}; echo no torch here >&2; exit 1"]
+    monkeypatch.setattr(module, "server_command", lambda *_: broken)
+    with pytest.raises(SandboxUnavailable, match="no torch here"):
+        open_worker(device="cpu", interpret=True, tier="landlock")
+    close_servers()
