@@ -33,7 +33,8 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         harden().unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
     else:
         _hook_launches(state)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # As use_deterministic_algorithms(True, warn_only=True), which imports all of torch._inductor.
+    torch.set_deterministic_debug_mode("warn")
     witness = install(state)
     model = state.load(
         str(payload["source"]),

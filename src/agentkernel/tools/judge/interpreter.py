@@ -34,6 +34,7 @@ INT_SENTINEL = 0x5A
 def harden() -> Watch:
     """Install every hook, once a process."""
     _hook_launches()
+    _hook_patches()
     _hook_autotuner()
     _hook_order()
     _hook_memory()
@@ -51,7 +52,11 @@ def _hook_launches() -> None:
             if is_own(self):
                 watch.launches.append(watch.kernel)
             watch.starts, watch.ends = [], []
-        return run(self, *args, **kwargs)
+        watch.patched.clear()
+        try:
+            return run(self, *args, **kwargs)
+        finally:
+            watch.patched.clear()
 
     def watched_convert(argument: object) -> object:
         if hasattr(argument, "data_ptr"):
@@ -62,6 +67,30 @@ def _hook_launches() -> None:
 
     interpreter.InterpretedFunction.run = watched_run
     interpreter._implicit_cvt = watched_convert
+
+
+class _NoPatches:
+    """What was changed is the launch's to restore."""
+
+    def restore(self) -> None:
+        """Nothing."""
+
+
+def _hook_patches() -> None:
+    """Each call of a kernel's helper puts the interpreter's operators into triton.language anew, a
+    third of a launch's time: once a launch is enough."""
+    patch = interpreter._patch_lang
+
+    def patch_once(function: object) -> object:
+        names = function.__globals__  # type: ignore[attr-defined]
+        spaces = frozenset(id(x) for x in names.values() if x is tl or x is tl.core)
+        if spaces in watch.patched:
+            return _NoPatches()
+        scope = patch(function)
+        watch.patched.add(spaces)
+        return scope
+
+    interpreter._patch_lang = patch_once
 
 
 def _hook_autotuner() -> None:

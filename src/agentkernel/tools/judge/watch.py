@@ -36,6 +36,8 @@ class Watch:
     permutation: list[int] | None = None
     tuned: int = 0
     """Launches whose configuration was chosen among several."""
+    patched: set[frozenset[int]] = field(default_factory=set)
+    """Which of triton.language's modules hold the interpreter's operators during this launch."""
 
     def reset(self, order: Order) -> None:
         """Before a call of the candidate."""

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 CANDIDATE_FILE = "candidate.py"
 COMPILES = "agentkernel.tools.compile.family"
 JUDGES = "agentkernel.tools.judge.child"
+WITNESSES = "agentkernel.tools.judge.witness"
+INTERPRETS = "agentkernel.tools.judge.interpreter"
+LATE = ("torch._dynamo", "triton.experimental.gluon")
+"""torch imports the first, for seconds, once an operator runs inside a dispatch mode; Triton the
+second with the first launch."""
 MEASURES = "agentkernel.tools.search.worker_ops"
 Op = Callable[[Mapping[str, object], "WorkerState"], "dict[str, JSON]"]
 
@@ -133,8 +138,8 @@ def try_device() -> None:
 def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:
     """What a worker of this kind is asked for most: imported before anyone waits."""
     if device == "cuda":
-        return (JUDGES, MEASURES)
-    return (JUDGES,) if interpret else (COMPILES,)
+        return (JUDGES, WITNESSES, *LATE, MEASURES)
+    return (JUDGES, WITNESSES, *LATE, INTERPRETS) if interpret else (COMPILES,)
 
 
 def answer(
