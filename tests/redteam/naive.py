@@ -20,9 +20,11 @@ JUDGE = """
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 import types
 
@@ -98,8 +100,10 @@ def answer(request):
 
 def in_a_fork(request, lines):
     reader, writer = os.pipe()
+    folder = tempfile.mkdtemp(dir=".")
     child = os.fork()
     if child == 0:
+        os.chdir(folder)
         for fd in (reader, *lines):
             os.close(fd)
         os.write(writer, json.dumps(answer(request))[:4000].encode())
@@ -113,6 +117,7 @@ def in_a_fork(request, lines):
     except OSError:
         pass
     os.waitpid(child, 0)
+    shutil.rmtree(folder, ignore_errors=True)
     return json.loads(text) if text else "the process ended"
 
 

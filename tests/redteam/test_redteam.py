@@ -16,20 +16,15 @@ ENTRIES = read_corpus(Path(__file__).parent)
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 
-QUICK = 4
-"""Each so-manieth candidate is judged by `make test`, all of them by `make test-all`: a judgement
-takes five to ten seconds on one core, half of them for the start of a fresh process."""
-
-
 def candidates(kind: str, device: str) -> list[object]:
     """Those that act on the CPU, and of the others those that need a GPU; one problem's candidates
     go to the same process, which captures it once."""
     found = []
-    for number, entry in enumerate(ENTRIES):
+    for entry in ENTRIES:
         needed = "cpu" if acts_on(entry, "cpu") else "cuda"
         if entry.kind == kind and needed == device:
             marks = [pytest.mark.xdist_group(entry.problem_name)]
-            marks += GPU if device != "cpu" else [pytest.mark.slow] if number % QUICK else []
+            marks += GPU if device != "cpu" else []
             found.append(pytest.param(entry, id=entry.name, marks=marks))
     return found
 
@@ -44,7 +39,6 @@ def as_expected(found: Found) -> None:
     assert found.right, said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("entry", candidates("hostile", "cpu"))
 def test_a_trick_fools_the_naive_judge(entry: Entry, naive_on_cpu: NaiveJudge) -> None:
     fooled(naive_on_cpu, entry)
