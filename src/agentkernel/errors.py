@@ -64,3 +64,8 @@ class SandboxUnavailable(EnvironmentFailure):
 
 class ModelUnavailable(EnvironmentFailure):
     """A chat or local model that cannot be reached or loaded."""
+
+
+def one_line(error: object, most: int = 300) -> str:
+    """The first `most` characters of what `error` says, on one line."""
+    return " ".join(str(error).split())[:most]

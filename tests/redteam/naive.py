@@ -12,6 +12,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, cast
 
+from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 
 EXECUTE = "agentkernel.tools.sandbox.ops:execute"
@@ -215,7 +216,11 @@ class NaiveJudge:
             self.close()
         if self._worker is None or not self._worker.alive:
             self.close()
-            self._worker = open_worker(device=self._device, interpret=self._device == "cpu")
+            self._worker = open_worker(
+                device=self._device,
+                interpret=self._device == "cpu",
+                limits=Limits(scratch_bytes=4 << 30),  # it has a disk, as plain processes do
+            )
             head = f"import sys\nJUDGE, PATHS = {JUDGE!r}, ':'.join(sys.path)\n"
             reply = self._worker.call(EXECUTE, {"source": head + START}, LIMIT_S)
             assert not isinstance(reply, WorkerFailed), reply

@@ -18,10 +18,10 @@ from agentkernel.tools.certificate import (
     read_sealed,
     sign_certificate,
     signed_text,
-    write_certificate,
 )
 from agentkernel.tools.signing import sign
 from agentkernel.tools.store import Manifest
+from certificates import write_certificate
 from fakes import ANALYSIS, VERSIONS, measurement, profile, settings, small_problem, verdict
 
 CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)

@@ -17,7 +17,7 @@ from agentkernel.domain.profile import ProfileFailed, Ratio
 from agentkernel.domain.verdict import RunFailed, Verdict
 from agentkernel.errors import ProblemError, RunNotFound
 from agentkernel.tools.capture import capture
-from agentkernel.tools.certificate import build_certificate, canonical_json, write_certificate
+from agentkernel.tools.certificate import build_certificate, canonical_json
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -31,6 +31,7 @@ from agentkernel.tools.replay import (
 )
 from agentkernel.tools.store import Manifest
 from agentkernel.tools.versions import installed_versions
+from certificates import write_certificate
 from fakes import VERSIONS, measurement, profile, settings, small_problem, verdict
 
 PLUS = """import torch

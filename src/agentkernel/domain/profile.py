@@ -181,8 +181,6 @@ class Measurement(Frozen):
     clock: ClockCheck | None = None
     """The candidate by both clocks; None where the device shares no memory between processes."""
     eager_clock: ClockCheck | None = None
-    timing_disputed: TimingDisputed | None = None
-    """Set where `clock` is disputed: the times above are then not to be believed."""
 
 
 class ProfileFailed(Frozen):

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.errors import MissingDependency, SettingError
+from agentkernel.errors import MissingDependency, SettingError, one_line
 from agentkernel.knowledge.documents import files_sha256
 
 Vectors = NDArray[np.float32]
@@ -70,7 +70,7 @@ class SentenceTransformerEmbedder:
 
             self._model = SentenceTransformer(str(folder), local_files_only=True)
         except (ImportError, OSError, ValueError) as error:
-            line = " ".join(str(error).split())[:200]
+            line = one_line(error, 200)
             raise SettingError(
                 f"Cannot load the embedder {name!r}: {line}. Expected a sentence-transformers "
                 "model in a local folder or cache. Next: give its folder, or 'embedder: static'."

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.errors import OutputError
+from agentkernel.errors import OutputError, one_line
 from agentkernel.knowledge.documents import (
     PACKAGE,
     Document,
@@ -110,7 +110,7 @@ def _open_current(root: Path, content: str) -> Collection | str:
         if (collection.metadata or {}).get("content") != content or collection.count() == 0:
             return "was incomplete"
     except (ChromaError, ValueError) as error:
-        return f"was corrupt ({' '.join(str(error).split())[:120]})"
+        return f"was corrupt ({one_line(error, 120)})"
     return collection
 
 

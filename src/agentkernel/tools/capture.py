@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.problem import ScalarSpec
-from agentkernel.errors import ProblemError
+from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.problems import LoadedProblem, default_value
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
         try:
             program, reason = _export(example, dynamic=True), None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
-            reason = _one_line(error)
+            reason = one_line(error, 200)
             program = _export_static(loaded, example, shape_set)
         return _captured(program, reason)
 
@@ -181,7 +181,7 @@ def _export_static(loaded: LoadedProblem, example: _Example, shape_set: int) -> 
         return _export(example, dynamic=False)
     except (Exception, SystemExit) as error:
         name = loaded.problem.class_name
-        text = f"{type(error).__name__}: {_one_line(error)}"
+        text = f"{type(error).__name__}: {one_line(error, 200)}"
         if any(word in text for word in DATA_DEPENDENT):
             raise ProblemError(
                 f"The forward of {name} branches on tensor values, so it has no fixed graph. "
@@ -264,11 +264,7 @@ def _reason(error: BaseException) -> str:
     inner: BaseException = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
-    return f"{type(inner).__name__}: {_one_line(inner)}"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+    return f"{type(inner).__name__}: {one_line(inner, 200)}"
 
 
 if TYPE_CHECKING:

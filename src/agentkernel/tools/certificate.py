@@ -16,7 +16,6 @@ from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.errors import AgentKernelError, RunNotFound
-from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.signing import is_valid, sign
 from agentkernel.tools.store import Manifest
 
@@ -94,11 +93,6 @@ def signed_text(tree: Mapping[str, object]) -> str:
     not break the signatures of before.
     """
     return _canonical({key: value for key, value in tree.items() if key != "signature"})
-
-
-def write_certificate(path: Path, certificate: Certificate) -> None:
-    """Sign and write canonical JSON, whole or not at all. Raises OutputError."""
-    write_atomic(path, canonical_json(sign_certificate(certificate)))
 
 
 def read_certificate(path: Path) -> Certificate:

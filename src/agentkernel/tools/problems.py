@@ -24,7 +24,7 @@ from agentkernel.domain.problem import (
     ShapeSet,
     TensorSpec,
 )
-from agentkernel.errors import ProblemError
+from agentkernel.errors import ProblemError, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +83,7 @@ class LoadedProblem:
         except (Exception, SystemExit) as error:
             raise ProblemError(
                 f"The constructor of {self.problem.class_name} raised "
-                f"{type(error).__name__}: {_one_line(error)}. Expected: it accepts "
+                f"{type(error).__name__}: {one_line(error)}. Expected: it accepts "
                 f"{self._init_label()}. Next: run it by itself in Python."
             ) from error
 
@@ -362,7 +362,7 @@ def _user_call(call: object, path: Path) -> Sequence[object]:
         return call()  # type: ignore[operator, no-any-return]
     except (Exception, SystemExit) as error:
         raise ProblemError(
-            f"get_inputs() of {path.name} raised {type(error).__name__}: {_one_line(error)}. "
+            f"get_inputs() of {path.name} raised {type(error).__name__}: {one_line(error)}. "
             "Expected a list of inputs."
         ) from error
 
@@ -397,7 +397,7 @@ def _convention_init(
     except (Exception, SystemExit) as error:
         raise ProblemError(
             f"get_init_inputs() of {Path(path).name} raised {type(error).__name__}: "
-            f"{_one_line(error)}. Expected the constructor's arguments as a list."
+            f"{one_line(error)}. Expected the constructor's arguments as a list."
         ) from error
     if (
         isinstance(values, list | tuple)
@@ -450,7 +450,7 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(
-            f"Cannot read {str(path)!r}: {_one_line(error)}. Expected Python source in UTF-8."
+            f"Cannot read {str(path)!r}: {one_line(error)}. Expected Python source in UTF-8."
         ) from error
 
 
@@ -478,7 +478,7 @@ def _execute(source: str, path: Path) -> types.ModuleType:
         except (Exception, SystemExit) as error:
             sys.modules.pop(name, None)
             raise ProblemError(
-                f"{path.name} raised {type(error).__name__} when imported: {_one_line(error)}. "
+                f"{path.name} raised {type(error).__name__} when imported: {one_line(error)}. "
                 "Expected a file that imports by itself. Next: run it with python."
             ) from error
     return module
@@ -499,10 +499,6 @@ def _to_device(value: object, device: str) -> object:
     import torch
 
     return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _short(value: object) -> str:

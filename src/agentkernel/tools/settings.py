@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import SettingError
+from agentkernel.errors import SettingError, one_line
 
 
 def user_config_path() -> Path:
@@ -61,7 +61,7 @@ def _read_yaml(path: Path) -> dict[str, object]:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingError(
-            f"Cannot read the configuration {str(path)!r}: {' '.join(str(error).split())}. "
+            f"Cannot read the configuration {str(path)!r}: {one_line(error)}. "
             "Expected YAML such as 'target: h100'."
         ) from error
     if tree is None:

@@ -20,7 +20,7 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import OutputError, RunNotFound
+from agentkernel.errors import OutputError, RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.problems import LoadedProblem, restore_problem
 from agentkernel.tools.records import Records
@@ -95,7 +95,7 @@ class RunStore:
             ) as error:
                 raise RunNotFound(
                     f"Cannot restore the live module of run {self.id!r} from {str(live)!r}: "
-                    f"{' '.join(str(error).split())}. Next: call agentkernel.optimize again."
+                    f"{one_line(error)}. Next: call agentkernel.optimize again."
                 ) from error
         return restore_problem(self.manifest.problem, value)
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import AgentKernelError, ProblemError
+from agentkernel.errors import AgentKernelError, ProblemError, one_line
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.tools.problems import load_problem
 from agentkernel.workflows.events import Event, OnEvent, RunStarted
@@ -89,7 +89,7 @@ def read_list(path: Path) -> BatchList:
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        line = " ".join(str(error).split())
+        line = one_line(error)
         raise ProblemError(f"Cannot read the list {str(path)!r}: {line}. {EXPECTED}") from error
     if isinstance(tree, list):
         tree = {"problems": tree}

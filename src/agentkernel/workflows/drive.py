@@ -19,7 +19,7 @@ from agentkernel.agents import protocols
 from agentkernel.agents.protocols import Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
-from agentkernel.errors import OutputError
+from agentkernel.errors import OutputError, one_line
 from agentkernel.tools.atomic import saving
 from agentkernel.tools.store import RunStore, set_aside
 from agentkernel.workflows import outcome, state
@@ -95,7 +95,7 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
         except OutputError:
             raise
         except Exception as error:
-            line = f"the run ended early: {type(error).__name__}: {' '.join(str(error).split())}"
+            line = f"the run ended early: {type(error).__name__}: {one_line(error)}"
             conclude(context, _state(graph, config, store), interrupted=True, crash=line[:400])
             raise
         end = _state(graph, config, store)

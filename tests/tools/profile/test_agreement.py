@@ -13,7 +13,6 @@ from agentkernel.tools.profile.agreement import (
     Timed,
     as_failure,
     compare_clocks,
-    dispute,
     fit_empty,
 )
 from agentkernel.tools.profile.arena import Layout, packed
@@ -84,15 +83,14 @@ def test_the_line_through_empty_volleys_ignores_hiccups() -> None:
 
 def test_a_dispute_is_a_failure_with_both_figures() -> None:
     check = compare_clocks(volleys(100.0, 50.0), EMPTY)
-    found = dispute(check)
-    assert found is not None
-    assert (found.outside_us, found.inside_us) == (
+    failed = as_failure(check)
+    assert failed is not None
+    assert (failed.side, failed.reason) == ("candidate", "timing_disputed")
+    assert failed.timing is not None
+    assert (failed.timing.outside_us, failed.timing.inside_us) == (
         pytest.approx(100, abs=2),
         pytest.approx(50, rel=0.01),
     )
-    failed = as_failure(check)
-    assert failed is not None
-    assert (failed.side, failed.reason, failed.timing) == ("candidate", "timing_disputed", found)
     assert as_failure(compare_clocks(volleys(100.0, 100.0), EMPTY)) is None
     assert as_failure(None) is None
 

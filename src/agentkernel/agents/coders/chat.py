@@ -17,7 +17,7 @@ from agentkernel.agents.prompts import render
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
-from agentkernel.errors import ModelUnavailable, SettingError
+from agentkernel.errors import ModelUnavailable, SettingError, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ChatCoder:
         provider = self.model.partition(":")[0]
         return ModelUnavailable(
             f"Chat model {self.model!r}{where} does not answer: {type(error).__name__}: "
-            f"{redact(_one_line(error))} Expected a running endpoint, a known model and "
+            f"{redact(_sentence(error))} Expected a running endpoint, a known model and "
             f"{provider.upper()}_API_KEY in the environment. Next: 'agentkernel doctor'."
         )
 
@@ -176,8 +176,8 @@ def redact(text: str) -> str:
     return text
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
+def _sentence(error: Exception) -> str:
+    text = one_line(error)
     return text if text.endswith(".") else f"{text}."
 
 

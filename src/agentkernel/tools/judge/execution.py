@@ -18,6 +18,7 @@ from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.races import find_race
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.witness import differs, random_state
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 
@@ -165,7 +166,7 @@ def _draws(
 ) -> ExecutionFailed | None:
     """Random numbers drawn in a call, where the reference (asked again) draws none."""
     drawn = [index for index, call in enumerate(seen.calls) if call.draws]
-    if not drawn or _reference_draws(trial, _tried(cases)):
+    if not drawn or _reference_draws(trial, _tried(cases), trial.worker.device):
         return None
     return ExecutionFailed(
         rule="global-state",
@@ -174,15 +175,10 @@ def _draws(
     )
 
 
-def _reference_draws(trial: Trial, cases: Sequence[Case]) -> bool:
-    import torch
-
-    before = [torch.get_rng_state()]
-    before += torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+def _reference_draws(trial: Trial, cases: Sequence[Case], device: str) -> bool:
+    before = random_state(device)
     trial.run(cases[0])
-    after = [torch.get_rng_state()]
-    after += torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    return differs(before, random_state(device))
 
 
 def _tried(cases: Sequence[Case]) -> list[Case]:

@@ -12,9 +12,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+
+from agentkernel.tools.sandbox.census import children_of
 
 if TYPE_CHECKING:
     import torch
@@ -124,12 +125,7 @@ def system_threads() -> int:
 
 def children() -> list[int]:
     """Process ids of this process's children, ended but unreaped ones included."""
-    found: list[int] = []
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):
-            text = Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii")
-            found += [int(word) for word in text.split()]
-    return found
+    return children_of(os.getpid())
 
 
 class Streams:

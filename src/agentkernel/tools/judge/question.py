@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case, Change, Echo
 from agentkernel.tools.judge.compare import compare_output, specials
 from agentkernel.tools.judge.layouts import arranged, copied
@@ -261,7 +262,7 @@ def _finite_share(answer: Answer) -> float:
 
 
 def _raised(error: BaseException) -> NotApplicable:
-    words = f"the reference raised {type(error).__name__}: {_one_line(error)}"
+    words = f"the reference raised {type(error).__name__}: {one_line(error, 200)}"
     return NotApplicable(words, raised=True)
 
 
@@ -269,7 +270,7 @@ def _out_of_memory(error: BaseException) -> NotApplicable:
     import torch
 
     torch.cuda.empty_cache()
-    return NotApplicable(f"out of memory: {_one_line(error)}", out_of_memory=True)
+    return NotApplicable(f"out of memory: {one_line(error, 200)}", out_of_memory=True)
 
 
 def _smallest_size(case: Case) -> int:
@@ -279,10 +280,6 @@ def _smallest_size(case: Case) -> int:
 
 def _has_integers(case: Case) -> bool:
     return any("int" in spec.dtype for spec in case.shape.inputs.tensors)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 __all__ = ["Asker", "NotApplicable", "Question", "edit", "moved", "rehearse"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from agentkernel.errors import one_line
 from agentkernel.tools.judge.layouts import copied
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _oracle(
             raise
         exact = list(leaves)
         missing = True
-        note = f"no fp64 oracle ({_one_line(error)}): eager itself is the reference"
+        note = f"no fp64 oracle ({one_line(error, 160)}): eager itself is the reference"
     found: list[torch.Tensor | None] = []
     for leaf, value in zip(leaves, exact, strict=True):
         if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
@@ -240,7 +241,3 @@ def _copies(values: Sequence[object]) -> list[object]:
     import torch
 
     return [copied(value) if isinstance(value, torch.Tensor) else value for value in values]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160]

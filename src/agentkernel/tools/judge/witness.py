@@ -30,20 +30,11 @@ KEPT = 40
 TINY_ELEMENTS = 64
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One launch of a candidate's kernel: `kernel` counts the kernels as they were first seen.
-    `correlation` is the profiler's number of the launch on a GPU, where one was recorded."""
-
-    kernel: int
-    correlation: int | None = None
-
-
 @dataclass
 class Call:
-    """One call of forward."""
+    """One call of forward. `launches` counts the candidate's kernels as they were first seen."""
 
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[int] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     library: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
@@ -124,7 +115,7 @@ def _make_witness(state: WorkerState) -> Witness:
         if index == len(kernels):
             kernels.append(kernel)
         if calls:
-            calls[-1].launches.append(Launch(index))
+            calls[-1].launches.append(index)
         return muted is None or index in muted
 
     def left_torch(what: str) -> None:
@@ -160,7 +151,7 @@ def _make_witness(state: WorkerState) -> Witness:
         nonlocal calling
         calls.append(Call())
         operators = Operators()
-        random = _random_state(state.device)
+        random = random_state(state.device)
         calling = True
         try:
             result = record_operators(lambda: model(*values), operators)
@@ -169,7 +160,7 @@ def _make_witness(state: WorkerState) -> Witness:
         _keep(calls[-1], operators)
         if operators.hidden:
             note("global-state", operators.hidden)
-        calls[-1].draws = _differs(random, _random_state(state.device))
+        calls[-1].draws = differs(random, random_state(state.device))
         return result
 
     def inspect(leaves: Sequence[object]) -> None:
@@ -300,7 +291,7 @@ def _keep(call: Call, operators: Operators) -> None:
 
 def _call_report(call: Call) -> JSON:
     return {
-        "launches": [item.kernel for item in call.launches[:10_000]],
+        "launches": cast("list[JSON]", call.launches[:10_000]),
         "operators": cast("JSON", call.operators),
         "library": cast("JSON", call.library),
         "moved": cast("JSON", call.moved),
@@ -308,14 +299,16 @@ def _call_report(call: Call) -> JSON:
     }
 
 
-def _random_state(device: str) -> list[torch.Tensor]:
+def random_state(device: str) -> list[torch.Tensor]:
+    """The generators that a call on `device` may draw from."""
     import torch
 
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
 
 
-def _differs(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:
+def differs(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:
+    """True where something was drawn in between."""
     import torch
 
     return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
@@ -330,4 +323,4 @@ def _line(kernel: object) -> int:
     return int(getattr(code, "co_firstlineno", 0))
 
 
-__all__ = ["Launch", "Witness", "install", "mute", "not_a_result", "testify"]
+__all__ = ["Witness", "install", "mute", "not_a_result", "testify"]

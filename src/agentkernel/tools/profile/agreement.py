@@ -85,8 +85,8 @@ def compare_clocks(
     )
 
 
-def dispute(check: ClockCheck | None) -> TimingDisputed | None:
-    """The failure that a disputed check is; None for the others."""
+def as_failure(check: ClockCheck | None) -> ProfileFailed | None:
+    """What a profile with a disputed clock ends in; None for the others."""
     if check is None or check.state != "disputed":
         return None
     text = (
@@ -94,15 +94,8 @@ def dispute(check: ClockCheck | None) -> TimingDisputed | None:
         f"{check.outside_low_us:.1f}) over {check.calls} calls in {check.volleys} volleys; the "
         f"process's own events say {check.inside_us:.1f} us"
     )
-    return TimingDisputed(outside_us=check.outside_us, inside_us=check.inside_us, text=text)
-
-
-def as_failure(check: ClockCheck | None) -> ProfileFailed | None:
-    """What a profile with a disputed clock ends in."""
-    found = dispute(check)
-    if found is None:
-        return None
-    return ProfileFailed(side="candidate", reason="timing_disputed", log=found.text, timing=found)
+    found = TimingDisputed(outside_us=check.outside_us, inside_us=check.inside_us, text=text)
+    return ProfileFailed(side="candidate", reason="timing_disputed", log=text, timing=found)
 
 
 def _state(

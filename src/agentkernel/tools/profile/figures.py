@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Measurement, Timing
-from agentkernel.tools.profile.agreement import dispute
+from agentkernel.tools.judge.kernel_text import functions, is_jit
 from agentkernel.tools.profile.bench import Launched
 from agentkernel.tools.profile.contest import Contested, Extras
 from agentkernel.tools.profile.ratio import paired_ratio, summarise
@@ -59,7 +59,6 @@ def to_measurement(
         discarded_rounds=len(rounds.discarded),
         clock=found.clock,
         eager_clock=found.eager_clock,
-        timing_disputed=dispute(found.clock),
     )
 
 
@@ -73,17 +72,7 @@ def own_share(launches: Sequence[Launched], own_kernels: Collection[str]) -> flo
 
 def kernel_names(source: str) -> frozenset[str]:
     """Functions of `source` under a `jit` decorator: `@triton.jit`, `@jit`, called or not."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
-            names.add(node.name)
-    return frozenset(names)
-
-
-def _is_jit(decorator: ast.expr) -> bool:
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name == "jit"
+    return frozenset(item.name for item in functions(ast.parse(source)) if is_jit(item))
 
 
 def _side(name: str, extras: Extras | None, found: Contested) -> Timing | None:

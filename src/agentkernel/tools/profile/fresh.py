@@ -33,7 +33,6 @@ class Fresh:
         self, inputs: Sequence[torch.Tensor], layout: Layout, seed: int, *, vary: bool = True
     ) -> None:
         self._layout = layout
-        self._vary = vary
         self._sources = [span_of(item) for item in inputs]
         self._banks: dict[torch.dtype, torch.Tensor] = {}
         if vary:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.errors import one_line
 from agentkernel.tools.profile.arena import Buffers, Layout
 from agentkernel.tools.profile.bench import Bench, Device
 from agentkernel.tools.profile.volley import copy_of, open_ground, outputs_of
@@ -176,12 +177,12 @@ def serve(line: Connection) -> None:
             reply: dict[str, JSON] = {"ok": twin.answer(pickle.loads(body))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             text = "".join(traceback.format_exception(error))
-            reply = {"error": text[-LOG_CHARS:], "line": _one_line(error)}
+            reply = {"error": text[-LOG_CHARS:], "line": _named(error)}
         line.send_bytes(pickle.dumps(reply))
 
 
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+def _named(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.verdict import GATES, Gate, Policy
-from agentkernel.errors import ProblemError
+from agentkernel.errors import ProblemError, one_line
 
 Kind = Literal["hostile", "honest"]
 Needs = Literal["cpu", "gpu"]
@@ -75,7 +75,7 @@ def read_entry(path: Path, kind: Kind) -> Entry:
         source = path.read_text(encoding="utf-8")
         text = ast.get_docstring(ast.parse(source))
     except (OSError, ValueError, SyntaxError) as error:
-        raise _bad(path, f"it cannot be read: {' '.join(str(error).split())}") from error
+        raise _bad(path, f"it cannot be read: {one_line(error)}") from error
     title, values = _header(path, text)
     _check(path, kind, values)
     problem = path.parent.parent / "problems" / f"{values['problem']}.py"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentkernel.errors import EnvironmentFailure
+from agentkernel.errors import EnvironmentFailure, one_line
 from agentkernel.tools.redteam.bench import Bench, BenchSettings, nothing_found
 from agentkernel.tools.redteam.corpus import Entry
 from agentkernel.tools.redteam.finding import Found
@@ -122,7 +122,7 @@ def _reason(future: Future[Found]) -> str:
     error = future.exception()
     if error is None or isinstance(error, BrokenProcessPool):
         return "the judge's own process ended"
-    return f"the judge raised {type(error).__name__}: {' '.join(str(error).split())[:120]}"
+    return f"the judge raised {type(error).__name__}: {one_line(error, 120)}"
 
 
 def _renew(lane: Lane, settings: BenchSettings) -> None:

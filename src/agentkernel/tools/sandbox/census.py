@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ class Count:
 
 def descendants(pid: int) -> list[int]:
     """Everything below `pid`, nearest first."""
-    children = _children if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _scan()
+    children = children_of if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _scan()
     found: list[int] = []
     pending = [pid]
     while pending:
@@ -139,14 +140,13 @@ def _mapped_and_deleted(pid: int, device: int) -> dict[int, int]:
     return mapped
 
 
-def _children(pid: int) -> list[int]:
-    """What the kernel lists as children of each thread of `pid`."""
+def children_of(pid: int) -> list[int]:
+    """What the kernel lists as children of each thread of `pid`, ended but unreaped ones too."""
     found: list[int] = []
-    try:
+    with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    except OSError:
-        return found
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     return found
 
 
