@@ -23,7 +23,7 @@ STATIC_FACTOR = 4
 """Where no shape has so many times fewer elements than the declared one, special values take as
 long as any others and are tried while there is time."""
 WORDS: dict[Change, str] = {
-    "again": "the same call again",
+    "again": "the same call again with gradients on",
     "one": "one element changed in place",
     "few": "a few elements changed in place",
     "swap": "two rows swapped in place",
@@ -43,7 +43,8 @@ class Echo:
 @dataclass(frozen=True)
 class Case:
     """One call of the candidate, then its `echoes`. An optional case is left out when the time is
-    up. `after` says what an echo has changed; `training` calls in training mode."""
+    up. `after` says what an echo has changed; `training` calls in training mode, `gradients` as a
+    user does who has not switched them off."""
 
     shape: CaseShape
     distribution: Distribution
@@ -54,6 +55,7 @@ class Case:
     echoes: tuple[Echo, ...] = ()
     after: str = ""
     training: bool = False
+    gradients: bool = False
     primary: bool = False
 
     @property
@@ -69,7 +71,12 @@ class Case:
     def echoed(self, echo: Echo) -> Case:
         """The case of a further call."""
         return dataclasses.replace(
-            self, order=echo.order, echoes=(), after=WORDS[echo.change], primary=False
+            self,
+            order=echo.order,
+            echoes=(),
+            after=WORDS[echo.change],
+            gradients=echo.change == "again",
+            primary=False,
         )
 
 

@@ -68,6 +68,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Call the model once; outputs that fit go to the parent's buffers, the reply describes all.
 
     Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
+    `gradients` (recorded, as they are unless someone says otherwise),
     `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
     the call before go to, once more, after this one).
     """
@@ -83,7 +84,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         _bump(model)
     launches = _start(state, str(payload["order"]))
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(bool(payload.get("gradients"))):
             model.train(bool(payload.get("training")))
             result = witness.call(model, values)
     except Exception as error:

@@ -122,11 +122,16 @@ def _explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) ->
         return None
     if case.order != "ascending" and case.after:
         return mismatch.model_copy(update={"pattern": "order"})
-    outside = _strings(reply.get("loads_outside"))
-    if outside:
-        label = f"{case.label} (loads outside of every tensor: {', '.join(outside)})"
-        return mismatch.model_copy(update={"case": label})
-    return mismatch
+    outside = loads_outside(reply)
+    return (
+        mismatch.model_copy(update={"case": f"{case.label} ({outside})"}) if outside else mismatch
+    )
+
+
+def loads_outside(reply: dict[str, JSON]) -> str:
+    """Which lines read memory of no tensor of the launch; "" for none."""
+    lines = _strings(reply.get("loads_outside"))
+    return f"loads outside of every tensor: {', '.join(lines)}" if lines else ""
 
 
 def _check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta | None:
@@ -139,7 +144,8 @@ def _check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta
         )
     for index, (leaf, other) in enumerate(zip(answer.leaves, theirs, strict=True)):
         strict = case.layout in ("contiguous", "offset")
-        expected, got = _form(leaf, strict), _form_of_reply(leaf, other, strict)
+        own = answer.aliases[index]
+        expected, got = _form(leaf, strict), _form_of_reply(leaf, other, strict, own=own)
         if expected != got:
             return WrongMeta(case=case.label, output=index, expected=expected, found=got)
         shares = other.get("shares") if isinstance(other, dict) else None
@@ -163,8 +169,9 @@ def _form(leaf: object, strict: bool) -> str:
     return _form_text(dtype, list(leaf.shape), stride, leaf.device.type, "Tensor")
 
 
-def _form_of_reply(leaf: object, reply: JSON, strict: bool) -> str:
-    """Strides count where the inputs have the usual ones: `strict`."""
+def _form_of_reply(leaf: object, reply: JSON, strict: bool, *, own: bool) -> str:
+    """Strides count where the inputs have the usual ones: `strict`. A parameter is an answer only
+    where the original returns one of its `own` too."""
     if not isinstance(reply, dict):
         return str(reply)
     if "literal" in reply:
@@ -174,6 +181,7 @@ def _form_of_reply(leaf: object, reply: JSON, strict: bool) -> str:
     if not isinstance(shape, list) or not isinstance(stride, list):
         return str(reply)
     words = [str(reply.get(key)) for key in ("dtype", "device", "type")]
+    words[2] = "Tensor" if own and words[2] == "Parameter" else words[2]
     steps = stride if strict else ["*"] * len(stride)
     return _form_text(words[0], shape, steps, words[1], words[2])
 
@@ -186,7 +194,7 @@ def _form_text(
         "*" if size == 1 or 0 in shape else str(step)
         for size, step in zip(shape, stride, strict=False)
     ]
-    kind = "" if kind in ("Tensor", "Parameter") else f" {kind}"
+    kind = "" if kind == "Tensor" else f" {kind}"
     return f"{dtype}{list(shape)} stride ({', '.join(steps)}) on {device}{kind}"
 
 

@@ -19,6 +19,8 @@ from torch.autograd import profiler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TINY_ELEMENTS = 64
+SMALL_WORK = 16 * TINY_ELEMENTS
+"""Elements that operators on tiny tensors may take in one call, all together."""
 """Arithmetic on tensors up to this size is bookkeeping."""
 CAST_ELEMENTS = 4096
 """A change of dtype up to this size is bookkeeping."""
@@ -174,6 +176,7 @@ def sort_events(
     shape `canary`, is among them. An operator that only calls others is left to them; what a
     library operator calls is the library's."""
     seen = False
+    small = 0
     for event in events:
         if "Torch-Compiled" in event.name or "CompiledFunction" in event.name:
             found.compute.append(f"{event.name} (compiled)")
@@ -190,8 +193,13 @@ def sort_events(
         if is_library(name):
             if not any(_own_name(child) == name for child in event.cpu_children):
                 found.library.append(name)
-        elif count > TINY_ELEMENTS and not is_free(name) and not _only_calls(event):
-            found.compute.append(f"{name} ({count} elements)")
+        elif not is_free(name) and not _only_calls(event):
+            if count > TINY_ELEMENTS:
+                found.compute.append(f"{name} ({count} elements)")
+            else:
+                small += count
+    if small > SMALL_WORK:
+        found.compute.append(f"many operators on a few elements each ({small} elements)")
     return seen
 
 

@@ -69,7 +69,8 @@ def odd_shapes(
     inputs: ShapeSet, captured: Captured, limit: int, larger: int | None = None
 ) -> tuple[CaseShape, ...]:
     """Up to three sets off every tile size that the captured graph holds for, at most `limit`
-    elements each where that can be had; then one past the declared sizes, of at most `larger`."""
+    elements each where that can be had; then one past a declared size, and one past the declared
+    number of elements, of at most `larger`."""
     free = captured.free_dims
     symbols = list(dict.fromkeys(item.symbol for item in free))
     found: list[CaseShape] = []
@@ -86,8 +87,8 @@ def odd_shapes(
         candidate = CaseShape(replace_sizes(inputs, free, admitted), "odd", 0)
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
-    more = beyond(inputs, captured, larger or limit)
-    return (*found[:ODD_COUNT], *([more] if more is not None else []))
+    past = (beyond(inputs, captured, larger or limit), fuller(inputs, captured, larger or limit))
+    return (*found[:ODD_COUNT], *(item for item in past if item is not None))
 
 
 def beyond(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None:
@@ -102,6 +103,20 @@ def beyond(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None
                 larger = replace_sizes(inputs, free, sizes)
                 if count_elements(larger) <= limit and captured.admits(sizes):
                     return CaseShape(larger, "odd", 0)
+    return None
+
+
+def fuller(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None:
+    """The declared set with one free size a little larger: a launch grid for the declared number of
+    elements shows. None where that takes more than `limit`."""
+    free = captured.free_dims
+    declared = {item.symbol: _size(inputs, item) for item in free}
+    for name in sorted(declared, key=lambda key: -declared[key]):
+        for more in FACTORS:
+            sizes = declared | {name: declared[name] + more}
+            larger = replace_sizes(inputs, free, sizes)
+            if count_elements(larger) <= limit and captured.admits(sizes):
+                return CaseShape(larger, "odd", 0)
     return None
 
 

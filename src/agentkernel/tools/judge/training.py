@@ -1,4 +1,4 @@
-"""What does a candidate do in training mode, where the original computes something else there?
+"""What does a candidate do in training mode, where the original may compute something else?
 
 It may compute what the original computes, batch statistics and the buffers that they update
 included; it may raise, and is then good for eval mode only; silently something else is refused.
@@ -52,8 +52,6 @@ def judge_training(trial: Trial, case: Case) -> Training:
         kind = training_kind(plain.model, plain.inputs)
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything
         return Training(note=f"training mode not judged: the reference raised {error!r}"[:200])
-    if kind == "same":
-        return Training()
     question = trial.asker.ask(case)
     if isinstance(question, NotApplicable):
         return Training(note=f"training mode not judged: {question.reason}")
@@ -63,7 +61,7 @@ def judge_training(trial: Trial, case: Case) -> Training:
         if outcome.refused is not None and is_refusal(outcome.refused):
             words = " ".join(outcome.refused.log.strip().splitlines()[-1:])[:120]
             return Training(eval_only=True, note=f"eval mode only: in training it raises {words}")
-        if kind == "differs":
+        if kind != "random":
             return Training(failure=outcome.failure)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
             return Training(failure=outcome.failure)

@@ -15,7 +15,13 @@ from agentkernel.domain.verdict import (
 )
 from agentkernel.tools.judge.cases import Case, Echo
 from agentkernel.tools.judge.envelope import covered
-from agentkernel.tools.judge.finding import Outcome, check_outputs, check_state, same_bits
+from agentkernel.tools.judge.finding import (
+    Outcome,
+    check_outputs,
+    check_state,
+    loads_outside,
+    same_bits,
+)
 from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import Asker, NotApplicable, Question, rehearse
@@ -151,6 +157,7 @@ class Trial:
         payload = memory.payload(recall) | {
             "order": case.order,
             "training": case.training,
+            "gradients": case.gradients,
             "moved": moved,
         }
         reply = self._call("run", payload)
@@ -160,6 +167,9 @@ class Trial:
         outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
+        outside = loads_outside(reply)
+        if outside:
+            return outcome.failed(RunFailed(reason="out_of_bounds", log=outside, case=case.label))
         changed = self._changed(case, question, memory)
         return outcome if changed is None else outcome.failed(changed)
 
