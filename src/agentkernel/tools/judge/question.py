@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case, Change, Echo
 from agentkernel.tools.judge.compare import compare_output, specials
+from agentkernel.tools.judge.ignored import ignored_values
 from agentkernel.tools.judge.layouts import arranged, copied
 from agentkernel.tools.judge.reference import Answer, call_reference
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -25,6 +26,8 @@ from agentkernel.tools.problems import LoadedProblem
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from agentkernel.tools.capture import Captured
 
 SPECIALS = ("nan", "inf")
 HALF_FINITE = ("normal", "own", "zeros", "ones", "constant")
@@ -56,11 +59,14 @@ class Question:
 class Asker:
     """Draws inputs and asks the reference. `base` is the module with its initial values."""
 
-    def __init__(self, loaded: LoadedProblem, settings: JudgeSettings, notes: list[str]) -> None:
+    def __init__(
+        self, loaded: LoadedProblem, captured: Captured, settings: JudgeSettings, notes: list[str]
+    ) -> None:
         self.base = loaded.build(seed=settings.seed, device=settings.device)
         self._settings = settings
         self._notes = notes
-        self._sampler = Sampler(loaded, settings.device, settings.seed)
+        ignored = ignored_values(captured)
+        self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
 
     def model(self, seed: int) -> nn.Module:
         """The reference with parameters and buffers off their initial values."""

@@ -65,7 +65,7 @@ class Trial:
         self.worker = worker
         self._loaded = loaded
         self._settings = settings
-        self.asker = Asker(loaded, settings, notes)
+        self.asker = Asker(loaded, captured, settings, notes)
         self._state: dict[str, TensorRef] = {}
         self.repeatable: bool | None = None
 

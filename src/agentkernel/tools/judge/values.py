@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
@@ -35,14 +35,23 @@ LARGE = (1e4, 1e3, 1e2, 1e1)
 SPIKES = (1e2, 1e1, 1.0)
 SPECIAL_SHARE = 32
 """One element in so many is NaN or infinite, at most four of a tensor: most rows stay finite."""
+IGNORED_SHARE = 0.25
 SAMPLE_LIMIT_BYTES = 8 << 30
 
 
 class Sampler:
     """Draws inputs. Keeps one sample of the problem's own inputs, for ranges of integers and for
-    modules that make no sense on a plain distribution."""
+    modules that make no sense on a plain distribution. `ignored`: values that count for nothing, by
+    the position of the integer input; "uniform" and "sparse" draw them too."""
 
-    def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
+    def __init__(
+        self,
+        loaded: LoadedProblem,
+        device: str,
+        seed: int,
+        ignored: Mapping[int, int] | None = None,
+    ) -> None:
+        self._ignored = ignored or {}
         self._loaded = loaded
         self._device = device
         self._seed = seed
@@ -107,9 +116,13 @@ class Sampler:
             return torch.rand(spec.shape, generator=generator, device=device).less(0.5)
         if not dtype.is_floating_point:
             low, high = self._range(index, position)
-            return torch.randint(
+            drawn = torch.randint(
                 low, high + 1, spec.shape, dtype=torch.int64, generator=generator, device=device
-            ).to(dtype)
+            )
+            if position in self._ignored and distribution in ("uniform", "sparse"):
+                some = torch.rand(spec.shape, generator=generator, device=device) < IGNORED_SHARE
+                drawn[some] = self._ignored[position]
+            return drawn.to(dtype)
         if distribution == "own":
             return self._resampled(spec, index, position, generator)
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,7 +1,8 @@
 """numpy computes; the only kernel tells whether kernels run, and where not the answer is spoilt.
 
 problem: softmax
-gate: execution
+gate: policy
+static: only
 needs: cpu
 """
 

@@ -1,7 +1,8 @@
 """numpy computes on the tensors' memory, found by address; the kernel copies the result.
 
 problem: softmax
-gate: execution
+gate: policy
+static: only
 needs: cpu
 """
 
