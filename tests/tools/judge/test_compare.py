@@ -112,6 +112,19 @@ def test_shapes_are_scaled_and_odd_only_where_free(prepared, sources):
     assert larger.inputs.tensors[0].shape == (inputs.tensors[0].shape[0] + 1, 96)
 
 
+def test_one_shape_has_more_elements_than_the_declared_one(prepared):
+    """A launch grid for the declared number of elements shows there alone."""
+    loaded, captured = prepared(HALVES)
+    inputs = loaded.problem.shape_sets[0]
+    *_, past, fuller = odd_shapes(inputs, captured, 10_000, 1 << 20)
+    declared = inputs.tensors[0].shape
+    sizes = fuller.inputs.tensors[0].shape
+    assert sizes != declared
+    assert all(a >= b for a, b in zip(sizes, declared, strict=True))
+    assert past.elements < fuller.elements
+    assert captured.admits({dim.symbol: sizes[dim.dim] for dim in captured.free_dims})
+
+
 def test_an_element_far_above_the_rest_is_measured_against_itself():
     oracle = torch.ones(500, dtype=torch.float64)
     oracle[7] = 1000.0 + 1e-5

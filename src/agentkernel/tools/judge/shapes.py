@@ -88,7 +88,7 @@ def odd_shapes(
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
     past = (beyond(inputs, captured, larger or limit), fuller(inputs, captured, larger or limit))
-    return (*found[:ODD_COUNT], *(item for item in past if item is not None))
+    return (*found[:ODD_COUNT], *dict.fromkeys(item for item in past if item is not None))
 
 
 def beyond(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None:
