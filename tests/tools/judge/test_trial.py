@@ -253,7 +253,10 @@ def test_training_mode(tried, rate, old, new, expected):
     assert (found.failure is None) == (expected != "wrong"), found
 
 
-def test_a_module_without_a_training_mode_is_not_tried_in_it(tried):
-    body = "if self.training: raise ValueError('eval')\n        return 2 * x"
-    found = tried(SCALE, WHOLE.replace("BODY", body), training=True)
-    assert not found.eval_only
+def test_a_module_that_is_the_same_in_training_is_tried_in_it_too(tried):
+    refuses = "if self.training: raise ValueError('eval')\n        return 2 * x"
+    found = tried(SCALE, WHOLE.replace("BODY", refuses), training=True)
+    assert (found.eval_only, found.failure) == (True, None)
+    cheats = "return x if self.training else 2 * x"
+    found = tried(SCALE, WHOLE.replace("BODY", cheats), training=True)
+    assert found.failure is not None
