@@ -37,6 +37,11 @@ def _one_spike(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _squares_that_overflow_about_the_start(x: torch.Tensor) -> torch.Tensor:
+    x[:, :32], x[:, 32:] = 0.0, 1e18
+    return x
+
+
 ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "usual": lambda x: x,
     "far from zero": lambda x: x + 1e4,
@@ -44,6 +49,8 @@ ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "one spike in the sample": _one_spike,
     "sorted": lambda x: (100.0 * x).sort(dim=1).values,
     "tiny": lambda x: x * 1e-20,
+    "squares that overflow about the start": _squares_that_overflow_about_the_start,
+    "squares that overflow": lambda x: x * 1e19,
 }
 
 

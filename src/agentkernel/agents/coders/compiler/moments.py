@@ -92,7 +92,11 @@ def zero_lines(node: Node, lanes: Lanes) -> list[str]:
 
 
 def finish_centred(emitter: Emitter, node: Node, lanes: Lanes, lines: list[str]) -> None:
-    """Fold the sums, sweep again about the mean where the centre was far off, bind the fields."""
+    """Fold the sums, sweep again about the mean where the centre was far off, bind the fields.
+
+    The test is negated because it must hold of NaN: squares about a far centre may overflow where
+    those about the mean do not, and inf - inf is no reason to lose a finite row.
+    """
     unique = emitter.names.unique
     shift, squares = unique("shift"), unique("squares")
     count = emitter.sizes.text(emitter.region.col_count)
@@ -107,7 +111,7 @@ def finish_centred(emitter: Emitter, node: Node, lanes: Lanes, lines: list[str])
     emitter.tile_values.clear()
     lines += [
         *folded,
-        f"if {shift} * {shift} * {count} > {UNEVEN} * {squares}:",
+        f"if not ({shift} * {shift} * {count} <= {UNEVEN} * {squares}):",
         *indent([
             "# The first columns say little about this row: once more, about its mean.",
             f"{lanes.centre} += {shift}",
