@@ -60,12 +60,12 @@ def box() -> Iterator[Sandboxed]:
         yield found
 
 
-def _drop_in(module: nn.Module, x: torch.Tensor) -> str:
+def _drop_in(module: nn.Module, x: torch.Tensor, tile: int = 1024) -> str:
     loaded = problem_from_module(module, (x,))
     compiled = _compile(loaded, capture(loaded), "mixed")[0]
     (step,) = compiled.partition.steps
     assert isinstance(step, Region)
-    return compiled.write({step: Schedule("looped", 1024, 1)}).text
+    return compiled.write({step: Schedule("looped", tile, 1)}).text
 
 
 @pytest.mark.parametrize("shape", ROWS)
@@ -101,3 +101,11 @@ def test_rows_that_are_not_finite_stay_so(box: Sandboxed) -> None:
     with torch.no_grad():
         assert torch.equal(found.isnan(), module(x).isnan())
     assert torch.allclose(found[2], module.norm.bias.detach().expand(COLUMNS))
+
+
+def test_rows_shorter_than_the_sample_do_not_see_their_neighbours(box: Sandboxed) -> None:
+    x = torch.randn(4, 16)
+    x[1], x[3, 2] = torch.nan, torch.inf
+    module = nn.Sequential(nn.LayerNorm(16)).eval()
+    text = _drop_in(module, x, 16)
+    assert_close(box.call(text, module, (x,)), module, (x,), text)

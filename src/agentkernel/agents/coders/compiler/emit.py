@@ -96,6 +96,8 @@ class Emitter:
     """Names of values that a later sweep computes again."""
     columns: str = "col"
     """The variable of the columns at hand."""
+    width: int = 0
+    """How many they are, where that is not the schedule's tile."""
 
     def __post_init__(self) -> None:
         flat = self.schedule.form == "flat"
@@ -139,7 +141,7 @@ class Emitter:
         name = f"{self.columns}_mask"
         if self.schedule.form == "flat" or not count.is_number:
             return name
-        unit = self.schedule.block_cols * self.schedule.chunks
+        unit = self.width or self.schedule.block_cols * self.schedule.chunks
         return name if int(count) % unit else None
 
     @property
@@ -159,14 +161,14 @@ class Emitter:
         return " & ".join(parts) or None
 
     @contextmanager
-    def on_columns(self, name: str) -> Iterator[None]:
-        """Within, tile values are those of other columns, and go by names of their own."""
-        kept = self.columns, self.tile_values, self.given
-        self.columns, self.tile_values, self.given = name, {}, {}
+    def on_columns(self, name: str, width: int) -> Iterator[None]:
+        """Within, tile values are those of `width` other columns, and go by names of their own."""
+        kept = self.columns, self.width, self.tile_values, self.given
+        self.columns, self.width, self.tile_values, self.given = name, width, {}, {}
         try:
             yield
         finally:
-            self.columns, self.tile_values, self.given = kept
+            self.columns, self.width, self.tile_values, self.given = kept
 
     # names
 

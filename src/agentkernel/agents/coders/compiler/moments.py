@@ -76,7 +76,7 @@ def sample_lines(emitter: Emitter, node: Node, lanes: Lanes, before: list[str]) 
     """Lines that bind the centre to the mean of the row's first columns."""
     lines: list[str] = []
     source = node.args[0]
-    with emitter.on_columns("near"):
+    with emitter.on_columns("near", SAMPLE):
         lines += column_lines(emitter, "0", str(SAMPLE))
         value = emitter.value(source, Body(lines, before))
         if not emitter.region.spans(source)[1]:
