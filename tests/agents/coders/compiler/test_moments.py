@@ -54,6 +54,11 @@ ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+class Moments(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.var_mean(x, 1)
+
+
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandboxed]:
     with sandboxed() as found:
@@ -109,3 +114,10 @@ def test_rows_shorter_than_the_sample_do_not_see_their_neighbours(box: Sandboxed
     module = nn.Sequential(nn.LayerNorm(16)).eval()
     text = _drop_in(module, x, 16)
     assert_close(box.call(text, module, (x,)), module, (x,), text)
+
+
+@pytest.mark.parametrize("columns", [1025, 3000, 20000])
+def test_a_mean_near_zero_keeps_its_digits(box: Sandboxed, columns: int) -> None:
+    x = torch.randn(8, columns, generator=torch.Generator().manual_seed(columns))
+    text = _drop_in(Moments(), x)
+    assert_close(box.call(text, Moments(), (x,)), Moments(), (x,), text)
