@@ -351,7 +351,7 @@ class Emitter:
     def _pointwise(self, node: Node, body: Body) -> Text:
         if (found := self._shared(node)) is not None:
             return found
-        args = [self.value(arg, body) for arg in node.args]
+        args = [self._argument(node, arg, body) for arg in node.args]
         strong = [arg for arg in node.args if arg.kind not in ("constant", "size")]
         source = compute_dtype((strong or list(node.args))[0].dtype)
         text = pointwise_text(
@@ -364,6 +364,13 @@ class Emitter:
         if once and len(text.code) <= INLINE_LIMIT:
             return text
         return self.assign(node.name, text.code, body, tile=tile, node=node)
+
+    def _argument(self, node: Node, arg: Node, body: Body) -> Text:
+        """The text of `arg`; an index that is computed with is as wide as eager's."""
+        text = self.value(arg, body)
+        if arg.root.kind == "iota" and node.dtype == torch.int64:
+            return Text(f"({text.code}).to(tl.int64)")
+        return text
 
     def _shared(self, node: Node) -> Text | None:
         """What a reduction in the same kernel has left behind."""
