@@ -121,3 +121,15 @@ def test_a_mean_near_zero_keeps_its_digits(box: Sandboxed, columns: int) -> None
     x = torch.randn(8, columns, generator=torch.Generator().manual_seed(columns))
     text = _drop_in(Moments(), x)
     assert_close(box.call(text, Moments(), (x,)), Moments(), (x,), text)
+
+
+def test_the_variance_of_a_ramp_keeps_its_digits(box: Sandboxed) -> None:
+    class Variance(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.var(1)
+
+    steepness = torch.linspace(1.0, 2.0, 16)[:, None]
+    x = steepness * torch.arange(1500.0) + 0.1 * torch.randn(16, 1500)
+    text = _drop_in(Variance(), x, 4096)
+    found, truth = box.call(text, Variance(), (x,))[0].double(), x.double().var(1)
+    assert float(((found - truth) / truth).abs().max()) < 4 * torch.finfo(torch.float32).eps
