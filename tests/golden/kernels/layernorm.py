@@ -36,7 +36,7 @@ def layer_norm_kernel(
         lane_squares += apart * apart
     shift = tl.sum(lane_sum, axis=0) / n_cols
     squares = tl.sum(lane_squares, axis=0) - n_cols * shift * shift
-    if shift * shift * n_cols > 4.0 * squares:
+    if not (shift * shift * n_cols <= squares):
         # The first columns say little about this row: once more, about its mean.
         centre += shift
         lane_sum = tl.zeros([BLOCK_N], tl.float32)

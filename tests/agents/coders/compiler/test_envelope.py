@@ -174,3 +174,15 @@ def test_limits_are_found_once_for_a_graph() -> None:
     loaded = problem_from_module(One(lambda a: a + 1), (x,))
     captured = capture(loaded)
     assert limits_of(loaded, captured) is limits_of(loaded, captured)
+
+
+@pytest.mark.parametrize("form", ["looped", "single"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_index_that_is_computed_with_has_64_bits(box: Sandboxed, form: str, dim: int) -> None:
+    def count(a: torch.Tensor) -> torch.Tensor:
+        index = torch.arange(a.shape[dim], device=a.device)
+        return (index if dim else index[:, None]) * 2**28 + a.long()
+
+    module, rows = One(count), torch.randn(20, 70)
+    (found,) = box.call(written(module, (rows,), form), module, (rows,))
+    assert torch.equal(found, module(rows))

@@ -37,6 +37,11 @@ def _one_spike(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _squares_that_overflow_about_the_start(x: torch.Tensor) -> torch.Tensor:
+    x[:, :32], x[:, 32:] = 0.0, 1e18
+    return x
+
+
 ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "usual": lambda x: x,
     "far from zero": lambda x: x + 1e4,
@@ -44,7 +49,14 @@ ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "one spike in the sample": _one_spike,
     "sorted": lambda x: (100.0 * x).sort(dim=1).values,
     "tiny": lambda x: x * 1e-20,
+    "squares that overflow about the start": _squares_that_overflow_about_the_start,
+    "squares that overflow": lambda x: x * 1e19,
 }
+
+
+class Moments(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.var_mean(x, 1)
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +65,12 @@ def box() -> Iterator[Sandboxed]:
         yield found
 
 
-def _drop_in(module: nn.Module, x: torch.Tensor) -> str:
+def _drop_in(module: nn.Module, x: torch.Tensor, tile: int = 1024) -> str:
     loaded = problem_from_module(module, (x,))
     compiled = _compile(loaded, capture(loaded), "mixed")[0]
     (step,) = compiled.partition.steps
     assert isinstance(step, Region)
-    return compiled.write({step: Schedule("looped", 1024, 1)}).text
+    return compiled.write({step: Schedule("looped", tile, 1)}).text
 
 
 @pytest.mark.parametrize("shape", ROWS)
@@ -94,3 +106,30 @@ def test_rows_that_are_not_finite_stay_so(box: Sandboxed) -> None:
     with torch.no_grad():
         assert torch.equal(found.isnan(), module(x).isnan())
     assert torch.allclose(found[2], module.norm.bias.detach().expand(COLUMNS))
+
+
+def test_rows_shorter_than_the_sample_do_not_see_their_neighbours(box: Sandboxed) -> None:
+    x = torch.randn(4, 16)
+    x[1], x[3, 2] = torch.nan, torch.inf
+    module = nn.Sequential(nn.LayerNorm(16)).eval()
+    text = _drop_in(module, x, 16)
+    assert_close(box.call(text, module, (x,)), module, (x,), text)
+
+
+@pytest.mark.parametrize("columns", [1025, 3000, 20000])
+def test_a_mean_near_zero_keeps_its_digits(box: Sandboxed, columns: int) -> None:
+    x = torch.randn(8, columns, generator=torch.Generator().manual_seed(columns))
+    text = _drop_in(Moments(), x)
+    assert_close(box.call(text, Moments(), (x,)), Moments(), (x,), text)
+
+
+def test_the_variance_of_a_ramp_keeps_its_digits(box: Sandboxed) -> None:
+    class Variance(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.var(1)
+
+    steepness = torch.linspace(1.0, 2.0, 16)[:, None]
+    x = steepness * torch.arange(1500.0) + 0.1 * torch.randn(16, 1500)
+    text = _drop_in(Variance(), x, 4096)
+    found, truth = box.call(text, Variance(), (x,))[0].double(), x.double().var(1)
+    assert float(((found - truth) / truth).abs().max()) < 4 * torch.finfo(torch.float32).eps

@@ -96,6 +96,8 @@ class Emitter:
     """Names of values that a later sweep computes again."""
     columns: str = "col"
     """The variable of the columns at hand."""
+    width: int = 0
+    """How many they are, where that is not the schedule's tile."""
 
     def __post_init__(self) -> None:
         flat = self.schedule.form == "flat"
@@ -139,7 +141,7 @@ class Emitter:
         name = f"{self.columns}_mask"
         if self.schedule.form == "flat" or not count.is_number:
             return name
-        unit = self.schedule.block_cols * self.schedule.chunks
+        unit = self.width or self.schedule.block_cols * self.schedule.chunks
         return name if int(count) % unit else None
 
     @property
@@ -159,14 +161,14 @@ class Emitter:
         return " & ".join(parts) or None
 
     @contextmanager
-    def on_columns(self, name: str) -> Iterator[None]:
-        """Within, tile values are those of other columns, and go by names of their own."""
-        kept = self.columns, self.tile_values, self.given
-        self.columns, self.tile_values, self.given = name, {}, {}
+    def on_columns(self, name: str, width: int) -> Iterator[None]:
+        """Within, tile values are those of `width` other columns, and go by names of their own."""
+        kept = self.columns, self.width, self.tile_values, self.given
+        self.columns, self.width, self.tile_values, self.given = name, width, {}, {}
         try:
             yield
         finally:
-            self.columns, self.tile_values, self.given = kept
+            self.columns, self.width, self.tile_values, self.given = kept
 
     # names
 
@@ -349,7 +351,7 @@ class Emitter:
     def _pointwise(self, node: Node, body: Body) -> Text:
         if (found := self._shared(node)) is not None:
             return found
-        args = [self.value(arg, body) for arg in node.args]
+        args = [self._argument(node, arg, body) for arg in node.args]
         strong = [arg for arg in node.args if arg.kind not in ("constant", "size")]
         source = compute_dtype((strong or list(node.args))[0].dtype)
         text = pointwise_text(
@@ -362,6 +364,13 @@ class Emitter:
         if once and len(text.code) <= INLINE_LIMIT:
             return text
         return self.assign(node.name, text.code, body, tile=tile, node=node)
+
+    def _argument(self, node: Node, arg: Node, body: Body) -> Text:
+        """The text of `arg`; an index that is computed with is as wide as eager's."""
+        text = self.value(arg, body)
+        if arg.root.kind == "iota" and node.dtype == torch.int64:
+            return Text(f"({text.code}).to(tl.int64)")
+        return text
 
     def _shared(self, node: Node) -> Text | None:
         """What a reduction in the same kernel has left behind."""

@@ -109,15 +109,14 @@ def _variance(
         correction = 1 if correction is None else correction
     x = state.compute(x)
     dims = dims_of(dim, len(x.shape))
-    mean, squares = moments(state, x, dims)
+    _, squares = moments(state, x, dims)
     size = numel([x.shape[item] for item in dims]) - int(correction)
     variance = state.b.pointwise("div", squares, state.b.size(size, x.dtype), name="var")
     result = state.b.pointwise("sqrt", variance, name="std") if ".std" in name else variance
     spread = state.b.reshape(result, state.shape)
     if "_mean" in name:
-        return state.cast(spread, state.dtype), state.cast(
-            state.b.reshape(mean, state.shape), state.dtype
-        )
+        mean = state.b.reshape(mean_over(state, x, dims), state.shape)
+        return state.cast(spread, state.dtype), state.cast(mean, state.dtype)
     return spread
 
 
