@@ -94,3 +94,13 @@ def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
     with pytest.raises(SandboxUnavailable, match="no torch here"):
         open_worker(device="cpu", interpret=True, tier="landlock")
     close_servers()
+
+
+def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp_path):
+    """Its server forks it when nobody wants it any more."""
+    close_servers()
+    walls = find_walls(cuda=False, wanted=tier)
+    Worker(walls, "cpu", True, Limits()).close()
+    with open_worker(device="cpu", interpret=True, tier=tier) as later:
+        assert [str(path) for path in tmp_path.iterdir()] == [str(later.scratch.parent)]
+    close_servers()

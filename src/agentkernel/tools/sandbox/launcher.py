@@ -72,7 +72,9 @@ def start(config: dict[str, object]) -> int:
         build_root(config)
     if config["tier"] != "none":
         drop_capabilities()
-    os.makedirs(f"{config['scratch']}/tmp", exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        # The scratch itself is gone where the parent has gone on meanwhile: no new one then.
+        os.mkdir(f"{config['scratch']}/tmp")
     os.chdir(str(config["scratch"]))
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     sys.path[:] = import_order(sys.path, [str(path) for path in config["paths"]])  # type: ignore[attr-defined]
