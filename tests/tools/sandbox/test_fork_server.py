@@ -2,12 +2,20 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agentkernel.tools.sandbox.census import descendants
-from agentkernel.tools.sandbox.fork_server import _servers, close_servers
+from agentkernel.tools.sandbox.fork_server import (
+    _servers,
+    close_servers,
+    fork_server,
+)
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
@@ -94,6 +102,58 @@ def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
     with pytest.raises(SandboxUnavailable, match="no torch here"):
         open_worker(device="cpu", interpret=True, tier="landlock")
     close_servers()
+
+
+def inside(server, tier):
+    """The number of the server itself; bubblewrap waits outside of it."""
+    end = time.monotonic() + 10
+    while tier == "bubblewrap" and not descendants(server._process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return descendants(server._process.pid)[0] if tier == "bubblewrap" else server._process.pid
+
+
+def gone(pid, within_s):
+    """No such process, or one that only waits to be reaped."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_stopped_one_is_ended_too(tier):
+    close_servers()
+    server = fork_server(find_walls(cuda=False, wanted=tier), True)
+    pid = inside(server, tier)
+    os.kill(pid, signal.SIGSTOP)
+    close_servers()
+    assert gone(pid, within_s=1)
+
+
+def test_one_that_still_imports_ends_with_its_parent(tier):
+    """The import takes seconds, in which nothing reads its line."""
+    body = (
+        "import os, signal, sys\n"
+        "from agentkernel.tools.sandbox.fork_server import fork_server\n"
+        "from agentkernel.tools.sandbox.tiers import find_walls\n"
+        f"server = fork_server(find_walls(cuda=False, wanted={tier!r}), True)\n"
+        "print(server._process.pid, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        outer = int(parent.stdout.readline())
+        time.sleep(0.5)
+        pid = descendants(outer)[0] if tier == "bubblewrap" else outer
+        parent.kill()
+        assert gone(pid, within_s=1)
 
 
 def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp_path):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
 from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
 
@@ -93,6 +94,7 @@ class ForkServer:
 
     def __init__(self, walls: Walls, interpret: bool) -> None:
         self._printed: IO[bytes] = tempfile.TemporaryFile(dir="/tmp")  # noqa: SIM115 - closed below
+        self._wrapped = walls.tier == "bubblewrap"
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wish = {
             "line_fd": theirs.fileno(),
@@ -144,6 +146,11 @@ class ForkServer:
     def end(self) -> None:
         """End it; what it forked lives on."""
         self._line.close()
+        if self._wrapped and self.alive:
+            # Bubblewrap takes nothing along, and a stopped or importing server hears of nothing.
+            for inside in descendants(self._process.pid)[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(inside, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
 
