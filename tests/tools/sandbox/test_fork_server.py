@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.fork_server import (
+    MADE_BY_IMPORT,
     _servers,
     close_servers,
     fork_server,
@@ -163,4 +165,24 @@ def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp
     Worker(walls, "cpu", True, Limits()).close()
     with open_worker(device="cpu", interpret=True, tier=tier) as later:
         assert [str(path) for path in tmp_path.iterdir()] == [str(later.scratch.parent)]
+    close_servers()
+
+
+def test_importing_makes_no_folder(tmp_path):
+    """Servers of two tiers are ordinary processes, with the machine's /tmp."""
+    body = "from agentkernel.tools.sandbox.worker import imports\nimports('cpu', True)"
+    names = ("TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    below = {name: str(tmp_path / name) for name in names}
+    subprocess.run(
+        [sys.executable, "-c", body], env=os.environ | below | MADE_BY_IMPORT, check=True
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch):
+    """/tmp may be full, or not to be written, where the parent has another folder."""
+    close_servers()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server = fork_server(find_walls(cuda=False, wanted="landlock"), True)
+    assert os.readlink(f"/proc/self/fd/{server._printed.fileno()}").startswith(f"{tmp_path}/")
     close_servers()

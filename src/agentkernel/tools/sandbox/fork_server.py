@@ -25,6 +25,10 @@ from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
 from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
 
+MADE_BY_IMPORT = {"TORCHINDUCTOR_CACHE_DIR": "/"}
+"""torch._dynamo makes this folder as it is imported: it is one that is there, so that nothing is
+made, and nobody can stand in the way of it. Workers have names of their own."""
+
 
 class ForkServerGone(Exception):
     """The server ended; the text says what it printed."""
@@ -93,7 +97,7 @@ class ForkServer:
     more, a fork would start some anew, and no process with several enters a user namespace."""
 
     def __init__(self, walls: Walls, interpret: bool) -> None:
-        self._printed: IO[bytes] = tempfile.TemporaryFile(dir="/tmp")  # noqa: SIM115 - closed below
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
         self._wrapped = walls.tier == "bubblewrap"
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wish = {
@@ -104,7 +108,7 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 server_command(walls, json.dumps(wish)),
-                env=worker_environment(Path("/tmp"), "cpu", interpret, threads=1),
+                env=worker_environment(Path("/tmp"), "cpu", interpret, threads=1) | MADE_BY_IMPORT,
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
