@@ -1,6 +1,7 @@
 """Is a forked worker as closed, and as much its own, as one that was started alone?"""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -186,3 +187,22 @@ def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch):
     server = fork_server(find_walls(cuda=False, wanted="landlock"), True)
     assert os.readlink(f"/proc/self/fd/{server._printed.fileno()}").startswith(f"{tmp_path}/")
     close_servers()
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_parent_with_many_open_files(forked, run):
+    """select(2) takes no number above 1023."""
+    walls = replace(find_walls(cuda=False, wanted="landlock"), forked=forked)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 2000:
+        pytest.skip("no right to so many open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2000, before[0]), before[1]))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Worker(walls, "cpu", True, Limits()) as worker:
+            worker.await_ready()
+            assert run(worker, "return 1") == 1
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

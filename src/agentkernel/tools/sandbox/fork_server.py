@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from typing import IO
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
 from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
+from agentkernel.tools.sandbox.waiting import readable
 
 MADE_BY_IMPORT = {"TORCHINDUCTOR_CACHE_DIR": "/"}
 """torch._dynamo makes this folder as it is imported: it is one that is there, so that nothing is
@@ -66,12 +66,12 @@ class Forked:
         if self.returncode is not None:
             return self.returncode
         end = time.monotonic() + timeout
-        if self._answer.fileno() >= 0 and self._ready(self._answer, end):
+        if self._answer.fileno() >= 0 and _ready(self._answer.fileno(), end):
             words, fds, _, _ = socket.recv_fds(self._answer, 64, 1)
             self._answer.close()
             if fds:
                 self._held = int(words), fds[0]
-        if self._answer.fileno() < 0 and (self._held is None or self._ready(self._held[1], end)):
+        if self._answer.fileno() < 0 and (self._held is None or _ready(self._held[1], end)):
             self.returncode = 0
             if self._held is not None:
                 os.close(self._held[1])
@@ -88,8 +88,9 @@ class Forked:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._held[1], signal.SIGKILL)
 
-    def _ready(self, what: socket.socket | int, end: float) -> bool:
-        return bool(select.select([what], [], [], max(0.0, end - time.monotonic()))[0])
+
+def _ready(fd: int, end: float) -> bool:
+    return bool(readable([fd], max(0.0, end - time.monotonic())))
 
 
 class ForkServer:
