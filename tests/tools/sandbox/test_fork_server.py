@@ -1,13 +1,24 @@
 """Is a forked worker as closed, and as much its own, as one that was started alone?"""
 
 import os
+import resource
 import signal
+import subprocess
+import sys
+import tempfile
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agentkernel.tools.sandbox.census import descendants
-from agentkernel.tools.sandbox.fork_server import _servers, close_servers
+from agentkernel.tools.sandbox.fork_server import (
+    MADE_BY_IMPORT,
+    _servers,
+    close_servers,
+    fork_server,
+)
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
@@ -94,3 +105,104 @@ def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
     with pytest.raises(SandboxUnavailable, match="no torch here"):
         open_worker(device="cpu", interpret=True, tier="landlock")
     close_servers()
+
+
+def inside(server, tier):
+    """The number of the server itself; bubblewrap waits outside of it."""
+    end = time.monotonic() + 10
+    while tier == "bubblewrap" and not descendants(server._process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return descendants(server._process.pid)[0] if tier == "bubblewrap" else server._process.pid
+
+
+def gone(pid, within_s):
+    """No such process, or one that only waits to be reaped."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_stopped_one_is_ended_too(tier):
+    close_servers()
+    server = fork_server(find_walls(cuda=False, wanted=tier), True)
+    pid = inside(server, tier)
+    os.kill(pid, signal.SIGSTOP)
+    close_servers()
+    assert gone(pid, within_s=1)
+
+
+def test_one_that_still_imports_ends_with_its_parent(tier):
+    """The import takes seconds, in which nothing reads its line."""
+    body = (
+        "import os, signal, sys\n"
+        "from agentkernel.tools.sandbox.fork_server import fork_server\n"
+        "from agentkernel.tools.sandbox.tiers import find_walls\n"
+        f"server = fork_server(find_walls(cuda=False, wanted={tier!r}), True)\n"
+        "print(server._process.pid, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        outer = int(parent.stdout.readline())
+        time.sleep(0.5)
+        pid = descendants(outer)[0] if tier == "bubblewrap" else outer
+        parent.kill()
+        assert gone(pid, within_s=1)
+
+
+def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp_path):
+    """Its server forks it when nobody wants it any more."""
+    close_servers()
+    walls = find_walls(cuda=False, wanted=tier)
+    Worker(walls, "cpu", True, Limits()).close()
+    with open_worker(device="cpu", interpret=True, tier=tier) as later:
+        assert [str(path) for path in tmp_path.iterdir()] == [str(later.scratch.parent)]
+    close_servers()
+
+
+def test_importing_makes_no_folder(tmp_path):
+    """Servers of two tiers are ordinary processes, with the machine's /tmp."""
+    body = "from agentkernel.tools.sandbox.worker import imports\nimports('cpu', True)"
+    names = ("TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    below = {name: str(tmp_path / name) for name in names}
+    subprocess.run(
+        [sys.executable, "-c", body], env=os.environ | below | MADE_BY_IMPORT, check=True
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch):
+    """/tmp may be full, or not to be written, where the parent has another folder."""
+    close_servers()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server = fork_server(find_walls(cuda=False, wanted="landlock"), True)
+    assert os.readlink(f"/proc/self/fd/{server._printed.fileno()}").startswith(f"{tmp_path}/")
+    close_servers()
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_parent_with_many_open_files(forked, run):
+    """select(2) takes no number above 1023."""
+    walls = replace(find_walls(cuda=False, wanted="landlock"), forked=forked)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 2000:
+        pytest.skip("no right to so many open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2000, before[0]), before[1]))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Worker(walls, "cpu", True, Limits()) as worker:
+            worker.await_ready()
+            assert run(worker, "return 1") == 1
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

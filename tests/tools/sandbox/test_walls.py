@@ -2,12 +2,15 @@
 
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 import agentkernel
-from agentkernel.tools.sandbox.session import WorkerFailed, open_worker
+from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+from agentkernel.tools.sandbox.tiers import find_walls
 
 REFUSED = ("Permission", "Read-only", "No such file", "No such process", "not permitted")
 SECRET = "hunter2"
@@ -102,6 +105,23 @@ def test_owners_rights_are_no_way_out(worker, run, tmp_path):
         before.st_mtime,
         before.st_uid,
     )
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_the_machines_settings_are_read_only_without_landlock_too(tier, forked, run):
+    """User 0 may write them without a capability: it takes a mount to keep a candidate from it."""
+    if tier == "landlock":
+        pytest.skip("no mounts of its own")
+    walls = replace(find_walls(cuda=False, wanted=tier), forked=forked)
+    body = (
+        "import os\n"
+        "paths = ('/proc/sys/kernel', '/proc/sysrq-trigger', '/proc/irq', '/proc/bus')\n"
+        "return [path for path in paths if os.path.exists(path)\n"
+        "        and not os.statvfs(path).f_flag & os.ST_RDONLY]"
+    )
+    with Worker(walls, "cpu", True, Limits()) as worker:
+        worker.await_ready()
+        assert run(worker, body) == []
 
 
 def test_no_privilege(worker, run):

@@ -11,15 +11,18 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from types import ModuleType
 from typing import NoReturn
 
 MOST_WORDS = 1 << 18
+LOOK_S = 0.2
 FDS = ("socket_fd", "life_fd", "status_fd", "output_fd", "answer_fd")
 """What comes with a request, in this order."""
 
@@ -29,8 +32,11 @@ def main() -> NoReturn:
     wish = json.loads(sys.argv[1])
     sys.path[:] = wish["paths"] + [path for path in sys.path if path not in wish["paths"]]
     sys.path[:] = _launcher().import_order(sys.path, wish["paths"])
-    importlib.import_module("agentkernel.tools.sandbox.worker").imports("cpu", wish["interpret"])
     line = socket.socket(fileno=int(wish["line_fd"]))
+    with _watching(line):
+        importlib.import_module("agentkernel.tools.sandbox.worker").imports(
+            "cpu", wish["interpret"]
+        )
     # Nobody waits for what is forked here: whoever asked holds a descriptor of the process.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
@@ -40,6 +46,22 @@ def main() -> NoReturn:
         if not words:
             os._exit(0)
         _fork(line, json.loads(words), fds)
+
+
+@contextlib.contextmanager
+def _watching(line: socket.socket) -> Iterator[None]:
+    """End with the parent, which may go away in the seconds before anything is read from it. No
+    thread may do it: what forks has one."""
+    ends = select.poll()
+    ends.register(line, 0)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0) if ends.poll(0) else None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _fork(line: socket.socket, request: dict[str, object], fds: list[int]) -> None:

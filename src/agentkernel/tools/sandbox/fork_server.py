@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -21,8 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
 from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
+from agentkernel.tools.sandbox.waiting import readable
+
+MADE_BY_IMPORT = {"TORCHINDUCTOR_CACHE_DIR": "/"}
+"""torch._dynamo makes this folder as it is imported: it is one that is there, so that nothing is
+made, and nobody can stand in the way of it. Workers have names of their own."""
 
 
 class ForkServerGone(Exception):
@@ -61,12 +66,12 @@ class Forked:
         if self.returncode is not None:
             return self.returncode
         end = time.monotonic() + timeout
-        if self._answer.fileno() >= 0 and self._ready(self._answer, end):
+        if self._answer.fileno() >= 0 and _ready(self._answer.fileno(), end):
             words, fds, _, _ = socket.recv_fds(self._answer, 64, 1)
             self._answer.close()
             if fds:
                 self._held = int(words), fds[0]
-        if self._answer.fileno() < 0 and (self._held is None or self._ready(self._held[1], end)):
+        if self._answer.fileno() < 0 and (self._held is None or _ready(self._held[1], end)):
             self.returncode = 0
             if self._held is not None:
                 os.close(self._held[1])
@@ -83,8 +88,9 @@ class Forked:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._held[1], signal.SIGKILL)
 
-    def _ready(self, what: socket.socket | int, end: float) -> bool:
-        return bool(select.select([what], [], [], max(0.0, end - time.monotonic()))[0])
+
+def _ready(fd: int, end: float) -> bool:
+    return bool(readable([fd], max(0.0, end - time.monotonic())))
 
 
 class ForkServer:
@@ -92,7 +98,8 @@ class ForkServer:
     more, a fork would start some anew, and no process with several enters a user namespace."""
 
     def __init__(self, walls: Walls, interpret: bool) -> None:
-        self._printed: IO[bytes] = tempfile.TemporaryFile(dir="/tmp")  # noqa: SIM115 - closed below
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+        self._wrapped = walls.tier == "bubblewrap"
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wish = {
             "line_fd": theirs.fileno(),
@@ -102,7 +109,7 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 server_command(walls, json.dumps(wish)),
-                env=worker_environment(Path("/tmp"), "cpu", interpret, threads=1),
+                env=worker_environment(Path("/tmp"), "cpu", interpret, threads=1) | MADE_BY_IMPORT,
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
@@ -144,6 +151,11 @@ class ForkServer:
     def end(self) -> None:
         """End it; what it forked lives on."""
         self._line.close()
+        if self._wrapped and self.alive:
+            # Bubblewrap takes nothing along, and a stopped or importing server hears of nothing.
+            for inside in descendants(self._process.pid)[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(inside, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
 

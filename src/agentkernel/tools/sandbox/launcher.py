@@ -37,6 +37,9 @@ SYS_PIVOT_ROOT = 155 if os.uname().machine == "x86_64" else 41
 SYS_MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, AT_RECURSIVE, AT_FDCWD = 1, 2, 0x8000, -100
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+"""The machine's own, which user 0 may write without a capability, in a PID namespace too: without
+Landlock, core_pattern would be a way out."""
 LAST_CAPABILITY = 63
 MOST_INODES = 200_000
 REAP_S = 2.0
@@ -69,7 +72,9 @@ def start(config: dict[str, object]) -> int:
         build_root(config)
     if config["tier"] != "none":
         drop_capabilities()
-    os.makedirs(f"{config['scratch']}/tmp", exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        # The scratch itself is gone where the parent has gone on meanwhile: no new one then.
+        os.mkdir(f"{config['scratch']}/tmp")
     os.chdir(str(config["scratch"]))
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     sys.path[:] = import_order(sys.path, [str(path) for path in config["paths"]])  # type: ignore[attr-defined]
@@ -141,13 +146,15 @@ def build_root(config: dict[str, object]) -> None:
         "mount_setattr",
     )
     _mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for path in SETTINGS:
+        if os.path.exists(root + path):
+            _show(root + path, root + path)
     for folder in config["hidden"]:  # type: ignore[attr-defined]
         _mount("tmpfs", root + folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64m")
     _make_dev(root, list(config["devices"]))  # type: ignore[call-overload]
     for path in config["visible"]:  # type: ignore[attr-defined]
         os.makedirs(root + path, exist_ok=True)
-        _mount(path, root + path, None, MS_BIND | MS_REC)
-        _mount(None, root + path, None, MS_BIND | MS_RDONLY | 32 | _flags(root + path))
+        _show(path, root + path)
     scratch = str(config["scratch"])
     os.makedirs(root + scratch, exist_ok=True)
     size = f"mode=700,size={config['scratch_mount_bytes']},nr_inodes={MOST_INODES}"
@@ -155,6 +162,12 @@ def build_root(config: dict[str, object]) -> None:
     os.chdir(root)
     _check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
     _check(libc.umount2(b".", MNT_DETACH), "umount2")
+
+
+def _show(path: str, place: str) -> None:
+    """Mount what is at `path` at `place`, not to be written there."""
+    _mount(path, place, None, MS_BIND | MS_REC)
+    _mount(None, place, None, MS_BIND | MS_RDONLY | 32 | _flags(place))
 
 
 def _make_dev(root: str, extra: list[str]) -> None:

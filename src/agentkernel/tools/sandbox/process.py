@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import select
 import shutil
 import signal
 import socket
@@ -31,6 +30,7 @@ from agentkernel.tools.sandbox.protocol import (
     send_request,
 )
 from agentkernel.tools.sandbox.tiers import Walls, base_config, command
+from agentkernel.tools.sandbox.waiting import readable
 from agentkernel.tools.sandbox.warden import ALLOWANCE
 
 POLL_S = 0.05
@@ -128,8 +128,7 @@ class SandboxProcess:
         """Send the request `name`; its reply. What came before the request was sent is no reply."""
         if self.death is not None:
             return self.death
-        ready, _, _ = select.select([self._socket], [], [], 0)
-        if ready:
+        if readable([self._socket.fileno()], 0):
             with contextlib.suppress(OSError):
                 if self._socket.recv(1, socket.MSG_PEEK):
                     return self.end("reply", "a reply that nobody asked for")
@@ -148,7 +147,7 @@ class SandboxProcess:
             if time.monotonic() >= end:
                 return self.end("timeout", f"no answer within {timeout_s:g} s")
             fds = [self._socket.fileno(), self._output, self._status]
-            ready, _, _ = select.select(fds, [], [], POLL_S)
+            ready = readable(fds, POLL_S)
             if self._output in ready and not self._drain():
                 return self.end("output", f"more than {self._limits.output_bytes} bytes printed")
             if self._status in ready:
@@ -213,7 +212,7 @@ class SandboxProcess:
         return self.end(cause, note)
 
     def _last_word(self) -> tuple[Cause, str]:
-        ready, _, _ = select.select([self._status], [], [], LAST_WORD_S)
+        ready = readable([self._status], LAST_WORD_S)
         line = b""
         if ready:
             with contextlib.suppress(OSError):
@@ -233,7 +232,7 @@ class SandboxProcess:
         """Until the launcher's end of its pipe is closed: bubblewrap's own end comes before its."""
         end = time.monotonic() + END_S
         while time.monotonic() < end and self._status >= 0:
-            ready, _, _ = select.select([self._status], [], [], POLL_S)
+            ready = readable([self._status], POLL_S)
             with contextlib.suppress(BlockingIOError):
                 if ready and not os.read(self._status, 4096):
                     return

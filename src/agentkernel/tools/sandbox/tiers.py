@@ -18,6 +18,7 @@ from typing import Literal, cast
 
 from agentkernel.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.environment import PASSED_ON, SEARCH_PATH
+from agentkernel.tools.sandbox.launcher import SETTINGS
 from agentkernel.tools.sandbox.limits import Limits
 
 Tier = Literal["bubblewrap", "namespaces", "landlock", "none"]
@@ -172,7 +173,10 @@ def server_command(walls: Walls, words: str) -> list[str]:
 def _bubblewrap(config: dict[str, object]) -> list[str]:
     """All walls of one worker."""
     # As the first of its PID namespace the launcher takes all with it, however it ends.
-    words = ["bwrap", "--unshare-all", "--as-pid-1", *_root(), "--proc", "/proc", *_disk()]
+    words = ["bwrap", "--unshare-all", "--as-pid-1", *_root(), "--proc", "/proc"]
+    for path in SETTINGS:
+        words += ["--ro-bind-try", path, path]
+    words += _disk()
     for name in config["devices"]:  # type: ignore[attr-defined]
         words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     scratch = str(config["scratch"])

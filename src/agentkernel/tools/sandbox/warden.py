@@ -11,7 +11,6 @@ import errno
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 import struct
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 
 from agentkernel.tools.sandbox import census
 from agentkernel.tools.sandbox.syscalls import number
+from agentkernel.tools.sandbox.waiting import readable
 
 TICK_S = 0.1
 DISK_TICK_S = 1.0
@@ -81,7 +81,7 @@ class Warden:
         while True:
             hatch = -1 if self._hatch is None else self._hatch.fileno()
             fds = [fd for fd in (self._life, wake, hatch, self._listener) if fd >= 0]
-            ready, _, _ = select.select(fds, [], [], TICK_S)
+            ready = readable(fds, TICK_S)
             if self._life in ready and not self._hear():
                 return None
             if hatch in ready:
