@@ -9,13 +9,33 @@ from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.plan import Decision, Hypothesis, Plan
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
+from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.report import Entry, render_report
-from fakes import ANALYSIS, NOTE, VERSIONS, apply_hints, measurement, mismatch, profile, verdict
+from fakes import (
+    ANALYSIS,
+    EAGER,
+    NOTE,
+    VERSIONS,
+    apply_hints,
+    measurement,
+    mismatch,
+    profile,
+    verdict,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FIRST = Candidate(source="one", coder="compiler", round=1, strategy="row in registers")
 SECOND = Candidate(
     source="two", coder="compiler", round=1, strategy="two rows", parent=FIRST.sha256
+)
+CLOCK = ClockCheck(
+    state="too_short",
+    outside_us=10.4,
+    outside_low_us=10.2,
+    inside_us=10.0,
+    volleys=12,
+    calls=120,
+    checked_outputs=7,
 )
 PLAN = apply_hints(
     Plan(
@@ -47,8 +67,10 @@ def report(*, measured: bool) -> str:
         class_name="Model",
         shape_sets=(ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 8)),)),),
     )
-    found = profile(SECOND, *((measurement(),) if measured else ()))
-    accepted = verdict(SECOND)
+    called = EAGER.model_copy(update={"low99": 1.9, "high99": 2.1, "call": "faster"})
+    timed = measurement(called).model_copy(update={"clock": CLOCK})
+    found = profile(SECOND, *((timed,) if measured else ()))
+    accepted = verdict(SECOND).model_copy(update={"repeatable": True, "eval_only": not measured})
     certificate = Certificate(
         run="plus-20261121-100000-abcd",
         created="2026-11-21T10:00:00+00:00",

@@ -111,6 +111,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         )
     if verdict.launches:
         lines.append(f"launched: {', '.join(verdict.launches)}")
+    if verdict.repeatable is not None:
+        lines.append(f"the same call twice: {'the same' if verdict.repeatable else 'other'} bits")
+    if verdict.eval_only:
+        lines.append("for eval mode only: in training mode it raises")
     lines += list(verdict.notes)
     lines.append(f"sandbox {verdict.sandbox or 'none needed'}, {show_span(verdict.seconds)}")
     return lines

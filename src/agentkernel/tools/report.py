@@ -12,7 +12,7 @@ from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.problem import TensorSpec
-from agentkernel.domain.profile import Measurement, Profile
+from agentkernel.domain.profile import Measurement, Profile, Ratio
 from agentkernel.domain.verdict import Verdict
 
 HEADLINES: dict[Status, str] = {
@@ -99,7 +99,16 @@ def render_report(
         interrupted=interrupted,
         picture=picture,
         us=microseconds,
+        ratio=ratio_text,
     )
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """Value, 95% interval and what the 99% interval calls it; a dash for none."""
+    if ratio is None:
+        return "–"
+    words = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return f"{words} {ratio.call.replace('_', ' ')}" if ratio.call else words
 
 
 def machine(certificate: Certificate) -> str:
