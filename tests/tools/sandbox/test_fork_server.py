@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.fork_server import (
     MADE_BY_IMPORT,
@@ -97,7 +98,6 @@ def test_one_that_was_killed_is_replaced(tier, run, nothing_left):
 @pytest.mark.parametrize("after_s", [0, 1])
 def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
     import agentkernel.tools.sandbox.fork_server as module
-    from agentkernel.errors import SandboxUnavailable
 
     close_servers()
     broken = ["sh", "-c", f"sleep {after_s}; echo no torch here >&2; exit 1"]
@@ -206,3 +206,20 @@ def test_a_parent_with_many_open_files(forked, run):
         for fd in held:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_one_that_hangs_is_replaced(tier, run, nothing_left):
+    walls = find_walls(cuda=False, wanted=tier)
+    server = fork_server(walls, True)
+    with Worker(walls, "cpu", True, Limits()) as first:
+        first.await_ready()
+    outer = server._process.pid
+    os.kill(descendants(outer)[0] if tier == "bubblewrap" else outer, signal.SIGSTOP)
+    with (
+        Worker(walls, "cpu", True, Limits(start_timeout_s=0.5)) as lost,
+        pytest.raises(SandboxUnavailable, match="did not start"),
+    ):
+        lost.await_ready()
+    assert not server.alive
+    with open_worker(device="cpu", interpret=True, tier=tier) as worker:
+        assert run(worker, "return 1") == 1

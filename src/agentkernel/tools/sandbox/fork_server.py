@@ -70,6 +70,7 @@ class Forked:
             words, fds, _, _ = socket.recv_fds(self._answer, 64, 1)
             self._answer.close()
             if fds:
+                os.set_inheritable(fds[0], False)
                 self._held = int(words), fds[0]
         if self._answer.fileno() < 0 and (self._held is None or _ready(self._held[1], end)):
             self.returncode = 0
@@ -87,6 +88,11 @@ class Forked:
                 return
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._held[1], signal.SIGKILL)
+
+    def disown(self) -> None:
+        """End the server where it has not even answered: it is stopped, or hangs."""
+        if self._held is None:
+            self._server.end()
 
 
 def _ready(fd: int, end: float) -> bool:

@@ -116,7 +116,10 @@ class SandboxProcess:
     def await_ready(self) -> dict[str, JSON] | WorkerFailed:
         """What the worker says of itself once it has started and locked itself in."""
         reply = self.receive(READY, self._limits.start_timeout_s)
-        if not isinstance(reply, WorkerFailed):
+        if isinstance(reply, WorkerFailed):
+            if isinstance(self._process, Forked):
+                self._process.disown()
+        else:
             self.pid = int(str(reply["pid"]))
             if self._walls.tier in ("landlock", "none"):
                 self._group = self.pid
