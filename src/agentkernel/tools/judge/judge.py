@@ -27,7 +27,7 @@ from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape, odd_shapes, scaled
+from agentkernel.tools.judge.shapes import CaseShape, count_elements, odd_shapes, scaled
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.problems import LoadedProblem
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 INTERPRETED_ELEMENTS = 100_000
 INTERPRETED_ODD_ELEMENTS = 150_000
+ODD_FLOOR = 20_000
+ODD_FACTOR = 32
+"""In the interpreter an odd set has so many times the declared elements at most: a kernel tiled
+for a few would take minutes for many."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
@@ -214,11 +218,13 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
         scaled(inputs, captured, limit, index)
         for index, inputs in enumerate(loaded.problem.shape_sets)
     ]
+    first = loaded.problem.shape_sets[0]
+    few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
     odd = odd_shapes(
-        loaded.problem.shape_sets[0],
+        first,
         captured,
-        INTERPRETED_ODD_ELEMENTS if interpret else ODD_ELEMENTS,
-        INTERPRETED_ODD_ELEMENTS if interpret else LARGER_ELEMENTS,
+        few if interpret else ODD_ELEMENTS,
+        few if interpret else LARGER_ELEMENTS,
     )
     plan = interpreted_cases if interpret else measured_cases
     return plan(declared, odd, settings.seed, settings.seeds)
