@@ -125,7 +125,8 @@ def plan_lines(certificate: Certificate) -> Text:
 
 def files(result: Result) -> Text:
     """Where everything lies."""
-    lines = ["", f"run          {result.run} ({result.drafts} drafts, {show_span(result.spent_s)})"]
+    drafts = "1 draft" if result.drafts == 1 else f"{result.drafts} drafts"
+    lines = ["", f"run          {result.run} ({drafts}, {show_span(result.spent_s)})"]
     for name, path in (
         ("drop-in", result.candidate),
         ("certificate", result.certificate),
