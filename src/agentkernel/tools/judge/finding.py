@@ -113,7 +113,7 @@ def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Lee
     return Leeway(
         blur=None if answer.no_oracle else lambda seed: answer.blurred.output(index, seed, step),
         columns=case.distribution in ALIKE and case.layout != "expanded" and not case.after,
-        constant=case.distribution in CONSTANT,
+        constant=case.distribution in CONSTANT or case.layout == "expanded",
     )
 
 

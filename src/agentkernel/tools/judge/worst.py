@@ -37,7 +37,8 @@ ulp, by the seed of the draw."""
 @dataclass(frozen=True)
 class Leeway:
     """What else a comparison may know. `blur` as above; `columns`: the values are alike in every
-    channel; `constant`: all inputs are equal, where rounding meets exact cancellation."""
+    channel; `constant`: inputs are equal, all or along a dimension, where rounding meets exact
+    cancellation."""
 
     blur: Blur | None = None
     columns: bool = False

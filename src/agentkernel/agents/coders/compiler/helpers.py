@@ -87,6 +87,36 @@ def min_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
     found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
     return tl.where(found == 1, float("nan"), tl.min(x, axis=axis, keep_dims=keep_dims))'''
 
+ABOVE = '''\
+@triton.jit
+def above(x, y):
+    """x > y; or x is NaN and y is not."""
+    return (x > y) | ((x != x) & (y == y))'''
+
+BELOW = '''\
+@triton.jit
+def below(x, y):
+    """x < y; or x is NaN and y is not."""
+    return (x < y) | ((x != x) & (y == y))'''
+
+PLACE_OF_MAX = '''\
+@triton.jit
+def place_of_max(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """The first place of the maximum along an axis; of the first NaN where there is one."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=True)
+    best = tl.max(x, axis=axis, keep_dims=True)
+    wanted = tl.where(found == 1, x != x, x == best)
+    return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
+
+PLACE_OF_MIN = '''\
+@triton.jit
+def place_of_min(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """The first place of the minimum along an axis; of the first NaN where there is one."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=True)
+    best = tl.min(x, axis=axis, keep_dims=True)
+    wanted = tl.where(found == 1, x != x, x == best)
+    return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
+
 HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "exp": (EXP, ()),
     "expm1": (EXPM1, ("exp",)),
@@ -98,6 +128,10 @@ HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "multiply": (MULTIPLY, ()),
     "max_along": (ROW_MAX, ()),
     "min_along": (ROW_MIN, ()),
+    "above": (ABOVE, ()),
+    "below": (BELOW, ()),
+    "place_of_max": (PLACE_OF_MAX, ()),
+    "place_of_min": (PLACE_OF_MIN, ()),
 }
 """Name -> (source, names of helpers that it calls)."""
 

@@ -56,12 +56,21 @@ def fold(emitter: Emitter, op: str, code: str, *, integer: bool) -> str:
     if op == "prod":
         emitter.helpers.add("multiply")
         return f"tl.reduce({code}, {axis}, multiply{keep})"
+    if op in ("argmax", "argmin") and not integer:
+        return first_place(emitter, op, code, emitter.columns)
     if op in ("argmax", "argmin"):
         return f"tl.{op}({code}, axis={axis}{keep})"
     if op in ("any", "all"):
         call = "max" if op == "any" else "min"
         return f"tl.{call}({code}, axis={axis}{keep}) != 0"
     return f"tl.{op}({code}, axis={axis}{keep})"
+
+
+def first_place(emitter: Emitter, op: str, best: str, places: str) -> str:
+    """The first of `places` where the row has its extremum, or NaN."""
+    helper = f"place_of_{op.removeprefix('arg')}"
+    emitter.helpers.add(helper)
+    return f"{helper}({best}, {places}, {emitter.reduce_axis}, {emitter.many_rows})"
 
 
 @dataclass(frozen=True)

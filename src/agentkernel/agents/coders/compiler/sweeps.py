@@ -26,6 +26,7 @@ from agentkernel.agents.coders.compiler.rows import (
     _operand,
     _stores,
     exp_call,
+    first_place,
     fold,
     guarded,
     has_tile_stores,
@@ -77,9 +78,14 @@ def _position(emitter: Emitter, node: Node, value: Text, body: Body, shape: str)
     unique = emitter.names.unique
     best, place, seen, better = unique("best"), unique("place"), unique("seen"), unique("better")
     identity, kind = identity_of(node), TRITON_TYPES[compute_dtype(node.args[0].dtype)]
+    sign, helper = (">", "above") if node.op == "argmax" else ("<", "below")
+    passes_best = f"{seen} {sign} {best}"
+    if compute_dtype(node.args[0].dtype).is_floating_point:
+        emitter.helpers.add(helper)
+        passes_best = f"{helper}({seen}, {best})"
     body.here += [
         f"{seen} = {masked(emitter, _operand(node, value), identity)}",
-        f"{better} = {seen} {'>' if node.op == 'argmax' else '<'} {best}",
+        f"{better} = {passes_best}",
         f"{place} = tl.where({better}, col, {place})",
         f"{best} = tl.where({better}, {seen}, {best})",
     ]
@@ -159,11 +165,7 @@ def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, bo
         total = emitter.assign("row_sum", code, body, tile=False)
         emitter.row_values.update({top_field: Text(names[0]), total_field: total})
     elif node.op in ("argmax", "argmin"):
-        best, place = names
-        keep = ", keep_dims=True" if emitter.many_rows else ""
-        call = f"tl.{node.op.removeprefix('arg')}({best}, axis={emitter.reduce_axis}{keep})"
-        first = f"tl.where({best} == {call}, {place}, 2147483647)"
-        code = f"tl.min({first}, axis={emitter.reduce_axis}{keep})"
+        code = first_place(emitter, node.op, *names)
         emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
     else:
         integer = not compute_dtype(node.args[0].dtype).is_floating_point
