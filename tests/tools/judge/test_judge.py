@@ -154,8 +154,8 @@ WRONG = {
         "ADD",
         "        return out",
         "        self.kept = [*getattr_free(self), out]\n        return self.kept[0]",
-        "meta",
-        "",
+        "run",
+        "lies in the storage of an earlier call",
     ),
 }
 EXTRA = {
@@ -271,7 +271,7 @@ def get_inputs():
         '        self.register_buffer("calls", torch.zeros(1))\n\n'
     )
     silent = sources.ADD.replace("class ModelNew(nn.Module):\n", init)
-    assert judged(problem, silent).gate == "inputs"
+    assert judged(problem, silent).gate == "correctness"
     counting = silent.replace(
         "        return out", "        self.calls.add_(1)\n        return out"
     )

@@ -109,4 +109,4 @@ def test_static_estimates_in_the_order_of_preference(problem: LoadedProblem) -> 
     )
     assert order(found) == (0, 1, 2, 3)
     assert all(item.time_us is None for item in found)
-    assert "ended with code 3" in (found[5].pruned or "")
+    assert "ended with exit code 3" in (found[5].pruned or "")
