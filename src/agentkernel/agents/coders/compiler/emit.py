@@ -125,6 +125,11 @@ class Emitter:
         )
 
     @property
+    def divides_index(self) -> bool:
+        """True where one flat index stands for several axes, and is divided into them."""
+        return self.schedule.form == "flat" and len(self.region.cols) > 1
+
+    @property
     def reduce_axis(self) -> int:
         """Position of the columns in a tile."""
         return 1 if self.many_rows else 0
@@ -261,7 +266,7 @@ class Emitter:
 
     def _walks_along(self, strides: dict[Atom, Expr]) -> bool:
         """True where a flat index over several axes is the address itself."""
-        if self.schedule.form != "flat" or len(self.region.cols) <= 1:
+        if not self.divides_index:
             return False
         inner: Expr = sympy.Integer(1)
         for axis in reversed(self.region.cols):

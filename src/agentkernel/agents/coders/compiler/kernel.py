@@ -109,18 +109,14 @@ def program_lines(emitter: Emitter) -> list[str]:
 
 
 def _flat_lines(emitter: Emitter) -> list[str]:
-    wide = "INDEX" if _takes_index(emitter) else "tl.int64"
+    # 32 bits wherever they hold an index that is divided: that is slow.
+    wide = "INDEX" if emitter.divides_index else "tl.int64"
     count = emitter.sizes.text(emitter.region.col_count)
     return [
         f"offset = tl.program_id(0).to({wide}) * BLOCK_N + tl.arange(0, BLOCK_N)",
         f"col_mask = offset < {count}",
         *emitter.split_index(emitter.region.cols, "offset"),
     ]
-
-
-def _takes_index(emitter: Emitter) -> bool:
-    """True of a flat index that is divided: 32 bits wherever they hold it, since that is slow."""
-    return emitter.schedule.form == "flat" and len(emitter.region.cols) > 1
 
 
 def _index_text(emitter: Emitter) -> str:
@@ -167,7 +163,7 @@ def is_constant(emitter: Emitter, name: str, value: Expr) -> bool:
     flat index is divided by (so that the compiler sees which loads are contiguous)."""
     if name == "n_rows":
         return False
-    if _takes_index(emitter) and name in emitter.sizes.extra:
+    if emitter.divides_index and name in emitter.sizes.extra:
         return True
     return bool(value.is_number) or (emitter.region.reduces and name == emitter.sizes.cols_name)
 
@@ -177,7 +173,7 @@ def parameters(emitter: Emitter, *workspace: str) -> list[str]:
     sizes = size_parameters(emitter)
     runtime = [name for name, value in sizes if not is_constant(emitter, name, value)]
     blocks = [name for name, value in sizes if is_constant(emitter, name, value)]
-    blocks += ["INDEX"] if _takes_index(emitter) else []
+    blocks += ["INDEX"] if emitter.divides_index else []
     blocks += ["CHUNKS"] if emitter.schedule.form == "split" else []
     blocks += ["BLOCK_M"] if emitter.many_rows else []
     constant = [f"{name}: tl.constexpr" for name in (*blocks, "BLOCK_N")]
@@ -236,7 +232,7 @@ def launch_line(emitter: Emitter, name: str, grid_text: str, *workspace: str) ->
     values += [
         f"{key}={wrapper(value)}" for key, value in sizes if is_constant(emitter, key, value)
     ]
-    if _takes_index(emitter):
+    if emitter.divides_index:
         values.append(f"INDEX={_index_text(emitter)}")
     if schedule.form == "split":
         values.append(f"CHUNKS={schedule.chunks}")

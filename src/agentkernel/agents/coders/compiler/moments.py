@@ -79,8 +79,8 @@ def sample_lines(emitter: Emitter, node: Node, lanes: Lanes, before: list[str]) 
         value = emitter.value(source, Body(lines, before))
         if not emitter.region.spans(source)[1]:
             value = Text(f"{value.within(2)} + tl.zeros([{SAMPLE}], {TRITON_TYPES[node.dtype]})", 3)
-        text = masked(emitter, value.code, "0.0")
-    return [*lines, f"{lanes.centre} = tl.sum({text}, axis=0) / {SAMPLE}"]
+        total = fold(emitter, "sum", masked(emitter, value.code, "0.0"), integer=False)
+    return [*lines, f"{lanes.centre} = {total} / {SAMPLE}"]
 
 
 def zero_lines(node: Node, lanes: Lanes) -> list[str]:
@@ -98,9 +98,12 @@ def finish_centred(emitter: Emitter, node: Node, lanes: Lanes, lines: list[str])
     unique = emitter.names.unique
     shift, squares = unique("shift"), unique("squares")
     count = emitter.sizes.text(emitter.region.col_count)
+    sums, square_sums = (
+        fold(emitter, "sum", name, integer=False) for name in (lanes.total, lanes.squares)
+    )
     folded = [
-        f"{shift} = tl.sum({lanes.total}, axis=0) / {count}",
-        f"{squares} = tl.sum({lanes.squares}, axis=0) - {count} * {shift} * {shift}",
+        f"{shift} = {sums} / {count}",
+        f"{squares} = {square_sums} - {count} * {shift} * {shift}",
     ]
     emitter.tile_values.clear()
     again = Body([], lines)
