@@ -101,7 +101,7 @@ def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
 
     close_servers()
     broken = ["sh", "-c", f"sleep {after_s}; echo no torch here >&2; exit 1"]
-    monkeypatch.setattr(module, "server_command", lambda *_: broken)
+    monkeypatch.setattr(module, "server_command", lambda *_, **__: broken)
     with pytest.raises(SandboxUnavailable, match="no torch here"):
         open_worker(device="cpu", interpret=True, tier="landlock")
     close_servers()
@@ -132,7 +132,7 @@ def gone(pid, within_s):
 
 def test_a_stopped_one_is_ended_too(tier):
     close_servers()
-    server = fork_server(find_walls(cuda=False, wanted=tier), True)
+    server = fork_server(find_walls(cuda=False, wanted=tier), "cpu", True)
     pid = inside(server, tier)
     os.kill(pid, signal.SIGSTOP)
     close_servers()
@@ -145,7 +145,7 @@ def test_one_that_still_imports_ends_with_its_parent(tier):
         "import os, signal, sys\n"
         "from agentkernel.tools.sandbox.fork_server import fork_server\n"
         "from agentkernel.tools.sandbox.tiers import find_walls\n"
-        f"server = fork_server(find_walls(cuda=False, wanted={tier!r}), True)\n"
+        f"server = fork_server(find_walls(cuda=False, wanted={tier!r}), 'cpu', True)\n"
         "print(server._process.pid, flush=True)\n"
         "sys.stdin.read()"
     )
@@ -184,7 +184,7 @@ def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch):
     """/tmp may be full, or not to be written, where the parent has another folder."""
     close_servers()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    server = fork_server(find_walls(cuda=False, wanted="landlock"), True)
+    server = fork_server(find_walls(cuda=False, wanted="landlock"), "cpu", True)
     assert os.readlink(f"/proc/self/fd/{server._printed.fileno()}").startswith(f"{tmp_path}/")
     close_servers()
 
@@ -210,7 +210,7 @@ def test_a_parent_with_many_open_files(forked, run):
 
 def test_one_that_hangs_is_replaced(tier, run, nothing_left):
     walls = find_walls(cuda=False, wanted=tier)
-    server = fork_server(walls, True)
+    server = fork_server(walls, "cpu", True)
     with Worker(walls, "cpu", True, Limits()) as first:
         first.await_ready()
     outer = server._process.pid

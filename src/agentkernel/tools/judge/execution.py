@@ -16,9 +16,9 @@ from agentkernel.domain.verdict import CaseResult, ExecutionFailed, Failure, Pol
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.races import find_race
+from agentkernel.tools.judge.record import differs, random_state
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.trial import NotApplicable, Trial
-from agentkernel.tools.judge.witness import differs, random_state
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 

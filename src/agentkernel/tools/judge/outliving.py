@@ -35,6 +35,8 @@ LOOKING = {"gc.get_objects", "gc.get_referents", "gc.get_referrers", "sys._getfr
 TRACING = {"sys.setprofile", "sys.settrace", "sys.addaudithook"}
 EVENTS = PROCESSES | NATIVE | LOOKING | TRACING
 STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
+DELAY_CYCLES = 50_000_000
+"""25 ms at 2 GHz: the Python of a warm call takes less."""
 Note = Callable[[str, str], None]
 """Takes a rule of ExecutionFailed and what happened."""
 
@@ -129,10 +131,16 @@ def children() -> list[int]:
 
 
 class Streams:
-    """The CUDA streams that the process has made so far."""
+    """The CUDA streams that the process has made so far, but the default one.
+
+    Work on a stream that nobody waits for is done too soon to be seen, if it is small. So each
+    stream begins a call with a kernel that takes `DELAY_CYCLES`: what is joined takes longer, what
+    is not is late for sure.
+    """
 
     def __init__(self) -> None:
         self._made: dict[int, torch.cuda.Stream] = {}
+        self._delays: list[torch.cuda.Event] = []
 
     def watch(self, kind: type) -> None:
         """Note every stream that `kind` (torch.cuda.Stream or ExternalStream) makes."""
@@ -141,13 +149,31 @@ class Streams:
         def make(cls: type, *args: object, **kwargs: object) -> object:
             stream = original(cls, *args, **kwargs)
             with contextlib.suppress(AttributeError):
-                self._made[stream.cuda_stream] = stream  # type: ignore[attr-defined, assignment]
+                handle = stream.cuda_stream  # type: ignore[attr-defined]
+                if handle:
+                    self._made.setdefault(handle, stream)  # type: ignore[arg-type]
             return stream
 
         kind.__new__ = staticmethod(make)  # type: ignore[assignment]
 
+    def delay(self) -> None:
+        """Keep all streams but the current one busy for a while."""
+        import torch
+
+        current = torch.cuda.current_stream().cuda_stream if self._made else 0
+        self._delays = []
+        for handle, stream in list(self._made.items()):
+            if handle == current:
+                continue
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(DELAY_CYCLES)  # type: ignore[no-untyped-call]
+            self._delays.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
+            self._delays[-1].record(stream)
+
     def unfinished(self) -> int:
-        """Streams with work that is not done."""
+        """Streams with work that is not done, once each has taken its delay."""
+        for event in self._delays:
+            event.synchronize()
         return sum(not stream.query() for stream in list(self._made.values()))
 
 

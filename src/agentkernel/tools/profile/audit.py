@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Kind = Literal["same", "slower"]
+PROFILED_CALLS = 7
 SHARE = 0.03
 """The planted slowdown."""
 AUDIT = ProfileSettings(compare_compile=False, extras=False)
@@ -188,8 +189,10 @@ class _OneProblem:
 
     def _kernels_us(self, process: CandidateProcess) -> float:
         """Device time of one call's kernels (CUPTI), last because it slows launches down."""
-        launches = RemoteSide(CANDIDATE, process, self._settings.call_limit_s).launches()
-        return 0.0 if isinstance(launches, Lost) else sum(item.device_us for item in launches)
+        side = RemoteSide(CANDIDATE, process, self._settings.call_limit_s)
+        found = [side.launches() for _ in range(PROFILED_CALLS)]
+        sums = [sum(k.device_us for k in item) for item in found if not isinstance(item, Lost)]
+        return median(sums) if sums else 0.0
 
     def _row(self, kind: Kind, found: Contested, seconds: float) -> AuditRow:
         own, eager = found.rounds.medians(CANDIDATE), found.rounds.medians("eager")

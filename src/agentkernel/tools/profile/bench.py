@@ -162,7 +162,8 @@ class Bench:
             return float(do_bench(call, warmup=25, rep=100, return_mode="median")) * 1e3
 
     def launches(self, call: Call) -> tuple[Launched, ...]:
-        """What one call puts on the device (torch.profiler). Call it last: CUPTI slows launches."""
+        """What one cold call puts on the device (torch.profiler). Call it last: CUPTI slows
+        launches."""
         if self.device == "cpu":
             return ()
         import torch
@@ -173,6 +174,8 @@ class Bench:
             call()
             torch.cuda.synchronize()
             activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+            self._flush.zero_()
+            torch.cuda.synchronize()
             with profile(activities=activities) as record:
                 call()
                 torch.cuda.synchronize()

@@ -35,8 +35,10 @@ def main() -> NoReturn:
     line = socket.socket(fileno=int(wish["line_fd"]))
     with _watching(line):
         importlib.import_module("agentkernel.tools.sandbox.worker").imports(
-            "cpu", wish["interpret"]
+            wish["device"], wish["interpret"]
         )
+    if wish["device"] == "cuda" and _driver_loaded():
+        sys.exit("an import started CUDA, which does not live on in a fork")
     # Nobody waits for what is forked here: whoever asked holds a descriptor of the process.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
@@ -62,6 +64,11 @@ def _watching(line: socket.socket) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def _driver_loaded() -> bool:
+    with open("/proc/self/maps") as maps:
+        return "/libcuda.so" in maps.read()
 
 
 def _fork(line: socket.socket, request: dict[str, object], fds: list[int]) -> None:

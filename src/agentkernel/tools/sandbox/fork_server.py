@@ -18,13 +18,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
 from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
 from agentkernel.tools.sandbox.waiting import readable
 
+Device = Literal["cpu", "cuda"]
 MADE_BY_IMPORT = {"TORCHINDUCTOR_CACHE_DIR": "/"}
 """torch._dynamo makes this folder as it is imported: it is one that is there, so that nothing is
 made, and nobody can stand in the way of it. Workers have names of their own."""
@@ -103,19 +104,20 @@ class ForkServer:
     """One process for each kind of worker and walls, started on first need. It runs one thread: of
     more, a fork would start some anew, and no process with several enters a user namespace."""
 
-    def __init__(self, walls: Walls, interpret: bool) -> None:
+    def __init__(self, walls: Walls, device: Device, interpret: bool) -> None:
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
         self._wrapped = walls.tier == "bubblewrap"
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wish = {
             "line_fd": theirs.fileno(),
             "paths": import_paths(),
+            "device": device,
             "interpret": interpret,
         }
         with theirs:
             self._process = subprocess.Popen(
-                server_command(walls, json.dumps(wish)),
-                env=worker_environment(Path("/tmp"), "cpu", interpret, threads=1) | MADE_BY_IMPORT,
+                server_command(walls, json.dumps(wish), cuda=device == "cuda"),
+                env=worker_environment(Path("/tmp"), device, interpret, threads=1) | MADE_BY_IMPORT,
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
@@ -177,6 +179,7 @@ class _Kind:
 
     owner: int
     walls: Walls
+    device: Device
     interpret: bool
     variables: tuple[str | None, ...]
     paths: tuple[str, ...]
@@ -186,22 +189,23 @@ _servers: dict[_Kind, ForkServer] = {}
 _lock = threading.Lock()
 
 
-def fork_server(walls: Walls, interpret: bool) -> ForkServer:
+def fork_server(walls: Walls, device: Device, interpret: bool) -> ForkServer:
     """The server for such workers, started where there is none alive."""
     variables = tuple(os.environ.get(name) for name in PASSED_ON)
-    kind = _Kind(os.getpid(), walls, interpret, variables, tuple(import_paths()))
+    kind = _Kind(os.getpid(), walls, device, interpret, variables, tuple(import_paths()))
     with _lock:
         server = _servers.get(kind)
         if server is not None and not server.alive:
             server.close()
             server = None
         if server is None:
-            server = _servers[kind] = ForkServer(walls, interpret)
+            server = _servers[kind] = ForkServer(walls, device, interpret)
         return server
 
 
 def fork_worker(
     walls: Walls,
+    device: Device,
     interpret: bool,
     config: Mapping[str, object],
     environment: Mapping[str, str],
@@ -211,12 +215,12 @@ def fork_worker(
 
     Raises ForkServerGone where the new one ends too.
     """
-    server = fork_server(walls, interpret)
+    server = fork_server(walls, device, interpret)
     try:
         return server.fork(config, environment, fds)
     except ForkServerGone:
         server.end()
-    return fork_server(walls, interpret).fork(config, environment, fds)
+    return fork_server(walls, device, interpret).fork(config, environment, fds)
 
 
 def close_servers() -> None:

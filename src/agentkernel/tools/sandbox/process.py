@@ -68,7 +68,7 @@ class SandboxProcess:
         try:
             if walls.forked:
                 passed = [*ends.values(), output]
-                self._process = fork_worker(walls, interpret, config, environment, passed)
+                self._process = fork_worker(walls, device, interpret, config, environment, passed)
             else:
                 self._process = subprocess.Popen(
                     command(walls, config | ends),

@@ -17,7 +17,7 @@ from agentkernel.tools.sandbox.process import SandboxProcess
 from agentkernel.tools.sandbox.protocol import JSON, pack_request, request_name
 from agentkernel.tools.sandbox.spares import Shelf
 from agentkernel.tools.sandbox.tensors import Shared, TensorRef, share_apart
-from agentkernel.tools.sandbox.tiers import Tier, Walls, cuda_first, find_walls
+from agentkernel.tools.sandbox.tiers import Tier, Walls, concede, find_walls
 
 if TYPE_CHECKING:
     import torch
@@ -215,17 +215,18 @@ def open_worker(
     Raises SandboxUnavailable where there are none, unless `allow_unsandboxed`.
     """
     wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, tier)
-    worker = _shelf.take(wish) or wish.start()
-    try:
-        worker.await_ready()
-    except SandboxUnavailable:
-        # CUDA may not start behind Landlock: once more with CUDA first, and so from now on.
-        if device != "cuda" or cuda_first.is_set():
-            raise
-        cuda_first.set()
-        worker = wish.start()
-        worker.await_ready()
-    return worker
+    worker = _shelf.take(wish)
+    while True:
+        try:
+            worker = worker or wish.start()
+            worker.await_ready()
+        except SandboxUnavailable:
+            # CUDA may not start in a fork, or behind Landlock: once more without, from now on.
+            if device != "cuda" or not concede():
+                raise
+            worker = None
+        else:
+            return worker
 
 
 def expect_worker(

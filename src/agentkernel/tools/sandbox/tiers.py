@@ -45,8 +45,8 @@ class Walls:
     forked: bool = False
 
 
-cuda_first = threading.Event()
-"""Set once CUDA was found not to start behind Landlock here."""
+_cuda_alone, _cuda_first = threading.Event(), threading.Event()
+"""Set once CUDA was found not to start in a fork of a process with torch here; behind Landlock."""
 
 
 def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: bool = False) -> Walls:
@@ -59,7 +59,7 @@ def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: boo
     for walls in _candidates(wanted):
         reason = probe(walls, cuda)
         if reason is None:
-            late = cuda and (cuda_first.is_set() or bool(held_locks(walls, cuda).get("cuda")))
+            late = cuda and (_cuda_first.is_set() or bool(held_locks(walls, cuda).get("cuda")))
             return replace(walls, late=late, forked=_can_fork(walls, cuda))
         reasons.append(f"{walls.tier}: {reason}")
     raise SandboxUnavailable(
@@ -69,9 +69,20 @@ def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: boo
     )
 
 
+def concede() -> bool:
+    """A worker with a GPU did not start: ask for less from now on. False where nothing is left to
+    concede."""
+    for event in (_cuda_alone, _cuda_first):
+        if not event.is_set():
+            event.set()
+            return True
+    return False
+
+
 def _can_fork(walls: Walls, cuda: bool) -> bool:
-    """Not yet for a GPU: whether CUDA starts in a fork of a process with torch was not tried."""
-    return not cuda and probe(replace(walls, forked=True), cuda) is None
+    if cuda and _cuda_alone.is_set():
+        return False
+    return probe(replace(walls, forked=True), cuda) is None
 
 
 def _any(cuda: bool) -> bool:
@@ -161,12 +172,13 @@ def command(walls: Walls, config: dict[str, object]) -> list[str]:
     launch = [*PYTHON, str(LAUNCHER), json.dumps(config)]
     if walls.tier != "bubblewrap":
         return launch
-    return [*(_outer() if walls.forked else _bubblewrap(config)), *launch]
+    around = _outer(cuda=bool(config["cuda"])) if walls.forked else _bubblewrap(config)
+    return [*around, *launch]
 
 
-def server_command(walls: Walls, words: str) -> list[str]:
+def server_command(walls: Walls, words: str, *, cuda: bool) -> list[str]:
     """The command line of a fork server for workers inside `walls`."""
-    around = _outer() if walls.tier == "bubblewrap" else []
+    around = _outer(cuda=cuda) if walls.tier == "bubblewrap" else []
     return [*around, *PYTHON, str(SERVER), words]
 
 
@@ -177,8 +189,7 @@ def _bubblewrap(config: dict[str, object]) -> list[str]:
     for path in SETTINGS:
         words += ["--ro-bind-try", path, path]
     words += _disk()
-    for name in config["devices"]:  # type: ignore[attr-defined]
-        words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    words += _devices() if config["cuda"] else []
     scratch = str(config["scratch"])
     if _takes_sizes():
         words += ["--size", str(config["scratch_mount_bytes"]), "--tmpfs", scratch]
@@ -187,12 +198,17 @@ def _bubblewrap(config: dict[str, object]) -> list[str]:
     return [*words, "--remount-ro", "/", "--chdir", scratch, "--"]
 
 
-def _outer() -> list[str]:
+def _outer(*, cuda: bool) -> list[str]:
     """The walls around a fork server. /proc is the machine's, since only where that is seen whole
     may those inside mount one of their own; to be user 0 in there takes CAP_SETFCAP here."""
     words = ["bwrap", "--unshare-user-try", "--unshare-ipc", "--unshare-net", "--unshare-uts"]
     words += ["--unshare-cgroup-try", *_root(), "--cap-add", "CAP_SETFCAP"]
-    return [*words, "--bind", "/proc", "/proc", *_disk(), "--chdir", "/", "--"]
+    words += [*_disk(), *(_devices() if cuda else [])]
+    return [*words, "--bind", "/proc", "/proc", "--chdir", "/", "--"]
+
+
+def _devices() -> list[str]:
+    return [word for name in device_names() for word in ("--dev-bind", *[f"/dev/{name}"] * 2)]
 
 
 def _root() -> list[str]:

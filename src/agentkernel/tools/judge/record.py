@@ -1,0 +1,222 @@
+"""What is noted of a candidate's calls: launches, operators, threads, flags, forms of outputs?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from agentkernel.tools.judge.watch import is_own
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.tools.judge.ambient import Ambient
+    from agentkernel.tools.judge.operators import Operators
+    from agentkernel.tools.sandbox.protocol import JSON
+
+KEPT = 40
+"""So many different findings of one kind are reported."""
+
+
+@dataclass
+class Call:
+    """One call of forward. `launches` counts the candidate's kernels as they were first seen."""
+
+    launches: list[int] = field(default_factory=list)
+    operators: list[str] = field(default_factory=list)
+    library: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    draws: bool = False
+
+
+class Record:
+    """What was seen since the last testimony. Only the hooks and the witness hold it."""
+
+    def __init__(self, device: str, interpret: bool, file: str) -> None:
+        from agentkernel.tools.judge import ambient, operators, outliving
+        from agentkernel.tools.judge.graphs import Graphs
+
+        # Bound here, before a candidate could put others into these modules.
+        self._changes, self._take_ambient = ambient.changes, ambient.take_ambient
+        self._operators, self._record = operators.Operators, operators.record_operators
+        self._late_work, self._system_threads = outliving.late_work, outliving.system_threads
+        self._python_threads, self._children = outliving.python_threads, outliving.children
+        self._waits = (torch.cuda.current_stream, torch.cuda.synchronize)
+        self.calling = False
+        self._device = device
+        self._interpret = interpret
+        self._file = file
+        self._kernels: list[object] = []
+        self._calls: list[Call] = []
+        self._violations: dict[tuple[str, str], int] = {}
+        self._muted: set[int] | None = set()
+        self._inside = 0
+        self._before: Ambient | None = None
+        self._threads: tuple[int, int] | None = None
+        self._streams = outliving.Streams()
+        self._graphs = Graphs(torch.cuda.is_current_stream_capturing)
+
+    def watch_device(self) -> None:
+        """Streams and graphs."""
+        self._streams.watch(torch.cuda.Stream)
+        self._streams.watch(torch.cuda.ExternalStream)
+        self._graphs.watch(torch.cuda.CUDAGraph, self._recording, self._ran)
+
+    def note(self, rule: str, text: str) -> None:
+        """A violation, unless there are many."""
+        if len(self._violations) < KEPT:
+            self._violations.setdefault((rule, text), len(self._calls) - 1)
+
+    def launched(self, kernel: object) -> bool:
+        """Note the launch; True where it is to do nothing."""
+        if not is_own(kernel, self._file):
+            return False
+        kernels = self._kernels
+        index = next((i for i, item in enumerate(kernels) if item is kernel), len(kernels))
+        if index == len(kernels):
+            kernels.append(kernel)
+        return not self._graphs.take(index) and self._ran([index])
+
+    def left_torch(self, what: str) -> None:
+        """Something computes that torch's operators do not show."""
+        if self.calling and not self._inside:
+            self._calls[-1].operators.append(what)
+
+    def within(self, step: int) -> None:
+        """One step further into the launch of a kernel, or out of it."""
+        self._inside += step
+
+    def _ran(self, kernels: Sequence[int]) -> bool:
+        """Note that they run; True where one of them is to do nothing."""
+        if self._calls:
+            self._calls[-1].launches += kernels
+        return bool(kernels) and (self._muted is None or not self._muted.isdisjoint(kernels))
+
+    def _recording(self) -> None:
+        if not self.calling:
+            self.note("side-work", "records a CUDA graph outside of forward, where nobody looks")
+
+    def _compare(self) -> None:
+        if self._before is not None:
+            for text in self._changes(self._before, self._take_ambient())[:KEPT]:
+                self.note("global-state", text)
+
+    def loaded(self) -> None:
+        """After the candidate's file has run and its module was built."""
+        self._compare()
+        self._count_helpers("after loading")
+
+    def _count_helpers(self, when: str) -> None:
+        threads, children = self._python_threads(), self._children()
+        if threads > 1 or children:
+            self.note("side-work", f"{threads} threads, {len(children)} children {when}")
+
+    def call(self, model: nn.Module, values: Sequence[object]) -> object:
+        """The model's result, with all that is noted on the way."""
+        self._calls.append(Call())
+        operators = self._operators()
+        random = random_state(self._device)
+        self._streams.delay()
+        self.calling = True
+        try:
+            result = self._record(lambda: model(*values), operators)
+        finally:
+            self.calling = False
+        _keep(self._calls[-1], operators)
+        if operators.hidden:
+            self.note("global-state", operators.hidden)
+        self._calls[-1].draws = differs(random, random_state(self._device))
+        return result
+
+    def inspect(self, leaves: Sequence[object]) -> None:
+        """Right after a call: its outputs, and what still goes on."""
+        if self._device == "cuda":
+            current, wait_all = self._waits
+            late = self._late_work(leaves, self._streams, current().synchronize, wait_all)
+            if late:
+                self.note("side-work", late)
+        for index, leaf in enumerate(leaves):
+            text = not_a_result(leaf, self._device)
+            if text:
+                self.note("deferred", f"output {index} {text}")
+        self._compare()
+        self._count_helpers("after a call")
+        count = self._system_threads()
+        if self._threads is None or len(self._calls) <= 2:
+            self._threads = (len(self._calls), count)
+        elif self._interpret and count > self._threads[1]:
+            text = f"{count} threads after a call, {self._threads[1]} after the first two"
+            self.note("side-work", text)
+
+    def testify(self) -> dict[str, JSON]:
+        """All of it, as the reply says it; then a new record begins."""
+        report: dict[str, JSON] = {
+            "kernels": [[_name(item), _line(item)] for item in self._kernels],
+            "calls": [_call_report(item) for item in self._calls],
+            "violations": [[*what, index] for what, index in self._violations.items()],
+        }
+        self._calls.clear()
+        self._violations.clear()
+        self._before, self._threads = self._take_ambient(), None
+        return report
+
+    def mute(self, which: Sequence[int] | None) -> None:
+        """Launches of these kernels (None: all) do nothing from now on."""
+        self._muted = None if which is None else set(which)
+
+
+def not_a_result(leaf: object, device: str) -> str:
+    """Why `leaf` is no plain tensor in memory of `device`; "" where it is one, or no tensor."""
+    if not isinstance(leaf, torch.Tensor):
+        return ""
+    kind = type(leaf)
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+        return f"is a {kind.__module__}.{kind.__name__}, a subclass of Tensor"
+    if vars(leaf):
+        return f"carries attributes: {', '.join(sorted(vars(leaf)))[:80]}"
+    if leaf.layout is not torch.strided or torch._is_functional_tensor(leaf) or leaf.is_neg():
+        return "is not laid out in memory as it reads"
+    if leaf.is_conj() or leaf.is_quantized or leaf.device.type != device:
+        return f"is not a plain tensor on {device}"
+    if leaf.numel() and leaf.untyped_storage().data_ptr() == 0:
+        return "has no memory"
+    return ""
+
+
+def _keep(call: Call, operators: Operators) -> None:
+    call.operators += list(dict.fromkeys(operators.compute))[:KEPT]
+    call.library += list(dict.fromkeys(operators.library))[:KEPT]
+    call.moved += list(dict.fromkeys(operators.moved))[:KEPT]
+
+
+def _call_report(call: Call) -> JSON:
+    return {
+        "launches": cast("list[JSON]", call.launches[:10_000]),
+        "operators": cast("JSON", call.operators),
+        "library": cast("JSON", call.library),
+        "moved": cast("JSON", call.moved),
+        "draws": call.draws,
+    }
+
+
+def random_state(device: str) -> list[torch.Tensor]:
+    """The generators that a call on `device` may draw from."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+
+
+def differs(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:
+    """True where something was drawn in between."""
+    return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def _name(kernel: object) -> str:
+    return str(getattr(getattr(kernel, "fn", None), "__name__", "?"))
+
+
+def _line(kernel: object) -> int:
+    code = getattr(getattr(kernel, "fn", None), "__code__", None)
+    return int(getattr(code, "co_firstlineno", 0))
