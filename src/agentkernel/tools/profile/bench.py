@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 Call = Callable[[], object]
 LONG_CALL_US = 5_000.0
+SMALLEST_KERNEL_US = 1.0
+"""CUPTI's duration of a kernel on one element (H200, torch 2.11, median of 7)."""
+EVENT_CALLS = 101
 LEAD_CALLS = 2
 """The host runs ahead of the device only after the first calls of a block: they do not count."""
 
@@ -103,6 +106,17 @@ class Bench:
     def flush_us(self) -> float:
         """Device time of one flush, so that the caller can plan blocks."""
         return min(self._timed(self._flush.zero_, 5, flush=False))
+
+    def event_us(self) -> float:
+        """What the two events around a call add to its time: launch and completion. Measured
+        around a kernel on one element; 0 on the CPU."""
+        if self.device == "cpu":
+            return 0.0
+        import torch
+
+        one = torch.ones(1, device=self.device)
+        samples = sorted(self.block(lambda: torch.mul(one, 2.0, out=one), EVENT_CALLS))
+        return max(0.0, samples[len(samples) // 2] - SMALLEST_KERNEL_US)
 
     def block(self, call: Call, calls: int, last_us: float = 0.0) -> tuple[float, ...]:
         """Microseconds of each of `calls` cold calls, after one to three untimed ones."""
@@ -237,6 +251,11 @@ def _new_event() -> torch.cuda.Event:
 def flush_bytes(l2_mb: float) -> int:
     """Size of the buffer that evicts the L2: twice the cache, at least 256 MB (as do_bench has)."""
     return max(256 * 2**20, int(2 * l2_mb * 2**20))
+
+
+def less_events(samples_us: Sequence[float], event_us: float) -> tuple[float, ...]:
+    """Times between events without what events add; at least half of what they said."""
+    return tuple(max(item - event_us, 0.5 * item) for item in samples_us)
 
 
 @contextmanager

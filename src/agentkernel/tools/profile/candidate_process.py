@@ -69,7 +69,9 @@ class CandidateProcess:
             return None
         self._inputs += refs.values()
         views = Buffers(**{name: self._worker.shared(ref) for name, ref in refs.items()})
-        stand = Stand(self, views, volleys.layout, volleys.device, volleys.limit_s)
+        stand = Stand(
+            self, views, volleys.layout, volleys.device, volleys.limit_s, volleys.twin.event_us
+        )
         volleys.write(stand)
         payload = {
             "layout": volleys.layout,

@@ -27,6 +27,7 @@ from agentkernel.tools.profile.arena import (
     Layout,
     flush_regions,
 )
+from agentkernel.tools.profile.bench import less_events
 from agentkernel.tools.profile.fresh import Fresh
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.sides import Line, is_time
@@ -70,13 +71,15 @@ class Shot(NamedTuple):
 
 @dataclass(frozen=True)
 class Stand:
-    """One timed process as the parent sees it: the line to it, and the shared memory."""
+    """One timed process as the parent sees it: the line to it, and the shared memory. `event_us` is
+    taken off the time that its events give a call."""
 
     line: Line
     buffers: Buffers
     layout: Layout
     device: str
     limit_s: float
+    event_us: float = 0.0
 
 
 def plan_volley(calls: int, layout: Layout, chosen: random.Random, fills: int = 1) -> Plan:
@@ -152,7 +155,7 @@ class _Asked(threading.Thread):
             if isinstance(us, list) and len(us) == calls and isinstance(strays, int):
                 times = tuple(item for item in us if is_time(item))
                 if len(times) == calls:
-                    return _Answer(times, strays)
+                    return _Answer(less_events(times, self._stand.event_us), strays)
             text = f"volley: {str(self._found)[:300]}"
             return Lost(side=side, reason="malformed", log=text)
         return self.lost(side)

@@ -94,6 +94,7 @@ class Contest:
         self._baselines: dict[tuple[int, str], Extras] = {}
         self._copy_gb_per_s: float | None = None
         self._pace = settings.pace
+        self._event_us = 0.0
         self._outputs: object = None
         self._ground: Volleys | None = None
         self._groundless = False
@@ -153,6 +154,7 @@ class Contest:
             self._end_twin()
             return answer.model_copy(update={"side": "eager"})
         flush_us = float(str(answer["flush_us"]))
+        self._event_us = float(str(answer["event_us"]))
         self._pace = self._settings.pace.model_copy(update={"flush_us": flush_us})
         return None
 
@@ -204,7 +206,8 @@ class Contest:
         if lost is not None or self._twin is None:
             return lost or Lost(side="twin", reason="died", log="")
         settings, limit = self._settings, self._settings.call_limit_s
-        sides = [RemoteSide(CANDIDATE, process, limit), *self._twin_sides(shape_set)]
+        own_side = RemoteSide(CANDIDATE, process, limit, self._event_us)
+        sides = [own_side, *self._twin_sides(shape_set)]
         timed = self._timed(process, shape_set)
         if isinstance(timed, Lost):
             return timed
@@ -261,7 +264,8 @@ class Contest:
         if self._twin is None:
             return []
         names = ["eager"] + ([] if shape_set in self._compile_errors else ["compile"])
-        return [RemoteSide(name, self._twin, self._settings.call_limit_s) for name in names]
+        limit = self._settings.call_limit_s
+        return [RemoteSide(name, self._twin, limit, self._event_us) for name in names]
 
     def _timed(self, process: CandidateProcess, shape_set: int) -> list[VolleySide] | Lost:
         """The sides as volleys time them, the candidate first; none without shared memory."""
@@ -288,6 +292,7 @@ class Contest:
             calls=self._pace.max_calls,
             limit_s=self._settings.call_limit_s,
             seed=self._settings.seed,
+            event_us=self._event_us,
         )
         if isinstance(found, Lost) and not self._twin.alive:
             return found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Protocol, TypeGuard
 
-from agentkernel.tools.profile.bench import Launched, Sustained
+from agentkernel.tools.profile.bench import Launched, Sustained, less_events
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.protocol import JSON
 
@@ -18,10 +18,12 @@ class Line(Protocol):
 
 
 class RemoteSide:
-    """One callable in another process. Every answer is checked; a wrong one loses the side."""
+    """One callable in another process. Every answer is checked; a wrong one loses the side.
+    `event_us` is taken off the time of each call (`Bench.event_us`)."""
 
-    def __init__(self, name: str, line: Line, timeout_s: float) -> None:
+    def __init__(self, name: str, line: Line, timeout_s: float, event_us: float = 0.0) -> None:
         self.name = name
+        self._event_us = event_us
         self._line = line
         self._timeout_s = timeout_s
 
@@ -34,7 +36,7 @@ class RemoteSide:
         if isinstance(found, list) and len(found) == calls:
             times = [item for item in found if is_time(item)]
             if len(times) == calls:
-                return tuple(times)
+                return less_events(times, self._event_us)
         return self._malformed("block", answer)
 
     def sustain(self, seconds: float) -> Sustained | Lost:

@@ -79,7 +79,8 @@ class Twin:
         module.load_state_dict(weights, strict=False, assign=True)
         self._module = module.to(self._device).eval()
         self._bench = Workbench(Bench(self._device, cast(int, request["flush_bytes"])))
-        return {"flush_us": self._bench.bench.flush_us()}
+        bench = self._bench.bench
+        return {"flush_us": bench.flush_us(), "event_us": bench.event_us()}
 
     def _prepare(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Take the inputs of a shape set in and call eager on them."""

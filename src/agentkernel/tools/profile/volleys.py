@@ -248,10 +248,12 @@ def lay_ground(
     calls: int,
     limit_s: float,
     seed: int,
+    event_us: float = 0.0,
 ) -> Volleys | Lost | None:
     """Shared memory for volleys of up to `calls` calls on `values`, with the twin on it.
 
-    `outputs`: dtype and shape of each output. None where the device has too little memory, or
+    `outputs`: dtype and shape of each output. `event_us`: what events add to a call. None where
+    the device has too little memory, or
     shares none between processes.
     """
     import torch
@@ -265,7 +267,7 @@ def lay_ground(
         buffers = make_buffers(layout, device)
         for vary in (True, False):
             fresh = Fresh(tensors, layout, random.SystemRandom().getrandbits(40), vary=vary)
-            found = _with_twin(twin, layout, plain, buffers, fresh, device, limit_s, seed)
+            found = _with_twin(twin, layout, plain, buffers, fresh, device, limit_s, seed, event_us)
             if not isinstance(found, Lost) or not twin.alive:
                 return found
     except torch.OutOfMemoryError:
@@ -303,11 +305,12 @@ def _with_twin(
     device: str,
     limit_s: float,
     seed: int,
+    event_us: float,
 ) -> Volleys | Lost | None:
     """Let the twin map the memory, and try eager on two rows."""
     shared = {name: share_tensor(item) for name, item in buffers._asdict().items()}
     ours = Buffers(**{name: item.tensor for name, item in shared.items()})
-    stand = Stand(twin, ours, layout, device, limit_s)
+    stand = Stand(twin, ours, layout, device, limit_s, event_us)
     made = Volleys(
         layout, values, buffers, fresh, stand, list(shared.values()), device, limit_s, seed
     )

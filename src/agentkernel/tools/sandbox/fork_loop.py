@@ -7,6 +7,7 @@ candidate, and what it forks leaves its doors behind before it builds walls of i
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -23,6 +24,7 @@ from typing import NoReturn
 
 MOST_WORDS = 1 << 18
 LOOK_S = 0.2
+CUDA_ERROR_NOT_INITIALIZED = 3
 FDS = ("socket_fd", "life_fd", "status_fd", "output_fd", "answer_fd")
 """What comes with a request, in this order."""
 
@@ -37,7 +39,7 @@ def main() -> NoReturn:
         importlib.import_module("agentkernel.tools.sandbox.worker").imports(
             wish["device"], wish["interpret"]
         )
-    if wish["device"] == "cuda" and _driver_loaded():
+    if wish["device"] == "cuda" and _cuda_has_started():
         sys.exit("an import started CUDA, which does not live on in a fork")
     # Nobody waits for what is forked here: whoever asked holds a descriptor of the process.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -66,9 +68,14 @@ def _watching(line: socket.socket) -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _driver_loaded() -> bool:
+def _cuda_has_started() -> bool:
+    """By a question that the driver refuses before cuInit, and that starts nothing."""
     with open("/proc/self/maps") as maps:
-        return "/libcuda.so" in maps.read()
+        if "/libcuda.so" not in maps.read():
+            return False
+    context = ctypes.c_void_p()
+    asked = ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(context))
+    return bool(asked != CUDA_ERROR_NOT_INITIALIZED)
 
 
 def _fork(line: socket.socket, request: dict[str, object], fds: list[int]) -> None:
