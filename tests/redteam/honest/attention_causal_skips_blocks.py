@@ -51,7 +51,7 @@ def attention_kernel(
         total = total * shrink + tl.sum(weight, axis=1)
         acc = acc * shrink[:, None] + tl.dot(weight, v.to(tl.float32), input_precision="tf32x3")
         top = new
-    out = acc / tl.where(i < Q, total, 1.0)[:, None]
+    out = acc / tl.where((i < Q) & (total != 0.0), total, 1.0)[:, None]
     o_in = (i < Q)[:, None] & (e < DV)[None, :]
     place = head * Q * DV + i[:, None] * DV + e[None, :]
     tl.store(o_ptr + place, out.to(tl.float16), mask=o_in)

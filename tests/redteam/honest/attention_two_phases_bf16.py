@@ -86,7 +86,7 @@ def attention_kernel(
     acc, total, top = advance_blocks(
         acc, total, top, q, k_ptr, v_ptr, i, whole, last, K, D, DV, scale, d, e, BK, True
     )
-    out = (acc / total[:, None]).to(o_ptr.dtype.element_ty)
+    out = (acc / tl.where(total == 0.0, 1.0, total)[:, None]).to(o_ptr.dtype.element_ty)
     o_in = (i < Q)[:, None] & (e < DV)[None, :]
     tl.store(o_ptr + head * Q * DV + i[:, None] * DV + e[None, :], out, mask=o_in)
 

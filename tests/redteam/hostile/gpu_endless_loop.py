@@ -1,4 +1,4 @@
-"""Iterates until a step is below 1e-6, which large values never reach in fp32.
+"""Iterates until a step is below 1e-6 (of what is below one), which large values never reach.
 
 A limit of a minute a program gives the GPU back in any case.
 
@@ -24,7 +24,7 @@ def cube_root_kernel(x_ptr, out_ptr, size, LIMIT_NS: tl.constexpr, BLOCK: tl.con
     while (widest > 1e-6) & (globaltimer() - begin < LIMIT_NS):
         step = (y * y * y - x) / (3.0 * y * y)
         y -= step
-        widest = tl.max(tl.abs(step), axis=0)
+        widest = tl.max(tl.abs(step) / tl.minimum(tl.maximum(y, 1e-12), 1.0), axis=0)
     tl.store(out_ptr + at, y, mask=at < size)
 
 

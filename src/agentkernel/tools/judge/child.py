@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.worker import WorkerState
 
 KEPT_BYTES = 1 << 30
+HOARD_BYTES = 256 << 20
+HOARD_FACTOR = 8
+"""Packed weights, work space and what is kept for several shapes lie far below."""
 KEPT_CALLS = 8
 """Outputs of so many calls, up to this size, are kept: later calls must not write over them."""
 
@@ -43,7 +46,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         cast("Mapping[str, object]", payload["init_kwargs"]),
         cast(int, payload["seed"]),
     )
-    witness.loaded()
+    witness.loaded(str(payload["source"]))
     state.memory["model"] = model
     refs = cast("Mapping[str, object]", payload["initial"])
     found: dict[str, JSON] = {}
@@ -109,6 +112,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
             _deliver(leaf, state.open(buffers[index]))
     _recall(payload, state)
     _check_storage(state, set(owners), leaves)
+    _check_hoard(state, model, [*values, *leaves])
     return {
         "tree": _tree_text(spec),
         "outputs": outputs,
@@ -197,6 +201,28 @@ def _check_storage(state: WorkerState, own: set[int], leaves: Sequence[object]) 
     while calls and _bytes(calls) > KEPT_BYTES:
         calls = calls[1:]
     state.memory["earlier"] = calls
+
+
+class HoardedMemory(Exception):
+    """Between calls the candidate holds more device memory than its work can need."""
+
+
+def _check_hoard(state: WorkerState, model: nn.Module, tensors: Sequence[object]) -> None:
+    """What is held beyond the outputs that are kept here. The parent's own tensors are no part of
+    what the allocator counts."""
+    import torch
+
+    if state.device != "cuda":
+        return
+    kept = _bytes(cast("list[list[torch.Tensor | None]]", state.memory.get("earlier", [])))
+    held = torch.cuda.memory_allocated() - kept
+    needed = sum(x.nbytes for x in tensors if isinstance(x, torch.Tensor))
+    needed += sum(x.nbytes for x in model.state_dict().values())
+    if held > HOARD_BYTES + HOARD_FACTOR * needed:
+        raise HoardedMemory(
+            f"{held >> 20} MB of device memory are held after a call on {needed >> 20} MB of "
+            "inputs, outputs and weights"
+        )
 
 
 def _bytes(calls: Sequence[Sequence[torch.Tensor | None]]) -> int:

@@ -17,6 +17,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
+from agentkernel.tools.judge.bounds import expect_interpreter, find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
     Case,
     interpreted_cases,
@@ -88,7 +89,13 @@ def judge(
     findings = Findings()
     failure: Failure | None = check_policy(source, settings.policy) if settings.static else None
     if failure is None:
+        if settings.device == "cuda":
+            expect_interpreter(settings)
         failure = _judge_alone(loaded, captured, source, settings, findings)
+    if failure is None and settings.device == "cuda":
+        few = interpreted(settings)
+        plan = plan_cases(loaded, captured, few)
+        failure = find_overrun(loaded, captured, source, few, plan, findings.notes)
     if settings.device == "cpu" and _timed_out(failure):
         longer = settings.model_copy(update={"time_limit_s": PATIENCE * settings.time_limit_s})
         findings = Findings()

@@ -37,6 +37,7 @@ EVENTS = PROCESSES | NATIVE | LOOKING | TRACING
 STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 DELAY_CYCLES = 50_000_000
 """25 ms at 2 GHz: the Python of a warm call takes less."""
+BUSY_CYCLES = 10_000_000
 Note = Callable[[str, str], None]
 """Takes a rule of ExecutionFailed and what happened."""
 
@@ -133,9 +134,10 @@ def children() -> list[int]:
 class Streams:
     """The CUDA streams that the process has made so far, but the default one.
 
-    Work on a stream that nobody waits for is done too soon to be seen, if it is small. So each
-    stream begins a call with a kernel that takes `DELAY_CYCLES`: what is joined takes longer, what
-    is not is late for sure.
+    Work on a stream that nobody waits for is done too soon to be seen, if it is small; and a timed
+    call finds its stream busy, where a judged one would not. So every other call begins behind a
+    kernel of `DELAY_CYCLES` on each stream, and behind a shorter one on its own: what is joined
+    takes longer, what is not is late for sure.
     """
 
     def __init__(self) -> None:
@@ -157,10 +159,11 @@ class Streams:
         kind.__new__ = staticmethod(make)  # type: ignore[assignment]
 
     def delay(self) -> None:
-        """Keep all streams but the current one busy for a while."""
+        """Keep all streams busy for a while, the current one less long than the others."""
         import torch
 
-        current = torch.cuda.current_stream().cuda_stream if self._made else 0
+        current = torch.cuda.current_stream().cuda_stream
+        torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
         self._delays = []
         for handle, stream in list(self._made.items()):
             if handle == current:

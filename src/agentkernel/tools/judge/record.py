@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -44,6 +45,7 @@ class Record:
         self._operators, self._record = operators.Operators, operators.record_operators
         self._late_work, self._system_threads = outliving.late_work, outliving.system_threads
         self._python_threads, self._children = outliving.python_threads, outliving.children
+        self._read = _read
         self._waits = (torch.cuda.current_stream, torch.cuda.synchronize)
         self.calling = False
         self._device = device
@@ -58,6 +60,8 @@ class Record:
         self._threads: tuple[int, int] | None = None
         self._streams = outliving.Streams()
         self._graphs = Graphs(torch.cuda.is_current_stream_capturing)
+        self._source: str | None = None
+        self._busy = bool(random.SystemRandom().getrandbits(1))
 
     def watch_device(self) -> None:
         """Streams and graphs."""
@@ -100,14 +104,24 @@ class Record:
             self.note("side-work", "records a CUDA graph outside of forward, where nobody looks")
 
     def _compare(self) -> None:
+        if self._source is not None and not self._unchanged():
+            self.note("global-state", "its own file was written to")
         if self._before is not None:
             for text in self._changes(self._before, self._take_ambient())[:KEPT]:
                 self.note("global-state", text)
 
-    def loaded(self) -> None:
-        """After the candidate's file has run and its module was built."""
+    def loaded(self, source: str) -> None:
+        """After the candidate's file, which holds `source`, has run and its module was built."""
+        self._source = source
         self._compare()
         self._count_helpers("after loading")
+
+    def _unchanged(self) -> bool:
+        """Kernels are read from the file when they are first launched."""
+        try:
+            return self._read(self._file) == self._source
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def _count_helpers(self, when: str) -> None:
         threads, children = self._python_threads(), self._children()
@@ -118,17 +132,18 @@ class Record:
         """The model's result, with all that is noted on the way."""
         self._calls.append(Call())
         operators = self._operators()
-        random = random_state(self._device)
-        self._streams.delay()
+        before = random_state(self._device)
+        self._busy = not self._busy
+        begin = self._streams.delay if self._busy and self._device == "cuda" else None
         self.calling = True
         try:
-            result = self._record(lambda: model(*values), operators)
+            result = self._record(lambda: _after(begin, model, values), operators)
         finally:
             self.calling = False
         _keep(self._calls[-1], operators)
         if operators.hidden:
             self.note("global-state", operators.hidden)
-        self._calls[-1].draws = differs(random, random_state(self._device))
+        self._calls[-1].draws = differs(before, random_state(self._device))
         return result
 
     def inspect(self, leaves: Sequence[object]) -> None:
@@ -166,6 +181,17 @@ class Record:
     def mute(self, which: Sequence[int] | None) -> None:
         """Launches of these kernels (None: all) do nothing from now on."""
         self._muted = None if which is None else set(which)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _after(begin: Callable[[], None] | None, model: nn.Module, values: Sequence[object]) -> object:
+    if begin is not None:
+        begin()
+    return model(*values)
 
 
 def not_a_result(leaf: object, device: str) -> str:

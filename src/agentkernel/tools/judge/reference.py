@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +41,10 @@ class Answer:
     wrote_state: frozenset[str]
     state_oracle: dict[str, torch.Tensor]
     blurred: Blurred
+    exact: list[torch.Tensor | None]
+    """The fp64 run's integers and booleans; None for all else."""
+    strides_elsewhere: Callable[[], list[list[int] | None]]
+    """The outputs' strides on the meta device, None for what is no tensor or does not run there."""
     note: str | None = None
     no_oracle: bool = False
 
@@ -153,6 +157,8 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
         wrote_state=wrote,
         state_oracle={name: exact.state[name].double() for name in wrote if name in exact.state},
         blurred=Blurred(model, inputs, training),
+        exact=exact.integers,
+        strides_elsewhere=lambda: _meta_strides(model, inputs, training, len(leaves)),
         note=exact.note,
         no_oracle=exact.missing,
     )
@@ -187,6 +193,7 @@ class Exact:
     values: list[torch.Tensor | None]
     note: str | None
     missing: bool
+    integers: list[torch.Tensor | None]
     state: dict[str, torch.Tensor]
 
 
@@ -216,7 +223,35 @@ def _oracle(
             found.append(wide.double())
         else:
             found.append(None)
-    return Exact(found, note, missing, state)
+    integers = [
+        value if oracle is None and _alike(leaf, value) else None
+        for leaf, value, oracle in zip(leaves, exact, found, strict=True)
+    ]
+    return Exact(found, note, missing, cast("list[torch.Tensor | None]", integers), state)
+
+
+def _alike(leaf: object, value: object) -> bool:
+    import torch
+
+    if not isinstance(leaf, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return False
+    return leaf.dtype == value.dtype and leaf.shape == value.shape
+
+
+def _meta_strides(
+    model: nn.Module, inputs: Sequence[object], training: bool, count: int
+) -> list[list[int] | None]:
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    given = [item.to("meta") if isinstance(item, torch.Tensor) else item for item in inputs]
+    try:
+        with torch.no_grad():
+            leaves, _ = tree_flatten(copy.deepcopy(model).to("meta").train(training)(*given))
+    except (RuntimeError, TypeError):
+        return [None] * count
+    strides = [list(x.stride()) if isinstance(x, torch.Tensor) else None for x in leaves]
+    return strides if len(strides) == count else [None] * count
 
 
 def _in_fp64(

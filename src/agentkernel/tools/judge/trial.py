@@ -19,7 +19,6 @@ from agentkernel.tools.judge.finding import (
     Outcome,
     check_outputs,
     check_state,
-    loads_outside,
     same_bits,
 )
 from agentkernel.tools.judge.layouts import whole
@@ -167,9 +166,9 @@ class Trial:
         outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
-        outside = loads_outside(reply)
-        if outside:
-            return outcome.failed(RunFailed(reason="out_of_bounds", log=outside, case=case.label))
+        if outcome.outside:
+            log = outcome.outside
+            return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
         changed = self._changed(case, question, memory)
         return outcome if changed is None else outcome.failed(changed)
 

@@ -29,7 +29,7 @@ class Witness:
     """What `child` calls: `loaded` after the candidate was loaded, `call` instead of the model,
     `inspect` on its outputs; `testify` and `mute` are the parent's."""
 
-    loaded: Callable[[], None]
+    loaded: Callable[[str], None]
     call: Callable[[nn.Module, Sequence[object]], object]
     inspect: Callable[[Sequence[object]], None]
     testify: Callable[[], dict[str, JSON]]

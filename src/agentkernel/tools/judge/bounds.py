@@ -1,0 +1,119 @@
+"""Does a candidate that was right on a GPU stay within its tensors?
+
+A GPU lets a load or a store past the end pass as long as the address is somebody's. Triton's
+interpreter, whose hooks know every tensor of a launch, does not: so a few small cases are run in it
+as well. What it cannot run (a descriptor, inline assembly, a module that names its device) is not
+held against the candidate, nor are wrong values: those were judged where they count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.verdict import ExecutionFailed, Failure, RunFailed
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.execution import ask
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.session import expect_worker, open_worker
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import Captured
+
+NOT_LOOKED = "accesses outside of tensors were not looked for"
+CASES = 3
+BUDGET_S = 4.0
+"""No further case is begun past it."""
+CALL_LIMIT_S = 10.0
+
+
+def interpreted(settings: JudgeSettings) -> JudgeSettings:
+    """The same judge in the interpreter, for a look at addresses."""
+    return settings.model_copy(
+        update={"device": "cpu", "time_limit_s": min(settings.time_limit_s, CALL_LIMIT_S)}
+    )
+
+
+def expect_interpreter(settings: JudgeSettings) -> None:
+    """Start the process for it, so that nobody waits."""
+    expect_worker(
+        device="cpu",
+        interpret=True,
+        limits=Limits(memory_bytes=settings.memory_bytes),
+        allow_unsandboxed=settings.allow_unsandboxed,
+    )
+
+
+def find_overrun(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    plan: Sequence[Case],
+    notes: list[str],
+) -> Failure | None:
+    """The first access outside of every tensor, or meddling with those who look for it.
+
+    `settings` and `plan` are the interpreter's. Raises SandboxUnavailable.
+    """
+    with open_worker(
+        device="cpu",
+        interpret=True,
+        limits=Limits(memory_bytes=settings.memory_bytes),
+        allow_unsandboxed=settings.allow_unsandboxed,
+    ) as worker:
+        trial = Trial(worker, loaded, captured, settings, [])
+        built = trial.build(source)
+        if built is not None:
+            notes.append(f"{NOT_LOOKED}: it does not load in the interpreter")
+            return None
+        meddled = _meddling(trial, settings)
+        if meddled is not None:
+            return meddled
+        begin, done = time.monotonic(), 0
+        for case in _smallest(plan):
+            if time.monotonic() - begin > BUDGET_S:
+                break
+            outcome = trial.run(case)
+            if isinstance(outcome, NotApplicable):
+                continue
+            failure, label = outcome.failure, case.label
+            if outcome.outside:
+                return RunFailed(reason="out_of_bounds", log=outcome.outside, case=label)
+            if isinstance(failure, RunFailed):
+                if failure.reason == "out_of_bounds":
+                    return failure
+                notes.append(f"{NOT_LOOKED}: the interpreter does not run it")
+                return None
+            done += 1
+        if not done:
+            notes.append(f"{NOT_LOOKED}: no case is small enough for the interpreter")
+            return None
+        return _meddling(trial, settings)
+
+
+def _smallest(plan: Sequence[Case]) -> list[Case]:
+    """Each shape once, plain values, the smallest first: those off the tile size among them."""
+    by_shape = {
+        case.shape.label: dataclasses.replace(
+            case, distribution="normal", order="ascending", layout="contiguous", echoes=()
+        )
+        for case in plan
+        if case.required
+    }
+    return sorted(by_shape.values(), key=lambda case: case.shape.elements)[:CASES]
+
+
+def _meddling(trial: Trial, settings: JudgeSettings) -> ExecutionFailed | None:
+    seen = ask(trial.worker, settings)
+    if isinstance(seen, RunFailed):
+        return None
+    for rule, text, _ in seen.violations:
+        if rule == "global-state":
+            return ExecutionFailed(rule=rule, text=text, case="in the interpreter")
+    return None
