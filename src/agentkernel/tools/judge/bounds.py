@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.verdict import ExecutionFailed, Failure, RunFailed
+from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.execution import ask
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -88,7 +89,8 @@ def find_overrun(
             if isinstance(failure, RunFailed):
                 if failure.reason == "out_of_bounds":
                     return failure
-                notes.append(f"{NOT_LOOKED}: the interpreter does not run it")
+                why = one_line(failure.log.strip().rpartition("\n")[2], 160)
+                notes.append(f"{NOT_LOOKED}: the interpreter does not run it ({why})")
                 return None
             done += 1
         if not done:

@@ -18,8 +18,9 @@ from agentkernel.tools.redteam.corpus import Entry
 from agentkernel.tools.redteam.finding import Found
 
 Say = Callable[[Found], None]
-CORES_PER_JOB = {"cpu": 1, "cuda": 2}
-"""On a GPU one core judges while another starts the next worker."""
+SHARE_OF_CORES = {"cpu": 1.0, "cuda": 0.75}
+"""Most of the time a candidate's kernels are compiled, on one core; the rest are for the twins and
+what the driver does."""
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Lane:
 
 def default_jobs(device: Literal["cpu", "cuda"]) -> int:
     """So many that the cores are busy: starting workers and interpreting is what takes the time."""
-    return max(1, (os.cpu_count() or 1) // CORES_PER_JOB[device])
+    return max(1, int((os.cpu_count() or 1) * SHARE_OF_CORES[device]))
 
 
 def bench_settings(
