@@ -52,6 +52,7 @@ def attention_kernel(
         total = total * shrink + tl.sum(weight, axis=1)
         acc = tl.dot(weight, v, acc * shrink[:, None], input_precision="ieee")
         top = new
+    total = tl.where(total == 0.0, 1.0, total)
     o_in = (i < Q)[:, None] & (e < DV)[None, :]
     tl.store(o_ptr + head * Q * DV + i[:, None] * DV + e[None, :], acc / total[:, None], mask=o_in)
 
@@ -62,8 +63,24 @@ class ModelNew(nn.Module):
         batch, heads, Q, D = q.shape
         K, DV = v.shape[2:]
         o = torch.empty((batch, heads, Q, DV), dtype=q.dtype, device=q.device)
-        grid = (triton.cdiv(Q, 64), batch * heads)
         block = max(16, triton.next_power_of_2(D))
         wide = max(16, triton.next_power_of_2(DV))
-        attention_kernel[grid](q, k, v, o, Q, K, D, DV, D**-0.5, BQ=64, BK=64, BD=block, BV=wide)
+        tile = 64 if max(block, wide) <= 64 else 16
+        grid = (triton.cdiv(Q, tile), batch * heads)
+        attention_kernel[grid](
+            q,
+            k,
+            v,
+            o,
+            Q,
+            K,
+            D,
+            DV,
+            D**-0.5,
+            BQ=tile,
+            BK=tile,
+            BD=block,
+            BV=wide,
+            num_stages=3 if tile == 64 else 1,
+        )
         return o

@@ -1,7 +1,7 @@
 """Rewrites its own file before Triton reads the kernel's text: another kernel runs than was read.
 
 problem: gelu_bias
-gate: correctness
+gate: execution
 needs: cpu
 """
 

@@ -87,10 +87,16 @@ def _hook_patches() -> None:
         if spaces in watch.patched:
             return _NoPatches()
         scope = patch(function)
+        # Triton 3.6 makes an int of an array of one element, which NumPy 2.5 refuses.
+        tl.core.tensor.__index__ = _as_index
         watch.patched.add(spaces)
         return scope
 
     interpreter._patch_lang = patch_once
+
+
+def _as_index(value: tl.tensor) -> int:
+    return int(value.handle.data.item())
 
 
 def _hook_autotuner() -> None:
