@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Kind = Literal["same", "slower"]
-PROFILED_CALLS = 7
 SHARE = 0.03
 """The planted slowdown."""
 AUDIT = ProfileSettings(compare_compile=False, extras=False)
@@ -101,8 +100,8 @@ def audit(
     shrink: int = 1,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Audit:
-    """Measure each problem `repeats` times against itself, and `planted` slowdowns in all, within
-    about `seconds`: each problem gets an even share of what time is left.
+    """Measure each problem `repeats` times against itself, and at least `planted` slowdowns, spread
+    over the long ones, within about `seconds`: each problem gets an even share of what is left.
 
     One twin serves a problem, and one worker each of its two candidates.
     """
@@ -110,7 +109,7 @@ def audit(
     rows: list[AuditRow] = []
     failures: list[AuditFailure] = []
     profiler: dict[str, float] = {}
-    each = -(-planted // max(len(problems), 1))
+    each = -(-planted // max(sum(problem.long for problem in problems), 1))
     with tempfile.TemporaryDirectory(prefix="agentkernel-audit-") as folder:
         for number, problem in enumerate(problems):
             left = seconds - (time.monotonic() - begin)
@@ -125,7 +124,7 @@ def audit(
                 one = _OneProblem(contest, problem, settings, shrink)
                 same = list(one.measure("same", one.source("same"), repeats, end))
                 profiler[problem.name] = one.profiler_us
-                source = one.source("slower", same)
+                source = one.source("slower", same) if problem.long else ""
                 slow = list(one.measure("slower", source, each, end)) if source else []
             found = same + slow
             rows += [item for item in found if isinstance(item, AuditRow)]
@@ -189,10 +188,8 @@ class _OneProblem:
 
     def _kernels_us(self, process: CandidateProcess) -> float:
         """Device time of one call's kernels (CUPTI), last because it slows launches down."""
-        side = RemoteSide(CANDIDATE, process, self._settings.call_limit_s)
-        found = [side.launches() for _ in range(PROFILED_CALLS)]
-        sums = [sum(k.device_us for k in item) for item in found if not isinstance(item, Lost)]
-        return median(sums) if sums else 0.0
+        launches = RemoteSide(CANDIDATE, process, self._settings.call_limit_s).launches()
+        return 0.0 if isinstance(launches, Lost) else sum(item.device_us for item in launches)
 
     def _row(self, kind: Kind, found: Contested, seconds: float) -> AuditRow:
         own, eager = found.rounds.medians(CANDIDATE), found.rounds.medians("eager")

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -186,6 +189,20 @@ def _named(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
 
 
+def end_with_parent(line: int) -> None:
+    """From now on this process and what it started end as soon as the other end of `line` closes,
+    in the middle of torch.compile too."""
+    ends = select.poll()
+    ends.register(line, 0)
+
+    def watch() -> None:
+        ends.poll()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
 if __name__ == "__main__":
     os.dup2(2, 1)
+    end_with_parent(int(sys.argv[1]))
     serve(Connection(int(sys.argv[1])))
