@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 Call = Callable[[], object]
 LONG_CALL_US = 5_000.0
-SMALLEST_KERNEL_US = 1.0
-"""CUPTI's duration of a kernel on one element (H200, torch 2.11, median of 7)."""
 EVENT_CALLS = 101
 PROFILED_CALLS = 16
 LEAD_CALLS = 2
@@ -110,15 +108,10 @@ class Bench:
         return min(self._timed(self._flush.zero_, 5, flush=False))
 
     def event_us(self) -> float:
-        """What the two events around a call add to its time: launch and completion. Measured
-        around a kernel on one element; 0 on the CPU."""
+        """What the two events around a call say where there is no call; 0 on the CPU."""
         if self.device == "cpu":
             return 0.0
-        import torch
-
-        one = torch.ones(1, device=self.device)
-        samples = sorted(self.block(lambda: torch.mul(one, 2.0, out=one), EVENT_CALLS))
-        return max(0.0, samples[len(samples) // 2] - SMALLEST_KERNEL_US)
+        return median(self.block(lambda: None, EVENT_CALLS))
 
     def block(self, call: Call, calls: int, last_us: float = 0.0) -> tuple[float, ...]:
         """Microseconds of each of `calls` cold calls, after one to three untimed ones."""

@@ -54,23 +54,24 @@ def judge_corpus(
 ) -> tuple[Found, ...]:
     """Judge all of `entries` in `jobs` processes; `say` hears each finding as it comes.
 
-    What neighbours may have caused, and what is about time, is judged after the others, alone.
-    Raises EnvironmentFailure where this machine cannot isolate a candidate.
+    What neighbours may have caused, and what only its time can give away, is judged once more
+    after the others, alone. Raises EnvironmentFailure where this machine cannot isolate a
+    candidate.
     """
-    timed = [entry for entry in entries if entry.gate == "timing"]
+    timing = settings.device == "cuda"
     found: dict[str, Found] = {}
     again: list[Entry] = []
     together = jobs > 1
-    for entry, item in _spread([e for e in entries if e not in timed], settings, jobs):
+    for entry, item in _spread(entries, settings, jobs):
         doubtful = not item.right or (item.crowded and item.gate != item.expected)
-        if together and doubtful:
+        if (together and doubtful) or (timing and entry.gate == "timing" and item.accepted):
             again.append(entry)
         else:
             found[_key(entry)] = item
             say(item)
-    last = again + sorted(timed, key=lambda entry: entry.problem)
+    last = sorted(again, key=lambda entry: entry.problem)
     alone = settings.model_copy(update={"ahead": False})
-    for entry, item in _spread(last, alone, 1, profile=settings.device == "cuda"):
+    for entry, item in _spread(last, alone, 1, profile=timing):
         found[_key(entry)] = item.model_copy(update={"alone": True})
         say(found[_key(entry)])
     return tuple(found[_key(entry)] for entry in entries)

@@ -39,6 +39,11 @@ class Found(Frozen):
     profile_s: float = 0.0
 
     @property
+    def accepted(self) -> bool:
+        """The judge found nothing against it."""
+        return self.gate == "accepted"
+
+    @property
     def seconds(self) -> float:
         """All of it."""
         return self.start_s + self.capture_s + self.cases_s + self.profile_s
