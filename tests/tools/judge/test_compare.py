@@ -172,3 +172,30 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def test_an_index_that_eagers_rounding_misled_may_be_the_exact_one():
+    eager, exact = torch.tensor([1, 5, 2]), torch.tensor([1, 4, 2])
+
+    def compared(*found):
+        value = torch.tensor(found)
+        return compare_output("case", 0, value, eager, None, "strict", False, exact=exact).mismatch
+
+    assert compared(1, 5, 2) is None
+    assert compared(1, 4, 2) is None
+    assert compared(1, 3, 2) is not None
+    assert compared(1, 4, 3) is not None
+
+
+def test_one_element_of_fp32_in_a_small_output_may_be_eight_ulp_off_and_of_bf16_four():
+    oracle = torch.full((40,), 1.5, dtype=torch.float64)
+    for dtype, ulps, passes in (
+        (torch.float32, 7, True),
+        (torch.float32, 16, False),
+        (torch.bfloat16, 2, True),
+        (torch.bfloat16, 7, False),
+    ):
+        eager = oracle.to(dtype)
+        found = eager.clone()
+        found[3] += ulps * torch.finfo(dtype).eps * 1.5
+        assert (judged(found, eager, oracle).mismatch is None) == passes, (dtype, ulps)

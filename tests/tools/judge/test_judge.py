@@ -372,3 +372,47 @@ def test_a_reused_output_is_refused(judged, sources):
     verdict = judged(problem, source, policy="any")
     assert verdict.gate == "run", verdict.failure
     assert "storage of an earlier call" in verdict.failure.log
+
+
+def test_a_candidate_that_writes_to_its_own_file_is_refused(judged, sources):
+    source = sources.ADD + '\nopen(__file__, "a").write("#")\n'
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False)
+    assert verdict.gate == "execution"
+    assert "its own file" in verdict.failure.text
+
+
+LAYOUT_BY_DEVICE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y.t().contiguous().t() if x.device.type == "cpu" else y
+
+def get_inputs():
+    return [torch.randn(24, 36)]
+"""
+TWICE = """
+@triton.jit
+def twice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        twice_kernel[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+        return RETURNED
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "gate"),
+    [("out", "accepted"), ("torch.empty(len(out), 500)[:, : out.shape[1]].copy_(out)", "meta")],
+)
+def test_strides_may_be_those_of_the_meta_device(judged, sources, returned, gate):
+    source = sources.HEAD + TWICE.replace("RETURNED", returned)
+    assert judged(LAYOUT_BY_DEVICE, source).gate == gate

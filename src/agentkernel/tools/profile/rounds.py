@@ -23,7 +23,7 @@ class Pace(Frozen):
     seconds: float = 2.5
     min_rounds: int = 12
     max_rounds: int = 60
-    half_width: float = 0.01
+    half_width: float = 0.008
     block_ms: float = 12.0
     max_calls: int = 100
     flush_us: float = 80.0

@@ -1,0 +1,83 @@
+"""Does the look in the interpreter find what a GPU lets pass, and hold nothing else against one?"""
+
+import pytest
+
+from agentkernel.domain.verdict import ExecutionFailed, RunFailed
+from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
+from agentkernel.tools.judge.judge import plan_cases
+from agentkernel.tools.judge.settings import JudgeSettings
+
+STORE = "tl.store(out_ptr + i, x + 2 * y, mask=mask)"
+LOAD = "x = tl.load(x_ptr + i, mask=mask)"
+MEDDLING = """
+import sys
+found = sys.modules.get("agentkernel.tools.judge.interpreter")
+if found is not None:
+    found._require_inside = lambda *given: None
+"""
+
+
+@pytest.fixture
+def looked(prepared, sources):
+    def look(source):
+        problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
+        loaded, captured = prepared(problem)
+        settings = interpreted(JudgeSettings(device="cuda"))
+        notes = []
+        plan = plan_cases(loaded, captured, settings)
+        return find_overrun(loaded, captured, source, settings, plan, notes), notes
+
+    return look
+
+
+def changed(sources, old, new):
+    assert old in sources.ADD
+    return sources.ADD.replace(old, new)
+
+
+def test_a_right_kernel_passes_without_a_note(looked, sources):
+    assert looked(sources.ADD) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (STORE, "tl.store(out_ptr + i, x + 2 * y)"),
+        (LOAD, "x = tl.load(x_ptr + i)"),
+    ],
+    ids=["store", "load"],
+)
+def test_an_access_past_the_end_is_found(looked, sources, old, new):
+    failure, _ = looked(changed(sources, old, new))
+    assert isinstance(failure, RunFailed)
+    assert failure.reason == "out_of_bounds"
+
+
+def test_taking_the_check_away_is_found(looked, sources):
+    failure, _ = looked(sources.ADD + MEDDLING)
+    assert isinstance(failure, ExecutionFailed)
+    assert failure.rule == "global-state"
+
+
+def test_wrong_values_are_not_its_business(looked, sources):
+    failure, _ = looked(changed(sources, "x + 2 * y", "x + 3 * y"))
+    assert failure is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (
+            "        x, y = x.contiguous()",
+            "        x = x.cuda()\n        x, y = x.contiguous()",
+            "run",
+        ),
+        ("class ModelNew", "import no_such_module\nclass ModelNew", "load"),
+    ],
+    ids=["run", "load"],
+)
+def test_what_the_interpreter_cannot_do_is_noted(looked, sources, old, new, why):
+    failure, notes = looked(changed(sources, old, new))
+    assert failure is None
+    assert notes[0].startswith(NOT_LOOKED)
+    assert why in notes[0]

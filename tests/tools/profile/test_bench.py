@@ -1,0 +1,33 @@
+"""Is what events and the flush add taken off, and nothing else?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentkernel.tools.profile.bench import Bench, Launched, less_events, median_launches
+
+times = st.lists(st.floats(0.01, 1e6), min_size=2, max_size=20)
+
+
+@given(times, st.floats(0, 10))
+def test_a_time_keeps_its_order_and_at_least_half_of_itself(samples, event_us):
+    found = less_events(samples, event_us)
+    for before, after in zip(samples, found, strict=True):
+        assert 0.5 * before <= after <= before
+        assert after == pytest.approx(before - event_us) or before < 2 * event_us
+    by_time = sorted(zip(samples, found, strict=True))
+    assert [item[1] for item in by_time] == sorted(found)
+
+
+def test_the_cpu_has_no_events():
+    assert Bench("cpu", 64).event_us() == 0.0
+
+
+def test_of_several_calls_each_kernels_median_without_the_flush():
+    calls = [(9.0, 2.0, 5.0), (9.0, 3.0, 5.5), (9.0, 40.0, 4.5)]
+    found = [
+        Launched(name, us)
+        for call in calls
+        for name, us in zip(("flush", "one", "two"), call, strict=True)
+    ]
+    assert median_launches(found, 3) == (Launched("one", 3.0), Launched("two", 5.0))

@@ -1,0 +1,45 @@
+"""Is the twin gone with its parent, whatever it is at?"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARENT = """
+import time
+from agentkernel.tools.profile.twin_process import TwinProcess
+
+class Slow:
+    def __reduce__(self):
+        return time.sleep, (60,)
+
+twin = TwinProcess()
+twin.post({"do": "nothing", "slow": Slow()})
+print(twin._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def gone(pid, within_s):
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_busy_twin_ends_with_its_parent():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    with parent:
+        pid = int(parent.stdout.readline())
+        time.sleep(6)
+        assert not gone(pid, 0)
+        os.kill(parent.pid, signal.SIGKILL)
+    assert gone(pid, 5)
