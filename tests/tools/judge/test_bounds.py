@@ -9,6 +9,10 @@ from agentkernel.tools.judge.settings import JudgeSettings
 
 STORE = "tl.store(out_ptr + i, x + 2 * y, mask=mask)"
 LOAD = "x = tl.load(x_ptr + i, mask=mask)"
+ON_A_CPU = """\
+        if not x.is_cuda:
+            return x + 2 * y
+"""
 MEDDLING = """
 import sys
 found = sys.modules.get("agentkernel.tools.judge.interpreter")
@@ -59,6 +63,17 @@ def test_taking_the_check_away_is_found(looked, sources):
     assert failure.rule == "global-state"
 
 
+def test_a_form_that_is_wrong_there_hides_no_access(looked, sources):
+    past = changed(sources, LOAD, "x = tl.load(x_ptr + i)")
+    failure, _ = looked(past.replace("        return out\n", "        return out.double()\n"))
+    assert failure.reason == "out_of_bounds"
+
+
+def test_one_that_only_large_sizes_show(looked, sources):
+    failure, _ = looked(changed(sources, "mask = i < n", "mask = i < n + 64 * (n > 999)"))
+    assert failure.reason == "out_of_bounds"
+
+
 def test_wrong_values_are_not_its_business(looked, sources):
     failure, _ = looked(changed(sources, "x + 2 * y", "x + 3 * y"))
     assert failure is None
@@ -67,6 +82,7 @@ def test_wrong_values_are_not_its_business(looked, sources):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
+        ("(self, x, y):\n", "(self, x, y):\n" + ON_A_CPU, "launches no kernel"),
         (
             "        x, y = x.contiguous()",
             "        x = x.cuda()\n        x, y = x.contiguous()",
@@ -74,7 +90,7 @@ def test_wrong_values_are_not_its_business(looked, sources):
         ),
         ("class ModelNew", "import no_such_module\nclass ModelNew", "load"),
     ],
-    ids=["run", "load"],
+    ids=["nothing", "run", "load"],
 )
 def test_what_the_interpreter_cannot_do_is_noted(looked, sources, old, new, why):
     failure, notes = looked(changed(sources, old, new))

@@ -63,3 +63,32 @@ def test_a_silenced_graph_does_nothing():
     graph.replay()
     assert heard == [[4]]
     assert graph.replays == 0
+
+
+def test_a_graph_from_elsewhere_is_noted_when_it_is_replayed():
+    class Base(Graph):
+        """What torch.cuda.CUDAGraph hands its calls to."""
+
+    class Kind(Base):
+        def capture_begin(self):
+            super().capture_begin()
+
+        def capture_end(self):
+            super().capture_end()
+
+        def replay(self):
+            super().replay()
+
+    graphs, unseen = Graphs(lambda: True), []
+    graphs.watch(Kind, lambda: None, lambda kernels: False)
+    graphs.watch_base(Base, lambda: unseen.append(True))
+    known, strange, raw = Kind(), Kind(), Base()
+    known.capture_begin()
+    known.capture_end()
+    known.replay()
+    assert unseen == []
+    super(Kind, strange).capture_begin()
+    strange.replay()
+    raw.replay()
+    assert unseen == [True, True]
+    assert (known.replays, strange.replays, raw.replays) == (1, 1, 1)

@@ -416,3 +416,52 @@ class ModelNew(nn.Module):
 def test_strides_may_be_those_of_the_meta_device(judged, sources, returned, gate):
     source = sources.HEAD + TWICE.replace("RETURNED", returned)
     assert judged(LAYOUT_BY_DEVICE, source).gate == gate
+
+
+def test_line_ends_of_another_system_are_honest(judged, sources):
+    source = sources.ADD.replace("\n", "\r\n")
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
+    assert verdict.accepted, verdict.failure
+
+
+SWAPS = {
+    "file": """
+from pathlib import Path
+def swap():
+    path = Path(__file__)
+    text = path.read_text()
+    path.write_text(text.replace("x + 3 * y", "x + 2 * y"))
+    linecache.checkcache(__file__)
+    return lambda: path.write_text(text)
+""",
+    "linecache": """
+def swap():
+    lines = [line.replace("x + 3 * y", "x + 2 * y") for line in linecache.getlines(__file__)]
+    linecache.cache[__file__] = (sum(map(len, lines)), None, lines, __file__)
+    return lambda: linecache.cache.pop(__file__)
+""",
+}
+
+
+@pytest.mark.parametrize("how", list(SWAPS))
+def test_what_runs_is_what_was_handed_in(judged, sources, how):
+    """The text says 3 * y, and is another while Triton reads it."""
+    head = sources.ADD.partition("@triton.jit")[0]
+    body = sources.ADD.removeprefix(head).replace("x + 2 * y", "x + 3 * y")
+    body = body.replace(
+        "        add_kernel[", "        back = swap()\n        add_kernel["
+    ).replace("        return out", "        back()\n        return out")
+    source = f"{head}import linecache\n{SWAPS[how]}\n\n{body}"
+    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False)
+    assert verdict.gate == "correctness", verdict.failure
+
+
+@pytest.mark.parametrize(("held_mb", "passes"), [(300, True), (600, True), (1200, False)])
+def test_a_hoard_is_weighed_against_every_form_of_call(held_mb, passes):
+    from agentkernel.tools.judge.child import HoardedMemory, refuse_hoard
+
+    if passes:
+        refuse_hoard(held_mb << 20, 100 << 20)
+    else:
+        with pytest.raises(HoardedMemory, match="1200 MB"):
+            refuse_hoard(held_mb << 20, 100 << 20)

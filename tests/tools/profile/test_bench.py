@@ -31,3 +31,12 @@ def test_of_several_calls_each_kernels_median_without_the_flush():
         for name, us in zip(("flush", "one", "two"), call, strict=True)
     ]
     assert median_launches(found, 3) == (Launched("one", 3.0), Launched("two", 5.0))
+    assert median_launches(found[:-1], 3) == ()
+
+
+def test_calls_that_are_not_alike_have_no_medians():
+    """Three kernels in even calls and one in odd ones are a multiple too."""
+    few, many = ["flush", "one"], ["flush", "one", "two", "three"]
+    found = [Launched(name, 5.0) for names in (many, few, many, few) for name in names]
+    assert len(found) % 4 == 0
+    assert median_launches(found, 4) == ()

@@ -8,12 +8,17 @@ import time
 from pathlib import Path
 
 PARENT = """
-import time
+import sys, time
 from agentkernel.tools.profile.twin_process import TwinProcess
+
+def busy(path):
+    open(path, "w").close()
+    import time
+    time.sleep(60)
 
 class Slow:
     def __reduce__(self):
-        return time.sleep, (60,)
+        return busy, (sys.argv[1],)
 
 twin = TwinProcess()
 twin.post({"do": "nothing", "slow": Slow()})
@@ -35,11 +40,15 @@ def gone(pid, within_s):
     return False
 
 
-def test_a_busy_twin_ends_with_its_parent():
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
-    with parent:
+def test_a_busy_twin_ends_with_its_parent(tmp_path):
+    mark = tmp_path / "busy"
+    words = [sys.executable, "-c", PARENT, str(mark)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
-        time.sleep(6)
+        end = time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert mark.exists()
         assert not gone(pid, 0)
         os.kill(parent.pid, signal.SIGKILL)
     assert gone(pid, 5)

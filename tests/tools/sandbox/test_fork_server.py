@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -223,3 +224,19 @@ def test_one_that_hangs_is_replaced(tier, run, nothing_left):
     assert not server.alive
     with open_worker(device="cpu", interpret=True, tier=tier) as worker:
         assert run(worker, "return 1") == 1
+
+
+def test_a_refusal_that_is_not_cudas_concedes_nothing(monkeypatch):
+    import agentkernel.tools.sandbox.session as session
+    import agentkernel.tools.sandbox.tiers as tiers
+
+    events = threading.Event(), threading.Event()
+    monkeypatch.setattr(tiers, "_cuda_alone", events[0])
+    monkeypatch.setattr(tiers, "_cuda_first", events[1])
+    with pytest.raises(SandboxUnavailable):
+        open_worker(device="cuda", interpret=False, tier="none")
+    assert not any(event.is_set() for event in events)
+    assert session.concede()
+    assert [event.is_set() for event in events] == [True, False]
+    assert session.concede()
+    assert not session.concede()

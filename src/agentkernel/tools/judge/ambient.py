@@ -38,6 +38,8 @@ MODULES = (
     "torch._C._autograd",
     "torch.autograd.profiler",
     "torch.cuda",
+    "torch.cuda.graphs",
+    "torch.cuda.memory",
     "torch.cuda.random",
     "torch.cuda.streams",
     "torch.functional",
@@ -59,7 +61,9 @@ CLASSES = (
     "torch:Tensor",
     "torch:Generator",
     "torch.autograd.profiler:profile",
+    "torch.cuda:CUDAGraph",
     "torch.cuda:Event",
+    "torch.cuda:ExternalStream",
     "torch.cuda:Stream",
     "torch.nn:Module",
     "torch.nn:Parameter",
@@ -75,6 +79,12 @@ CLASSES = (
     "socket:socket",
     "threading:Thread",
 )
+SINGLE = (
+    "torch._C:_cuda_jiterator_compile_and_launch_kernel",
+    "torch._C:_cuda_memoryStats",
+    "torch._C:_cuda_sleep",
+)
+"""Functions that are compared by themselves."""
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -238,6 +248,10 @@ def read_items() -> dict[str, object]:
         kind = getattr(sys.modules.get(name), attribute, None)
         if isinstance(kind, type):
             found |= _functions(f"{name}.{attribute}", vars(kind))
+    for place in SINGLE:
+        name, _, attribute = place.partition(":")
+        if hasattr(sys.modules.get(name), attribute):
+            found[f"{name}.{attribute}"] = getattr(sys.modules[name], attribute)
     return found
 
 

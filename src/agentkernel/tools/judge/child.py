@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         harden().unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
     else:
         _hook_launches(state)
+        state.memory.setdefault("allocated", torch.cuda.memory_allocated)
     # As use_deterministic_algorithms(True, warn_only=True), which imports all of torch._inductor.
     torch.set_deterministic_debug_mode("warn")
     witness = install(state)
@@ -215,12 +216,20 @@ def _check_hoard(state: WorkerState, model: nn.Module, tensors: Sequence[object]
     if state.device != "cuda":
         return
     kept = _bytes(cast("list[list[torch.Tensor | None]]", state.memory.get("earlier", [])))
-    held = torch.cuda.memory_allocated() - kept
-    needed = sum(x.nbytes for x in tensors if isinstance(x, torch.Tensor))
-    needed += sum(x.nbytes for x in model.state_dict().values())
+    seen = cast("dict[tuple[object, ...], int]", state.memory.setdefault("needs", {}))
+    known = [item for item in tensors if isinstance(item, torch.Tensor)]
+    seen[tuple(item.shape for item in known)] = sum(item.nbytes for item in known)
+    weights = sum(item.nbytes for item in model.state_dict().values())
+    allocated = cast("Callable[[], int]", state.memory["allocated"])
+    refuse_hoard(allocated() - kept, weights + sum(seen.values()))
+
+
+def refuse_hoard(held: int, needed: int) -> None:
+    """`needed`: bytes of the weights, and of the inputs and outputs of each form of call so far:
+    static buffers and work space are kept for each. Raises HoardedMemory."""
     if held > HOARD_BYTES + HOARD_FACTOR * needed:
         raise HoardedMemory(
-            f"{held >> 20} MB of device memory are held after a call on {needed >> 20} MB of "
+            f"{held >> 20} MB of device memory are held after calls on {needed >> 20} MB of "
             "inputs, outputs and weights"
         )
 

@@ -64,7 +64,7 @@ def check_outputs(
     launches = _strings(reply.get("launches"))
     wrong = _check_form(case, answer, reply)
     if wrong is not None:
-        return Outcome((), launches, wrong)
+        return Outcome((), launches, wrong, outside=loads_outside(reply))
     compared: list[Comparison] = []
     for index, leaf in enumerate(answer.leaves):
         buffer = found[index]

@@ -1,12 +1,12 @@
 """Which of the candidate's kernels does a CUDA graph hold, and which run when it is replayed?
 
 A kernel that is launched while torch records a graph does not run then; it runs with each replay.
-Graphs that are recorded or replayed past torch.cuda.CUDAGraph are seen by nobody: their kernels
-count as not launched.
+A graph that is recorded past torch.cuda.CUDAGraph may hold anything: replaying one is noted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -58,3 +58,17 @@ class Graphs:
         kind.capture_begin = capture_begin  # type: ignore[assignment, method-assign]
         kind.capture_end = capture_end  # type: ignore[assignment, method-assign]
         kind.replay = replay_graph  # type: ignore[assignment, method-assign]
+
+    def watch_base(self, base: type, unseen: Callable[[], None]) -> None:
+        """`unseen` hears of each replay, by whatever way, of a graph that `watch` has not seen
+        recorded. `base`: what torch.cuda.CUDAGraph is made from and hands its calls to."""
+        replay = base.replay  # type: ignore[attr-defined]
+
+        def replay_graph(graph: object) -> object:
+            if graph not in self._kernels:
+                unseen()
+            return replay(graph)
+
+        # A type of C++ may refuse to be written to.
+        with contextlib.suppress(TypeError, AttributeError):
+            base.replay = replay_graph  # type: ignore[attr-defined]

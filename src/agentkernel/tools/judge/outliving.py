@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.sandbox.census import children_of
 
@@ -141,8 +141,13 @@ class Streams:
     """
 
     def __init__(self) -> None:
+        import torch
+
         self._made: dict[int, torch.cuda.Stream] = {}
         self._delays: list[torch.cuda.Event] = []
+        self._delayed: set[int] | None = None
+        self._sleep = cast("Callable[[int], None]", torch.cuda._sleep)
+        self._current = torch.cuda.current_stream
 
     def watch(self, kind: type) -> None:
         """Note every stream that `kind` (torch.cuda.Stream or ExternalStream) makes."""
@@ -162,16 +167,39 @@ class Streams:
         """Keep all streams busy for a while, the current one less long than the others."""
         import torch
 
-        current = torch.cuda.current_stream().cuda_stream
-        torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
-        self._delays = []
+        current = self._current().cuda_stream
+        self._delayed = {current}
+        self._sleep(BUSY_CYCLES)
         for handle, stream in list(self._made.items()):
-            if handle == current:
-                continue
-            with torch.cuda.stream(stream):
-                torch.cuda._sleep(DELAY_CYCLES)  # type: ignore[no-untyped-call]
-            self._delays.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
-            self._delays[-1].record(stream)
+            if handle != current:
+                with torch.cuda.stream(stream):
+                    self._wait_here(stream)
+
+    def forget(self) -> None:
+        """A call begins: without delays, until `delay` says otherwise."""
+        self._delayed, self._delays = None, []
+
+    def meet(self) -> None:
+        """A kernel is launched on the current stream: one that turned up during a delayed call,
+        torch's pool has many, is delayed before its first kernel."""
+        import torch
+
+        if self._delayed is None or torch.cuda.is_current_stream_capturing():
+            return
+        stream = self._current()
+        if stream.cuda_stream not in self._delayed:
+            self._made.setdefault(stream.cuda_stream, stream)
+            self._wait_here(stream)
+
+    def _wait_here(self, stream: torch.cuda.Stream) -> None:
+        """`stream` is the current one."""
+        import torch
+
+        if self._delayed is not None:
+            self._delayed.add(stream.cuda_stream)
+        self._sleep(DELAY_CYCLES)
+        self._delays.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
+        self._delays[-1].record(stream)
 
     def unfinished(self) -> int:
         """Streams with work that is not done, once each has taken its delay."""

@@ -68,6 +68,7 @@ class Record:
         self._streams.watch(torch.cuda.Stream)
         self._streams.watch(torch.cuda.ExternalStream)
         self._graphs.watch(torch.cuda.CUDAGraph, self._recording, self._ran)
+        self._graphs.watch_base(torch.cuda.CUDAGraph.__mro__[1], self._unseen_graph)
 
     def note(self, rule: str, text: str) -> None:
         """A violation, unless there are many."""
@@ -82,6 +83,8 @@ class Record:
         index = next((i for i, item in enumerate(kernels) if item is kernel), len(kernels))
         if index == len(kernels):
             kernels.append(kernel)
+        if self.calling:
+            self._streams.meet()
         return not self._graphs.take(index) and self._ran([index])
 
     def left_torch(self, what: str) -> None:
@@ -103,6 +106,9 @@ class Record:
         if not self.calling:
             self.note("side-work", "records a CUDA graph outside of forward, where nobody looks")
 
+    def _unseen_graph(self) -> None:
+        self.note("side-work", "replays a CUDA graph that was recorded past torch.cuda.CUDAGraph")
+
     def _compare(self) -> None:
         if self._source is not None and not self._unchanged():
             self.note("global-state", "its own file was written to")
@@ -117,7 +123,7 @@ class Record:
         self._count_helpers("after loading")
 
     def _unchanged(self) -> bool:
-        """Kernels are read from the file when they are first launched."""
+        """Nothing reads it any more, and an honest one has no reason to write there."""
         try:
             return self._read(self._file) == self._source
         except (OSError, UnicodeDecodeError):
@@ -135,6 +141,7 @@ class Record:
         before = random_state(self._device)
         self._busy = not self._busy
         begin = self._streams.delay if self._busy and self._device == "cuda" else None
+        self._streams.forget()
         self.calling = True
         try:
             result = self._record(lambda: _after(begin, model, values), operators)
@@ -184,7 +191,7 @@ class Record:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", newline="") as file:
         return file.read()
 
 

@@ -192,10 +192,12 @@ class Bench:
         with torch.no_grad():
             call()
             torch.cuda.synchronize()
-            found = recorded(PROFILED_CALLS)
-            if len(found) % PROFILED_CALLS:
-                return tuple(recorded(1)[1:])
-        return median_launches(found, len(found) // PROFILED_CALLS)
+            begin = time.perf_counter()
+            call()
+            torch.cuda.synchronize()
+            long = (time.perf_counter() - begin) * 1e6 > LONG_CALL_US
+            found = [] if long else median_launches(recorded(PROFILED_CALLS), PROFILED_CALLS)
+            return tuple(found or recorded(1)[1:])
 
     def copy_gb_per_s(self, size_bytes: int) -> float:
         """Device-to-device copy of `size_bytes`, read and write counted: the copy ceiling."""
@@ -251,12 +253,19 @@ def flush_bytes(l2_mb: float) -> int:
     return max(256 * 2**20, int(2 * l2_mb * 2**20))
 
 
-def median_launches(found: Sequence[Launched], each: int) -> tuple[Launched, ...]:
-    """The kernels of several calls in order, `each` of a call, the first of which is the flush: of
-    the others the median time at each place."""
-    columns = [found[place::each] for place in range(1, each)]
+def median_launches(found: Sequence[Launched], calls: int) -> tuple[Launched, ...]:
+    """`found`: the kernels of so many calls in order, each begun by the flush; of the others the
+    median time at each place. Nothing where the calls are not alike."""
+    each = len(found) // calls
+    columns = [found[place::each] for place in range(each)]
+    alike = len(found) == each * calls and all(
+        len({item.name for item in column}) == 1 for column in columns
+    )
+    if not alike:
+        return ()
     return tuple(
-        Launched(column[0].name, median(item.device_us for item in column)) for column in columns
+        Launched(column[0].name, median(item.device_us for item in column))
+        for column in columns[1:]
     )
 
 

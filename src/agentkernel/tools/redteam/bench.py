@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from agentkernel.tools.profile import ProfileSession
 
 T = TypeVar("T")
-HONEST_PATIENCE = 3
-"""Some hostile ones hang on purpose; some honest ones compile for half a minute."""
 
 
 class BenchSettings(Frozen):
@@ -146,7 +144,7 @@ def judge_settings(entry: Entry, settings: BenchSettings) -> JudgeSettings:
         static=entry.static,
         device=settings.device,
         seeds=settings.seeds,
-        time_limit_s=settings.time_limit_s * (1 if entry.kind == "hostile" else HONEST_PATIENCE),
+        time_limit_s=settings.time_limit_s,
         budget_s=settings.budget_s,
         allow_unsandboxed=settings.allow_unsandboxed,
     )

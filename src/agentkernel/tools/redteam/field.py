@@ -31,6 +31,10 @@ class Lane:
     problems: set[str] = field(default_factory=set)
 
 
+TIME_LIMIT_S = {"cpu": 20.0, "cuda": 60.0}
+"""On a GPU some kernels are compiled for half a minute."""
+
+
 def default_jobs(device: Literal["cpu", "cuda"]) -> int:
     """So many that the cores are busy: starting workers and interpreting is what takes the time."""
     return max(1, int((os.cpu_count() or 1) * SHARE_OF_CORES[device]))
@@ -43,6 +47,7 @@ def bench_settings(
     cores = os.cpu_count() or 1
     return BenchSettings(
         device=device,
+        time_limit_s=TIME_LIMIT_S[device],
         ahead=cores >= 2 * jobs,
         threads=max(1, min(4, cores // jobs)),
         allow_unsandboxed=allow_unsandboxed,

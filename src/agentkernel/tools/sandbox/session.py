@@ -215,16 +215,20 @@ def open_worker(
     Raises SandboxUnavailable where there are none, unless `allow_unsandboxed`.
     """
     wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, tier)
-    worker = _shelf.take(wish)
+    spare = _shelf.take(wish)
+    if spare is not None:
+        with contextlib.suppress(SandboxUnavailable):
+            spare.await_ready()
+            return spare
     while True:
+        walls = wish.walls()
         try:
-            worker = worker or wish.start()
+            worker = wish.start(walls)
             worker.await_ready()
         except SandboxUnavailable:
             # CUDA may not start in a fork, or behind Landlock: once more without, from now on.
             if device != "cuda" or not concede():
                 raise
-            worker = None
         else:
             return worker
 
@@ -242,7 +246,7 @@ def expect_worker(
     wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, None)
     with contextlib.suppress(SandboxUnavailable):
         while _shelf.count(wish) < count:
-            _shelf.put(wish, wish.start())
+            _shelf.put(wish, wish.start(wish.walls()))
 
 
 def settle_spares() -> None:
@@ -268,12 +272,15 @@ class _Wish:
     tier: Tier | None
     gpus: str = field(default_factory=lambda: os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
-    def start(self) -> Worker:
-        walls = find_walls(
+    def walls(self) -> Walls:
+        """Raises SandboxUnavailable where there are none."""
+        return find_walls(
             cuda=self.device == "cuda",
             wanted=self.tier,
             allow_unsandboxed=self.allow_unsandboxed,
         )
+
+    def start(self, walls: Walls) -> Worker:
         return Worker(walls, self.device, self.interpret, self.limits)
 
 

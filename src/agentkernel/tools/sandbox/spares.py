@@ -8,7 +8,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-MOST_IDLE = 2
+MOST_IDLE = 3
 
 
 class Closable(Protocol):

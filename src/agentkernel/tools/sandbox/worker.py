@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.tools.sandbox.locks import lock_calls, lock_files
 from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
+from agentkernel.tools.sandbox.sources import answer_for_sources, serve_source
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ class WorkerState:
         """Run `source` as the module `name`. Its file lies in the scratch, where Triton reads the
         text of kernels."""
         path = self.scratch / (CANDIDATE_FILE if name == "candidate" else f"{name}.py")
-        path.write_text(source, encoding="utf-8")
+        path.write_text(source, encoding="utf-8", newline="")
         linecache.checkcache(str(path))
+        serve_source(str(path), source)
         module = types.ModuleType(name)
         module.__file__ = str(path)
         sys.modules[name] = module
@@ -124,6 +126,7 @@ def imports(device: str, interpret: bool) -> None:
 
     for module in _likely_ops(device, interpret):
         importlib.import_module(module)
+    answer_for_sources()
 
 
 def try_device() -> None:
