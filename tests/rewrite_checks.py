@@ -17,7 +17,7 @@ from agentkernel.tools.rewrite import Rewritten, rewrite
 Tensor = torch.Tensor
 CLOSE = 1e-9
 """Leeway in fp64, relative to the largest output."""
-PROPERTY = settings(max_examples=12, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=8, deadline=None, derandomize=True)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def checked(
     training: bool = False,
     infinities: bool = True,
     specials: bool = True,
-    seeds: int = 3,
+    seeds: int = 2,
 ) -> Checked:
     """Capture, rewrite, and compare both graphs in fp64: random weights and inputs, then inputs with
     NaN and infinities. Raises AssertionError where they differ."""
@@ -96,7 +96,7 @@ def _holed(value: Tensor, seed: int) -> Tensor:
     """A few elements NaN or infinite, most rows left alone."""
     generator = torch.Generator().manual_seed(seed + 200)
     result = value.clone().reshape(-1)
-    for special in (math.inf, -math.inf, math.nan)[: 1 + seed]:
+    for special in (math.inf, -math.inf, math.nan)[seed:]:
         at = int(torch.randint(len(result), (1,), generator=generator))
         result[at] = special
     return result.reshape(value.shape)

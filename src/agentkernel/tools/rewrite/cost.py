@@ -1,24 +1,48 @@
-"""What does a graph cost if every op is one launch: how many operations and bytes?"""
+"""What does a graph cost: how many operations, and bytes through memory?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
 
 import torch
 from torch.fx import Graph, Node
 
-from agentkernel.tools.op_cost import SizeOf, is_free, op_cost
+from agentkernel.tools.op_cost import SizeOf, is_free, op_cost, stored_bytes
 from agentkernel.tools.rewrite.record import Cost
 
 
-def graph_cost(graph: Graph, size_of: SizeOf, known: MutableMapping[Node, Cost]) -> Cost:
-    """Operations and bytes of what the outputs need; `known` remembers nodes between calls."""
+@dataclass(frozen=True)
+class NodeCost:
+    """One call as a launch of its own; `written`: bytes of its result; `fuses`: pointwise."""
+
+    flops: int
+    bytes_moved: int
+    written: int
+    fuses: bool
+
+
+FREE = NodeCost(0, 0, 0, fuses=False)
+
+
+def graph_cost(graph: Graph, size_of: SizeOf, known: MutableMapping[Node, NodeCost]) -> Cost:
+    """Operations and bytes of what the outputs need; `known` remembers nodes between calls.
+
+    Each call reads its operands and writes its result; between two pointwise calls of which the
+    second is the only reader of the first nothing is stored, as in any compiler's kernels.
+    """
     flops = moved = 0
-    for node in live(graph):
+    needed = live(graph)
+    for node in needed:
         if node not in known:
             known[node] = node_cost(node, size_of)
-        flops += known[node].flops
-        moved += known[node].bytes_moved
+    for node in needed:
+        cost = known[node]
+        flops += cost.flops
+        moved += cost.bytes_moved
+        readers = [user for user in node.users if user in needed] if cost.fuses else []
+        if len(readers) == 1 and known[readers[0]].fuses:
+            moved -= 2 * cost.written
     return Cost(flops, moved)
 
 
@@ -35,15 +59,22 @@ def live(graph: Graph) -> set[Node]:
     return found
 
 
-def node_cost(node: Node, size_of: SizeOf) -> Cost:
-    """One node's operations and bytes; views and sizes are free."""
+def node_cost(node: Node, size_of: SizeOf) -> NodeCost:
+    """One node's operations and bytes; views and sizes are free, an operand is read once."""
     if node.op != "call_function" or is_free(node.target):
-        return Cost(0, 0)
-    if not any(True for _ in _tensors([node.meta.get("val")])):
-        return Cost(0, 0)
+        return FREE
+    results = list(_tensors([node.meta.get("val")]))
+    if not results:
+        return FREE
     args = [_value(item) for item in node.args]
     found = op_cost(node.target, args, node.meta["val"], size_of)
-    return Cost(found.flops, found.bytes_moved)
+    listed = [item for item in node.args if isinstance(item, Node)]
+    again = [item for index, item in enumerate(listed) if item in listed[:index]]
+    twice = sum(stored_bytes(x, size_of) for item in again for x in _tensors([item.meta["val"]]))
+    written = sum(stored_bytes(item, size_of) for item in results)
+    return NodeCost(
+        found.flops, found.bytes_moved - twice, written, fuses=found.kind == "pointwise"
+    )
 
 
 def _value(item: object) -> object:

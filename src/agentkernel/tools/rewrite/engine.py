@@ -10,7 +10,7 @@ from torch.fx import Graph, Node
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.roofline import sizes_of
 from agentkernel.tools.rewrite.constants import degenerate
-from agentkernel.tools.rewrite.cost import graph_cost
+from agentkernel.tools.rewrite.cost import NodeCost, graph_cost
 from agentkernel.tools.rewrite.draft import Draft, erase_dead, swap
 from agentkernel.tools.rewrite.outputs import with_graph
 from agentkernel.tools.rewrite.record import Cost, Rewritten, Rule, Step
@@ -59,7 +59,7 @@ class _Search:
     draft: Draft
     rules: list[Rule]
     steps: list[Step] = field(default_factory=list)
-    known: dict[Node, Cost] = field(default_factory=dict)
+    known: dict[Node, NodeCost] = field(default_factory=dict)
 
     def cost(self) -> Cost:
         return graph_cost(self.draft.graph, self.draft.size_of, self.known)

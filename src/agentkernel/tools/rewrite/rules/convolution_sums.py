@@ -95,7 +95,9 @@ def _contracted(draft: Draft, convolution: Convolution, sums: Node) -> Node:
     """[B, C, *taps] times the weight: [B, O, 1, ...]."""
     weight = draft.wide(convolution.weight)
     if convolution.groups != 1:
-        return draft.call(PLAIN[convolution.n], sums, weight, None, 1, 0, 1, convolution.groups)
+        ones, zeros = [1] * convolution.n, [0] * convolution.n
+        op = PLAIN[convolution.n]
+        return draft.call(op, sums, weight, None, ones, zeros, ones, convolution.groups)
     if convolution.transposed:
         weight = draft.call(aten.transpose.int, weight, 0, 1)
     flat = draft.call(aten.flatten.using_ints, sums, 1)

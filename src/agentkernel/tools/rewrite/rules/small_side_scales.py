@@ -23,7 +23,6 @@ from agentkernel.tools.rewrite.reading import NARROW, is_number, single_user, te
 from agentkernel.tools.rewrite.record import Change, Rule
 from agentkernel.tools.rewrite.terms import Term, applied, terms_of
 
-aten = torch.ops.aten
 SMALL = 16
 
 

@@ -87,8 +87,12 @@ def stacked(draft: Draft, parts: list[Node], dim: int) -> Node:
     if len(parts) == 1:
         return parts[0]
     value = parts[0].meta["val"]
+    full = range(len(value.shape))
+    if len(set(parts)) == 1:
+        sizes = [len(parts) if index == dim else -1 for index in full]
+        return draft.call(aten.expand.default, parts[0], sizes)
     places = draft.call(aten.arange.default, len(parts), device=value.device)
-    sizes = [len(parts) if index == dim else 1 for index in range(len(value.shape))]
+    sizes = [len(parts) if index == dim else 1 for index in full]
     places = draft.call(aten.view.default, places, sizes)
     result = parts[-1]
     for index in range(len(parts) - 2, -1, -1):
