@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rewrite_checks import PROPERTY, checked, run, same
 from torch import nn
+
+from rewrite_checks import PROPERTY, checked, run, same
 
 RULE = "convolution sums"
 CLASSES = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -67,9 +68,7 @@ def test_a_mean_over_the_space_of_a_transposed_one(
     n: int, kernel: int, padding: int, stride: int, extra: int, dilation: int, bias: bool
 ) -> None:
     extra = min(extra, max(stride, dilation) - 1)
-    conv = TRANSPOSED[n](
-        3, 16, kernel, stride, padding, extra, bias=bias, dilation=dilation
-    )
+    conv = TRANSPOSED[n](3, 16, kernel, stride, padding, extra, bias=bias, dilation=dilation)
     result = checked(Averaged(conv, _space(n)), [torch.randn(2, 3, *[11, 9][:n])])
     assert RULE in result.rules
 

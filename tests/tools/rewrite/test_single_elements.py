@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rewrite_checks import PROPERTY, checked
 from torch import nn
+
+from rewrite_checks import PROPERTY, checked
 
 RULE = "single elements"
 Tensor = torch.Tensor

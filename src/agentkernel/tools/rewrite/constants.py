@@ -10,7 +10,7 @@ from agentkernel.tools.op_cost import is_fill
 from agentkernel.tools.rewrite.draft import Draft, is_random
 from agentkernel.tools.rewrite.intervals import value_range
 from agentkernel.tools.rewrite.outputs import returned
-from agentkernel.tools.rewrite.reading import argument, floating, static, shape, stem, tensor
+from agentkernel.tools.rewrite.reading import argument, floating, shape, static, stem, tensor
 
 
 def degenerate(captured: Captured, draft: Draft) -> tuple[int, ...]:

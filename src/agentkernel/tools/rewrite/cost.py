@@ -28,8 +28,8 @@ FREE = NodeCost(0, 0, 0, fuses=False)
 def graph_cost(graph: Graph, size_of: SizeOf, known: MutableMapping[Node, NodeCost]) -> Cost:
     """Operations and bytes of what the outputs need; `known` remembers nodes between calls.
 
-    Each call reads its operands and writes its result; between two pointwise calls of which the
-    second is the only reader of the first nothing is stored, as in any compiler's kernels.
+    Each call reads its operands and writes its result; a pointwise call's result that pointwise
+    calls alone read is not stored, as in any compiler's kernels.
     """
     flops = moved = 0
     needed = live(graph)
@@ -41,16 +41,15 @@ def graph_cost(graph: Graph, size_of: SizeOf, known: MutableMapping[Node, NodeCo
         flops += cost.flops
         moved += cost.bytes_moved
         readers = [user for user in node.users if user in needed] if cost.fuses else []
-        if len(readers) == 1 and known[readers[0]].fuses:
-            moved -= 2 * cost.written
+        if readers and all(known[user].fuses for user in readers):
+            moved -= (1 + len(readers)) * cost.written
     return Cost(flops, moved)
 
 
 def live(graph: Graph) -> set[Node]:
     """The nodes that the outputs depend on."""
-    output = next(iter(reversed(graph.nodes)))
     found: set[Node] = set()
-    pending: list[Node] = [output]
+    pending: list[Node] = [graph.output_node()]
     while pending:
         node = pending.pop()
         if node not in found:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
-from torch.fx.node import map_arg
 
 from agentkernel.tools.op_cost import SizeOf
 from agentkernel.tools.rewrite.reading import NARROW, dtype, shape, static
@@ -41,9 +40,10 @@ class Draft:
         """Add a call where the graph's insertion point is, with the fake value of its result."""
         node = self.graph.call_function(op, args, kwargs)  # type: ignore[arg-type]
         self.added.append(node)
+        given = [_fake(item) for item in args]
+        named = {key: _fake(item) for key, item in kwargs.items()}
         with self._mode(), torch.no_grad():
-            values = map_arg((args, kwargs), lambda item: item.meta["val"])
-            node.meta["val"] = op(*values[0], **values[1])  # type: ignore[index]
+            node.meta["val"] = op(*given, **named)
         return node
 
     def _mode(self) -> FakeTensorMode:
@@ -115,6 +115,13 @@ class Draft:
             self._parametric.pop(node, None)
             self.ranges.pop(node, None)
         self.added.clear()
+
+
+def _fake(value: object) -> object:
+    """An argument with each node as its fake value."""
+    if isinstance(value, list | tuple):
+        return [_fake(item) for item in value]
+    return value.meta["val"] if isinstance(value, Node) else value
 
 
 @dataclass

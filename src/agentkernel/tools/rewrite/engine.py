@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from torch.fx import Graph, Node
 
 from agentkernel.tools.capture import Captured
-from agentkernel.tools.roofline import sizes_of
 from agentkernel.tools.rewrite.constants import degenerate
 from agentkernel.tools.rewrite.cost import NodeCost, graph_cost
 from agentkernel.tools.rewrite.draft import Draft, erase_dead, swap
 from agentkernel.tools.rewrite.outputs import with_graph
 from agentkernel.tools.rewrite.record import Cost, Rewritten, Rule, Step
 from agentkernel.tools.rewrite.rules import RULES
+from agentkernel.tools.roofline import sizes_of
 
 MOST_STEPS = 300
 """Steps after which the search ends, whatever is left: every step lowers the cost, so only huge
@@ -47,6 +47,7 @@ def rewrite(
         search.steps.append(Step("dead nodes", line, removed, (), before, search.cost()))
     complete = search.run(most_steps)
     result = with_graph(captured, draft)
+    search.known.clear()
     return Rewritten(
         result, tuple(search.steps), degenerate(result, draft), before, search.cost(), complete
     )

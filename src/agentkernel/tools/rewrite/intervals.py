@@ -1,8 +1,8 @@
 """In which range do the values of a node lie, whatever the inputs and the weights are?
 
-From structure alone: a sigmoid lies in [0, 1], a sum of squares is not negative. NaN is left out: a
-range says what every value that is no NaN obeys. Bounds are given only where rounding keeps them, so
-sums and means carry signs, not sizes.
+From structure alone: a sigmoid lies in [0, 1], a sum of squares is not negative. NaN is left out:
+a range says what every value that is no NaN obeys. Bounds are given only where rounding keeps
+them, so sums and means carry signs, not sizes.
 """
 
 from __future__ import annotations

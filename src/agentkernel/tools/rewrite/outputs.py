@@ -23,7 +23,7 @@ def with_graph(captured: Captured, draft: Draft) -> Captured:
         _owned(draft, output, index, new, old) if isinstance(item, Node) else item
         for index, item in enumerate(new)
     ]
-    output.args = (tuple(fresh),)
+    output.args = (tuple(fresh),)  # type: ignore[arg-type]
     first = len(fresh) - len(captured.outputs)
     names = tuple(
         item.name if isinstance(item, Node) and name is not None else None
@@ -36,7 +36,7 @@ def with_graph(captured: Captured, draft: Draft) -> Captured:
 
 def output_of(graph: Graph) -> Node:
     """The node that returns."""
-    return next(iter(reversed(graph.nodes)))
+    return graph.output_node()
 
 
 def returned(graph: Graph) -> list[object]:
@@ -46,9 +46,7 @@ def returned(graph: Graph) -> list[object]:
     return list(values)
 
 
-def _owned(
-    draft: Draft, output: Node, index: int, new: list[object], old: list[object]
-) -> Node:
+def _owned(draft: Draft, output: Node, index: int, new: list[object], old: list[object]) -> Node:
     """A copy where an output would come to share memory with an input or an earlier output."""
     value = new[index]
     assert isinstance(value, Node)

@@ -25,7 +25,7 @@ PLAIN = ("mm.default", "bmm.default", "matmul.default")
 
 @dataclass(frozen=True)
 class Product:
-    """`right` is [K, N], or [N, K] where it is `turned`; with leading dimensions it is `batched`."""
+    """`right` is [K, N], or [N, K] where it is `turned`; `batched`: with leading dimensions."""
 
     left: Node
     right: Node

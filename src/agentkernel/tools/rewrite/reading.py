@@ -56,8 +56,9 @@ def optional_node(node: Node, name: str) -> Node | None:
 
 def numbers(value: object, rank: int) -> tuple[int, ...] | None:
     """A list of `rank` static ints; one int, or a list of one, stands for all."""
-    items = list(value) if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+    listed = list(value) if isinstance(value, list | tuple) else [value]
+    items = [item for item in listed if isinstance(item, int) and not isinstance(item, bool)]
+    if len(items) != len(listed):
         return None
     full = items * rank if len(items) == 1 else items
     return tuple(full) if len(full) == rank else None

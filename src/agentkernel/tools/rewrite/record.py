@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.rewrite.draft import Draft
 
 FLOPS_PER_BYTE = 12
-"""Operations that take as long as moving a byte: 51 TFLOP/s (fp32 cuBLAS) over a 4.3 TB/s copy, both
-measured on an H200."""
+"""Operations that take as long as moving a byte: 51 TFLOP/s (fp32 cuBLAS) over a copy of 4.3 TB/s,
+both measured on an H200."""
 
 
 @dataclass(frozen=True)

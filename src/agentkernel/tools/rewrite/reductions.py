@@ -92,9 +92,7 @@ def _reduction(kind: str, x: object, dims: object, keep: bool) -> Reduction | No
     return Reduction(kind, x, found, keep)  # type: ignore[arg-type]
 
 
-def reduced(
-    draft: Draft, kind: Kind, x: Node, dims: tuple[int, ...], keep: bool = True
-) -> Node:
+def reduced(draft: Draft, kind: Kind, x: Node, dims: tuple[int, ...], keep: bool = True) -> Node:
     """Add the reduction of `x` over `dims`; none for no dimensions."""
     if not dims:
         return x

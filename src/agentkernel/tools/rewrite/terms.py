@@ -43,9 +43,15 @@ class Term:
 
 def terms_of(node: Node) -> Iterator[Term]:
     """The ways to read a node as x verb other; either operand of a sum or product may be x."""
-    if stem(node) not in OPS or len(node.args) < 2 or not floating(node):
+    if not floating(node) or len(node.args) < 2:
         return
-    if node.kwargs or op_of(node).split(".")[-1] not in ("Tensor", "Scalar") or len(node.args) > 2:
+    if stem(node) == "rsub" and not node.kwargs and len(node.args) == 2:
+        if _carries(node, node.args[0]) and _operand(node.args[1]):
+            yield Term("sub", node.args[0], node.args[1], swapped=True)  # type: ignore[arg-type]
+        return
+    if stem(node) not in OPS or node.kwargs or len(node.args) > 2:
+        return
+    if op_of(node).split(".")[-1] not in ("Tensor", "Scalar"):
         return
     verb: Verb = stem(node)  # type: ignore[assignment]
     left, right = node.args
@@ -78,4 +84,8 @@ def flat_along(other: Node | Number, dims: tuple[int, ...], full: int) -> bool:
 def applied(draft: Draft, term: Term, x: Node, other: Node | Number) -> Node:
     """The same operation on another x."""
     op = OPS[term.verb]
-    return draft.call(op, other, x) if term.swapped else draft.call(op, x, other)
+    if not term.swapped:
+        return draft.call(op, x, other)
+    if isinstance(other, Node):
+        return draft.call(op, other, x)
+    return draft.call(aten.rsub.Scalar, x, other)

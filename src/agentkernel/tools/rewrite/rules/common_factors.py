@@ -1,11 +1,11 @@
 """Which factor do two added terms share?
 
-Derivation: a x + a y = a (x + y), x / a + y / a = (x + y) / a; X W + Y W = (X + Y) W, which saves a
-whole product; and X V + X W = X (V + W).
+Derivation: a x + a y = a (x + y), x / a + y / a = (x + y) / a; X W + Y W = (X + Y) W, which saves
+a whole product; and X V + X W = X (V + W).
 Conditions: the same node or number a; W made of parameters; subtraction likewise.
-NaN and infinities: a must be finite: a number, made of parameters, or in a bounded range, as a gate is
-behind its sigmoid. x = inf, y = -inf is NaN in both. X V + X W is for finite values only: inf V + inf W
-is NaN where the signs differ, inf (V + W) is not.
+NaN and infinities: a must be finite: a number, made of parameters, or in a bounded range, as a
+gate is behind its sigmoid. x = inf, y = -inf is NaN in both. X V + X W is for finite values only:
+inf V + inf W is NaN where the signs differ, inf (V + W) is not.
 Rounding: x + y is rounded once where both products were; where x and y cancel, it is exact.
 """
 
@@ -40,7 +40,9 @@ def _apply(draft: Draft, node: Node) -> Change | None:
             if _shared(draft, one, two):
                 both = draft.call(op, one.x, two.x)
                 new = draft.call(OPS[one.verb], both, one.other)
-                line = f"{node.name}: x {one.verb} a and y {one.verb} a share a = {_name(one.other)}"
+                line = (
+                    f"{node.name}: x {one.verb} a and y {one.verb} a share a = {_name(one.other)}"
+                )
                 return Change(line, {node: new})
     return _products(draft, node, left, right)
 

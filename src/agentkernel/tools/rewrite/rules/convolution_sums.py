@@ -1,17 +1,18 @@
 """How does a mean over space or over channels move through a convolution to its input or weight?
 
-Derivation: a convolution's output at place p is sum_{c,t} W_oct x[c, p s + t d - pad] + b_o. Over all
-p: sum_{c,t} W_oct S_ct + P b_o, where S_ct is the sum of the inputs that tap t meets as the kernel
-moves over the borders (`window_sums`), and P the number of places: one small product per image.
-A transposed convolution sends x[c, i] by W_cot to i s + t d - pad; S_ct is the sum of the x[c, i]
-whose target lies inside the output. Over output channels: sum_o conv(x, W)_o = conv(x, sum_o W_o).
+Derivation: a convolution's output at place p is sum_{c,t} W_oct x[c, p s + t d - pad] + b_o. Over
+all p: sum_{c,t} W_oct S_ct + P b_o, where S_ct is the sum of the inputs that tap t meets as the
+kernel moves over the borders (`window_sums`), and P the number of places: one small product per
+image. A transposed convolution sends x[c, i] by W_cot to i s + t d - pad; S_ct is the sum of the
+x[c, i] whose target lies inside the output. Over output channels: sum_o conv(x, W)_o = conv(x,
+sum_o W_o).
 Conditions: all spatial dimensions are reduced, or the channel (groups = 1); with a stride that is
-larger than 1, a plain convolution without groups' or dilation's interplay is followed tap by tap. For
-sums (not means) of a bias, sizes are static.
-NaN and infinities: over space, weights made of parameters meet the same infinities as in eager, for
-S_ct holds exactly the elements that tap t meets. Over channels see `folds`.
-Rounding: S is summed in fp32 or wider and multiplied as a matrix product, where eager's convolution
-rounds its operands to TF32 on the GPUs that have it.
+larger than 1, a plain convolution without groups' or dilation's interplay is followed tap by tap.
+For sums (not means) of a bias, sizes are static.
+NaN and infinities: over space, weights made of parameters meet the same infinities as in eager,
+for S_ct holds exactly the elements that tap t meets. Over channels see `folds`.
+Rounding: S is summed in fp32 or wider and multiplied as a matrix product, where eager's
+convolution rounds its operands to TF32 on the GPUs that have it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from torch.fx import Node
 
 from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.intervals import bounds, clamped, value_range
-from agentkernel.tools.rewrite.reading import floating, is_number, op_of, stem
+from agentkernel.tools.rewrite.reading import floating, is_number, op_of
 from agentkernel.tools.rewrite.record import Change, Rule
 from agentkernel.tools.rewrite.terms import terms_of
 
@@ -36,34 +36,26 @@ def _apply(draft: Draft, node: Node) -> Change | None:
         neutral = is_number(term.other) and term.other == NEUTRAL[term.verb]
         if neutral and not term.swapped:
             return Change(f"{node.name}: x {term.verb} {term.other} = x", {node: term.x})
-    limits = _limits(node)
+    limits = bounds(node)
     if limits is None:
         return None
     if low >= limits[0] and high <= limits[1]:
-        line = f"{node.name}: {x.name} lies in [{low:g}, {high:g}], the clamp to {_text(limits)} is dead"
-        return Change(line, {node: x})
+        known = f"{x.name} lies in {_text((low, high))}"
+        return Change(f"{node.name}: {known}, the clamp to {_text(limits)} is dead", {node: x})
     return _merged(draft, node, x, limits)
 
 
-def _merged(
-    draft: Draft, node: Node, x: Node, limits: tuple[float, float]
-) -> Change | None:
-    inner = _limits(x)
-    if inner is None or bounds(x) is None:
+def _merged(draft: Draft, node: Node, x: Node, limits: tuple[float, float]) -> Change | None:
+    inner = bounds(x)
+    if inner is None:
         return None
     low, high = clamped(inner, limits)
     source = x.args[0]
     ends = [None if math.isinf(end) else end for end in (low, high)]
     new = draft.call(aten.clamp.default, source, *ends)
-    line = f"{node.name}: clamp to {_text(inner)}, then to {_text(limits)}, is one to {_text((low, high))}"
+    line = f"{node.name}: clamp to {_text(inner)}, then to {_text(limits)}"
+    line += f", is one to {_text((low, high))}"
     return Change(line, {node: new})
-
-
-def _limits(node: Node) -> tuple[float, float] | None:
-    """The limits of a clamp, or of a maximum or minimum with a number that has become a tensor."""
-    if stem(node) == "threshold":
-        return None
-    return bounds(node)
 
 
 def _text(limits: tuple[float, float]) -> str:

@@ -18,9 +18,10 @@ def _apply(draft: Draft, node: Node) -> Change | None:
         return None
     key = _key(node)
     for other in node.all_input_nodes[0].users:
-        if other is not node and other.target == node.target and other < node:
-            if other.op == "call_function" and _key(other) == key:
-                return Change(f"{node.name} = {other.name}: the same call", {node: other})
+        if other.target != node.target or not other < node:
+            continue
+        if _key(other) == key:
+            return Change(f"{node.name} = {other.name}: the same call", {node: other})
     return None
 
 

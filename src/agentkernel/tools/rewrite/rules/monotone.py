@@ -3,11 +3,12 @@
 Derivation: f that never falls keeps order, so max_i f(x_i) = f(max_i x_i) and min_i f(x_i) =
 f(min_i x_i); one that never rises swaps the two: max_i f(x_i) = f(min_i x_i). Max pooling is a
 maximum over windows. x + t with t the same along the dimension is such an f for each t.
-Conditions: f is in the table below, or adds or multiplies a number (not 0) or adds something made of
-parameters that does not change along the dimension; the place of the maximum is not read (ties that
-f makes would move it).
-NaN and infinities: max and min give NaN where an element is NaN, and every f of the table gives NaN
-for NaN and only for NaN, so a NaN stays and none is born. That is why log and sqrt are not in it.
+Conditions: f is in the table below, or adds or multiplies a number (not 0) or adds something made
+of parameters that does not change along the dimension; the place of the maximum is not read (ties
+that f makes would move it).
+NaN and infinities: max and min give NaN where an element is NaN, and every f of the table gives
+NaN for NaN and only for NaN, so a NaN stays and none is born. That is why log and sqrt are not in
+it.
 Rounding: a computed f may fall by an ulp where the true one rises; the result is within an ulp.
 """
 
@@ -34,8 +35,12 @@ RISING = frozenset(
         "softsign", "log_sigmoid", "atan", "asinh", "floor", "ceil", "sign",
     )
 )  # fmt: skip
-SIGNED = {"elu.default": ("alpha", "scale", "input_scale"), "leaky_relu.default": ("negative_slope",),
-          "softplus.default": ("beta",), "celu.default": ("alpha",)}  # fmt: skip
+SIGNED = {
+    "elu.default": ("alpha", "scale", "input_scale"),
+    "leaky_relu.default": ("negative_slope",),
+    "softplus.default": ("beta",),
+    "celu.default": ("alpha",),
+}
 """Functions that rise where these arguments are positive."""
 
 

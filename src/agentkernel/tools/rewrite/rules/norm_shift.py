@@ -1,14 +1,14 @@
 """Which constants does a norm cancel?
 
-Derivation: a norm takes the mean over a group of elements off them: (x + c) - mean(x + c) =
-x - mean(x), and the variance does not see c either, for every c that is the same within the group.
+Derivation: a norm takes the mean over a group of elements off them: (x + c) - mean(x + c) = x -
+mean(x), and the variance does not see c either, for every c that is the same within the group.
 Layer norm: the normalised dimensions. Instance norm: the space of one channel, so a convolution's
-bias goes. Group norm: channels and space of one group, so a bias goes only where each channel is its
-own group. Batch norm with batch statistics: batch and space of one channel; its running mean m' =
-(1 - k) m + k mean(x + c) gets its share back: m' = [(1 - k) m + k mean(x)] + k c.
-The same for x - mean(x) and var(x) written out.
-Conditions: c is finite: a number, made of parameters, or a bias. Not for RMS norm, which has no mean,
-and not for running statistics that are read.
+bias goes. Group norm: channels and space of one group, so a bias goes only where each channel is
+its own group. Batch norm with batch statistics: batch and space of one channel; its running mean
+m' = (1 - k) m + k mean(x + c) gets its share back: m' = [(1 - k) m + k mean(x)] + k c. The same
+for x - mean(x) and var(x) written out.
+Conditions: c is finite: a number, made of parameters, or a bias. Not for RMS norm, which has no
+mean, and not for running statistics that are read.
 NaN and infinities: with c finite an element is infinite or NaN with c where it is without; such a
 group is NaN in both.
 Rounding: x + c rounds x; without it the result is nearer to the truth.
@@ -22,7 +22,15 @@ import torch
 from torch.fx import Node
 
 from agentkernel.tools.rewrite.draft import Draft
-from agentkernel.tools.rewrite.reading import argument, floating, is_number, op_of, rank, shape, static
+from agentkernel.tools.rewrite.reading import (
+    argument,
+    floating,
+    is_number,
+    op_of,
+    rank,
+    shape,
+    static,
+)
 from agentkernel.tools.rewrite.record import Change, Rule
 from agentkernel.tools.rewrite.reductions import reduced, sum_of
 from agentkernel.tools.rewrite.rules.shifts import Shift, shift_of
@@ -63,7 +71,7 @@ def _cancelled(node: Node) -> tuple[int, ...]:
         return tuple(range(2, full)) if own else ()
     if name in (FUNCTIONAL, STATELESS):
         return (0, *range(2, full)) if argument(node, "training") is True else ()
-    if name in ("var.correction", "std.correction"):
+    if name in ("var.correction", "std.correction", "var.dim", "std.dim"):
         dims = argument(node, "dim")
         listed = dims if isinstance(dims, list | tuple) and dims else range(full)
         return tuple(sorted(dim % full for dim in listed if isinstance(dim, int)))
@@ -108,7 +116,9 @@ def _centred(draft: Draft, node: Node) -> Change | None:
         return None
     centre = reduced(draft, "mean", shift.rest, found.dims)
     new = draft.call(aten.sub.Tensor, shift.rest, centre)
-    return Change(f"{node.name}: (x + c) - mean(x + c) = x - mean(x), c = {shift.word}", {node: new})
+    return Change(
+        f"{node.name}: (x + c) - mean(x + c) = x - mean(x), c = {shift.word}", {node: new}
+    )
 
 
 def _line(node: Node, shift: Shift) -> str:

@@ -1,12 +1,12 @@
 """Which poolings make one pooling, and which are lost in a later mean or maximum?
 
-Derivation: where the inner windows tile, the mean of k2 means of k1 elements each is the mean of all
-k1 k2, so avg_k2,s2(avg_k1,k1) = avg_(k1 k2),(k1 s2). The maximum of maxima is the maximum of the
-union: max_k2,s2(max_k1,s1) = max_(k1 + (k2 - 1) s1),(s1 s2) where the union has no gaps (s1 <= k1).
-floor((floor((H - k1) / s1) + 1 - k2) / s2) = floor((H - k1 - (k2 - 1) s1) / (s1 s2)) gives the same
-number of windows. A mean over the whole space after an average pooling that tiles it is the mean of
-all; a maximum over the whole space after a max pooling that leaves nothing out likewise. A pooling of
-kernel and stride 1 is nothing.
+Derivation: where the inner windows tile, the mean of k2 means of k1 elements each is the mean of
+all k1 k2, so avg_k2,s2(avg_k1,k1) = avg_(k1 k2),(k1 s2). The maximum of maxima is the maximum of
+the union: max_k2,s2(max_k1,s1) = max_(k1 + (k2 - 1) s1),(s1 s2) where the union has no gaps (s1 <=
+k1). floor((floor((H - k1) / s1) + 1 - k2) / s2) = floor((H - k1 - (k2 - 1) s1) / (s1 s2)) gives
+the same number of windows. A mean over the whole space after an average pooling that tiles it is
+the mean of all; a maximum over the whole space after a max pooling that leaves nothing out
+likewise. A pooling of kernel and stride 1 is nothing.
 Conditions: no padding, no dilation, no ceiling, no divisor; tiling is provable from the sizes.
 NaN and infinities: sums and maxima over the same elements; as before.
 """
@@ -20,10 +20,16 @@ from torch.fx import Node
 
 from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.pools import Pool, pool_of, pooled
-from agentkernel.tools.rewrite.reading import expression, rank, shape
+from agentkernel.tools.rewrite.reading import (
+    argument,
+    expression,
+    numbers,
+    op_of,
+    shape,
+    static_sizes,
+)
 from agentkernel.tools.rewrite.record import Change, Rule
-from agentkernel.tools.rewrite.reductions import ADAPTIVE, Reduction, extremum_of, reduced, sum_of
-from agentkernel.tools.rewrite.reading import argument, numbers, op_of, static_sizes
+from agentkernel.tools.rewrite.reductions import ADAPTIVE, extremum_of, reduced, sum_of
 from agentkernel.tools.rewrite.terms import OPS
 
 
@@ -89,7 +95,9 @@ def _whole(draft: Draft, node: Node) -> Change | None:
     new = reduced(draft, found.kind, pool.x, found.dims)
     if found.kind == "sum":
         new = draft.call(OPS["div"], new, math.prod(pool.kernel))
-    line = f"{node.name}: the {found.word} over all {pool.kind}pool windows is that over all elements"
+    line = (
+        f"{node.name}: the {found.word} over all {pool.kind}pool windows is that over all elements"
+    )
     return Change(line, {node: draft.squeeze(new, found.dims, found.keep)})
 
 

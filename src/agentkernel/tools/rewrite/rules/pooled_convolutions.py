@@ -1,13 +1,13 @@
 """When is an average pooling after a convolution one convolution with a wider kernel?
 
-Derivation: avg_m(conv(x, W))_i = 1/m sum_a sum_t x[(i r + a) s + t - pad] W_t
-= sum_q x[i r s + q - pad] V_q with V_q = 1/m sum_{a s + t = q} W_t: a kernel of (m - 1) s + k taps and
-stride r s. Fewer places more than make up for more taps: 16 taps at a quarter of the places do the
-work of a 3 x 3 kernel and a 2 x 2 pooling.
-Conditions: plain pooling, a plain convolution without dilation, equal zeros at both ends, weights made
-of parameters. V is computed in the graph, as W times matrices of zeros and ones.
-NaN and infinities: for finite values only. Where windows add inf * W_t of both signs eager has NaN,
-here it is inf * V_q. To find that out would cost as much as is saved.
+Derivation: avg_m(conv(x, W))_i = 1/m sum_a sum_t x[(i r + a) s + t - pad] W_t = sum_q x[i r s + q
+- pad] V_q with V_q = 1/m sum_{a s + t = q} W_t: a kernel of (m - 1) s + k taps and stride r s.
+Fewer places more than make up for more taps: 16 taps at a quarter of the places do the work of a 3
+x 3 kernel and a 2 x 2 pooling.
+Conditions: plain pooling, a plain convolution without dilation, equal zeros at both ends, weights
+made of parameters. V is computed in the graph, as W times matrices of zeros and ones.
+NaN and infinities: for finite values only. Where windows add inf * W_t of both signs eager has
+NaN, here it is inf * V_q. To find that out would cost as much as is saved.
 Rounding: V is rounded once more than W.
 """
 
@@ -43,7 +43,9 @@ def _apply(draft: Draft, node: Node) -> Change | None:
         [1] * pool.n, convolution.groups,
     )  # fmt: skip
     taps = [(m - 1) * s + k for k, s, m in _dims(convolution, pool)]
-    line = f"{node.name}: avgpool {list(pool.kernel)} of conv = conv with {taps} taps, stride {stride}"
+    line = (
+        f"{node.name}: avgpool {list(pool.kernel)} of conv = conv with {taps} taps, stride {stride}"
+    )
     return Change(line, {node: new})
 
 

@@ -1,14 +1,14 @@
 """How does a sum over the rows or the columns of a matrix product move to its operands?
 
-Derivation: sum_i (X W + b)_ij = ((sum_i X_i) W)_j + m b_j, and sum_j (X W + b)_ij =
-X_i (sum_j W_j) + sum_j b_j; means likewise, without the m. The product shrinks to one row or column.
-Conditions: floats; what is contracted is not reduced; batch dimensions are not reduced. For sums over
-rows with a bias their number m is static.
+Derivation: sum_i (X W + b)_ij = ((sum_i X_i) W)_j + m b_j, and sum_j (X W + b)_ij = X_i (sum_j
+W_j) + sum_j b_j; means likewise, without the m. The product shrinks to one row or column.
+Conditions: floats; what is contracted is not reduced; batch dimensions are not reduced. For sums
+over rows with a bias their number m is static.
 NaN and infinities: over rows, W must be made of parameters (finite): an infinity in X_ik meets the
 same W_kj in both forms. Over columns, X_ik = inf makes column j inf * W_kj, and their sum is NaN
-unless all W_kj have one sign, but inf * sum_j W_kj is an infinity: see `folds` for the second column
-that brings NaN back. Where W is the input and X made of parameters, columns behave as rows do. Of two
-inputs neither is folded, unless finite values are all that is asked for.
+unless all W_kj have one sign, but inf * sum_j W_kj is an infinity: see `folds` for the second
+column that brings NaN back. Where W is the input and X made of parameters, columns behave as rows
+do. Of two inputs neither is folded, unless finite values are all that is asked for.
 Rounding: the operand is summed in fp32 or wider; fewer products are rounded than in eager's form.
 """
 
@@ -47,9 +47,7 @@ def _apply(draft: Draft, node: Node) -> Change | None:
 def _over_rows(
     draft: Draft, node: Node, found: Reduction, product: Product, rows: tuple[int, ...]
 ) -> Change | None:
-    if not draft.parametric(product.right) and (
-        draft.infinities or draft.parametric(product.left)
-    ):
+    if not draft.parametric(product.right) and (draft.infinities or draft.parametric(product.left)):
         return None
     bias = product.bias
     if bias is not None and found.kind == "sum":
@@ -71,9 +69,7 @@ def _over_rows(
     return Change(line, {node: new})
 
 
-def _over_columns(
-    draft: Draft, node: Node, found: Reduction, product: Product
-) -> Change | None:
+def _over_columns(draft: Draft, node: Node, found: Reduction, product: Product) -> Change | None:
     free_left, free_right = draft.parametric(product.left), draft.parametric(product.right)
     if not (free_left or free_right) and draft.infinities:
         return None

@@ -1,11 +1,11 @@
 """Which scalings and additions may wait until a sum or mean has been taken?
 
 Derivation: sum_i (a x_i) = a sum_i x_i; sum_i (x_i + t) = sum_i x_i + n t, mean_i (x_i + t) =
-mean_i x_i + t, for a and t that do not change along the reduced dimensions. Batch norm with running
-statistics is such a map for each channel: mean(bn(x)) = bn(mean(x)) over space.
+mean_i x_i + t, for a and t that do not change along the reduced dimensions. Batch norm with
+running statistics is such a map for each channel: mean(bn(x)) = bn(mean(x)) over space.
 Conditions: a is a number (not 0) or made of parameters; for sums of x + t, n is static.
-NaN and infinities: a finite a leaves them where they are; an infinite or NaN t ends up in the result
-on both sides. A product that overflows before the sum and not after is not kept.
+NaN and infinities: a finite a leaves them where they are; an infinite or NaN t ends up in the
+result on both sides. A product that overflows before the sum and not after is not kept.
 Rounding: one rounding for each sum in the place of one for each element.
 """
 
@@ -59,7 +59,9 @@ def _past(draft: Draft, node: Node, found: Reduction, term: Term) -> Change | No
         if sizes is None:
             return None
         count = math.prod(sizes)
-        other = draft.call(aten.mul.Tensor, other, count) if isinstance(other, Node) else other * count
+        other = (
+            draft.call(aten.mul.Tensor, other, count) if isinstance(other, Node) else other * count
+        )
         line = f"sum(x {term.verb} t) = sum(x) {term.verb} {count} t"
     new = applied(draft, term, reduced(draft, found.kind, term.x, found.dims), other)
     return Change(f"{node.name}: {line}", {node: draft.squeeze(new, found.dims, found.keep)})

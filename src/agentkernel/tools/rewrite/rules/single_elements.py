@@ -1,9 +1,9 @@
 """What is left of a reduction over dimensions of size 1?
 
-Derivation: over one element x, sum = mean = max = min = prod = cumsum = x, and
-logsumexp(x) = x + log(exp(x - x)) = x. softmax(x) = exp(x - x) / exp(x - x) = 1, written
-(x - x) + 1; log_softmax(x) = var(x) = std(x) = x - x, the last two without Bessel's correction.
-norm(x) = |x|. The place of the extremum is 0.
+Derivation: over one element x, sum = mean = max = min = prod = cumsum = x, and logsumexp(x) = x +
+log(exp(x - x)) = x. softmax(x) = exp(x - x) / exp(x - x) = 1, written (x - x) + 1; log_softmax(x)
+= var(x) = std(x) = x - x, the last two without Bessel's correction. norm(x) = |x|. The place of
+the extremum is 0.
 Conditions: every reduced dimension has the static size 1; floats.
 NaN and infinities: the identities keep them. x - x is NaN where x is NaN or infinite, as eager's
 softmax, log_softmax and variance of such an element are; that is why they are not written as
@@ -16,7 +16,14 @@ import torch
 from torch.fx import Node
 
 from agentkernel.tools.rewrite.draft import Draft
-from agentkernel.tools.rewrite.reading import argument, floating, is_number, op_of, rank, static_sizes
+from agentkernel.tools.rewrite.reading import (
+    argument,
+    floating,
+    is_number,
+    op_of,
+    rank,
+    static_sizes,
+)
 from agentkernel.tools.rewrite.record import Change, Rule
 
 aten = torch.ops.aten
@@ -31,7 +38,7 @@ SHAPE_KEPT = frozenset(
 )  # fmt: skip
 ONES = ("softmax.int", "_softmax.default")
 ZEROS = ("log_softmax.int", "_log_softmax.default")
-SPREADS = ("var.correction", "std.correction")
+SPREADS = ("var.correction", "std.correction", "var.dim", "std.dim")
 PLACES = ("argmax.default", "argmin.default")
 
 
@@ -52,9 +59,7 @@ def _apply(draft: Draft, node: Node) -> Change | None:
     if made is None:
         return None
     value, line = made
-    return Change(
-        f"{node.name}: over one element {line}", {node: draft.squeeze(value, dims, kept)}
-    )
+    return Change(f"{node.name}: over one element {line}", {node: draft.squeeze(value, dims, kept)})
 
 
 def _value(draft: Draft, node: Node, x: Node) -> tuple[Node, str] | None:
@@ -70,12 +75,18 @@ def _value(draft: Draft, node: Node, x: Node) -> tuple[Node, str] | None:
         if not is_number(order) or order <= 0:
             return None
         return draft.call(aten.abs.default, x), "norm(x) = |x|"
-    if name in SPREADS and argument(node, "correction") != 0:
+    if name in SPREADS and not _biased(node):
         return None
     zero = draft.call(aten.sub.Tensor, x, x)
     if name in ONES:
         return draft.call(aten.add.Tensor, zero, 1), "softmax(x) = 1 (NaN stays)"
     return zero, f"{word}(x) = x - x"
+
+
+def _biased(node: Node) -> bool:
+    if op_of(node).endswith(".dim"):
+        return argument(node, "unbiased") is False
+    return argument(node, "correction") == 0
 
 
 def _with_place(draft: Draft, node: Node) -> Change | None:

@@ -1,9 +1,9 @@
 """When is a number multiplied into a weight instead of what it makes?
 
 Derivation: a (x W + b) = x (a W) + a b, and (a x) W = x (a W); convolutions likewise.
-Conditions: a is a number (not 0), the weight is made of parameters, wider than 16 bits or a is a power
-of two, and has at most a sixteenth of the bytes of what was scaled: a fused kernel scales its result
-for nothing, so only a small weight is worth a launch.
+Conditions: a is a number (not 0), the weight is made of parameters, wider than 16 bits or a is a
+power of two, and has at most a sixteenth of the bytes of what was scaled: a fused kernel scales
+its result for nothing, so only a small weight is worth a launch.
 NaN and infinities: a W is finite with W, of the same or the opposite signs; as before.
 Rounding: W is rounded once more, the result once less.
 """

@@ -1,11 +1,11 @@
 """Which constants does a softmax forget?
 
-Derivation: softmax(x + c)_i = exp(x_i) exp(c) / sum_j exp(x_j) exp(c) = softmax(x)_i for every c that
-is the same along the dimension, and log_softmax likewise.
-Conditions: c is a number, made of parameters alone, a bias that does not vary along the dimension, or
-minus the maximum of x along it.
-NaN and infinities: c is finite, so x + c is infinite or NaN where x is. Where max(x) is +inf or NaN,
-x - max(x) has NaN and its softmax is NaN, as softmax(x) is; a row of -inf is NaN in both.
+Derivation: softmax(x + c)_i = exp(x_i) exp(c) / sum_j exp(x_j) exp(c) = softmax(x)_i for every c
+that is the same along the dimension, and log_softmax likewise.
+Conditions: c is a number, made of parameters alone, a bias that does not vary along the dimension,
+or minus the maximum of x along it.
+NaN and infinities: c is finite, so x + c is infinite or NaN where x is. Where max(x) is +inf or
+NaN, x - max(x) has NaN and its softmax is NaN, as softmax(x) is; a row of -inf is NaN in both.
 Rounding: x + c rounds x; without it the result is nearer to the truth.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from dataclasses import dataclass
 
@@ -27,11 +28,13 @@ class Reach:
 def reach(convolution: Convolution, index: int) -> Reach | None:
     """What each tap meets along spatial dimension `index`; None where it depends on the size.
 
-    A plain tap t meets x[t d - p], x[t d - p + 1], ...: its first ones lie in the zeros before x, and
-    it is the last tap that meets the end. A transposed tap sends x[i] to i s + t d - p, which must
-    lie inside the output of (H - 1) s - 2 p + d (k - 1) + e + 1 places.
+    A plain tap t meets x[t d - p], x[t d - p + 1], ...: its first ones lie in the zeros before x,
+    and it is the last tap that meets the end. A transposed tap sends x[i] to i s + t d - p, which
+    must lie inside the output of (H - 1) s - 2 p + d (k - 1) + e + 1 places.
     """
-    k, s, d = (item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation))
+    k, s, d = (
+        item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation)
+    )
     before, after = convolution.before[index], convolution.after[index]
     if convolution.transposed:
         room = convolution.extra[index] - after
@@ -61,7 +64,8 @@ def tap_sums(draft: Draft, x: Node, dim: int, found: Reach) -> Node | None:
     for skipped, left in zip(found.skipped, found.left, strict=True):
         pieces = [piece for low, piece in heads if low >= skipped]
         pieces += [piece for low, piece in tails if low >= left]
-        total, met = core, (core,)
+        total = core
+        met: tuple[Node, ...] = (core,)
         for piece in pieces:
             met = (*met, piece)
             if met not in known:
@@ -79,7 +83,7 @@ def _part(draft: Draft, x: Node, dim: int, start: int, end: int) -> Node:
 def _pieces(counts: tuple[int, ...]) -> list[tuple[int, int]]:
     """Neighbours among the sorted counts: the pieces that some taps meet and others do not."""
     ordered = sorted(set(counts))
-    return list(zip(ordered, ordered[1:], strict=False))
+    return list(itertools.pairwise(ordered))
 
 
 def stacked(draft: Draft, parts: list[Node], dim: int) -> Node:
@@ -109,7 +113,9 @@ def strided_tap_sums(draft: Draft, x: Node, convolution: Convolution, index: int
     The last window ends m mod s before the end of the padded input, m = H + p + q - d (k - 1) - 1.
     None where a tap meets nothing but zeros.
     """
-    k, s, d = (item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation))
+    k, s, d = (
+        item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation)
+    )
     before, after = convolution.before[index], convolution.after[index]
     dim = 2 + index
     if (draft.size_of(shape(x)[dim]) + after - d * (k - 1)) // s * s < max(before, s):
@@ -132,7 +138,9 @@ def strided_tap_sums(draft: Draft, x: Node, convolution: Convolution, index: int
 
 def output_size(draft: Draft, convolution: Convolution, index: int) -> Size:
     """The number of output places along a spatial dimension."""
-    k, s, d = (item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation))
+    k, s, d = (
+        item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation)
+    )
     zeros = convolution.before[index] + convolution.after[index]
     size = draft.size(convolution.x, 2 + index)
     if convolution.transposed:
@@ -145,5 +153,3 @@ def output_size(draft: Draft, convolution: Convolution, index: int) -> Size:
         return draft.arithmetic(operator.add, size, room) if room else size
     windows = draft.arithmetic(operator.floordiv, draft.arithmetic(operator.add, size, room - 1), s)
     return draft.arithmetic(operator.add, windows, 1)
-
-
