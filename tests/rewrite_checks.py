@@ -64,6 +64,9 @@ def checked(
     before = captured.graph.code
     result = rewrite(captured, infinities=infinities)
     assert captured.graph.code == before, "the original graph was edited"
+    sizes = {item.symbol: item.size for item in captured.free_dims}
+    for grown in (sizes, {name: 3 * size for name, size in sizes.items()}):
+        assert result.captured.admits(grown) or not captured.admits(grown), "a size was fixed"
     for seed in range(seeds):
         _redraw(module, seed)
         given = drawn(inputs, seed)

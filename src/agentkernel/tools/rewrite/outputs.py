@@ -51,19 +51,21 @@ def _owned(draft: Draft, output: Node, index: int, new: list[object], old: list[
     value = new[index]
     assert isinstance(value, Node)
     root, before = _root(value), _root(old[index])
-    aliases = root.op == "placeholder" and before.op != "placeholder"
+    given = root is not None and root.op == "placeholder"
+    aliases = given and (before is None or before.op != "placeholder")
     for other in range(index):
         shares = _root(new[other]) is root and _root(old[other]) is not before
-        aliases |= shares and root.op != "placeholder"
+        aliases |= shares and not given
     if not aliases:
         return value
     with draft.before(output):
         return draft.call(torch.ops.aten.clone.default, value)
 
 
-def _root(node: object) -> Node:
-    """The node below all views."""
-    assert isinstance(node, Node)
+def _root(node: object) -> Node | None:
+    """The node below all views; None for what is no node."""
+    if not isinstance(node, Node):
+        return None
     while node.op == "call_function" and is_free(node.target) and node.all_input_nodes:
         if op_name(node.target) in ALLOCATIONS or tensor(node) is None:
             break
