@@ -6,9 +6,9 @@ kernel moves over the borders (`window_sums`), and P the number of places: one s
 image. A transposed convolution sends x[c, i] by W_cot to i s + t d - pad; S_ct is the sum of the
 x[c, i] whose target lies inside the output. Over output channels: sum_o conv(x, W)_o = conv(x,
 sum_o W_o).
-Conditions: all spatial dimensions are reduced, or the channel (groups = 1); with a stride that is
-larger than 1, a plain convolution without groups' or dilation's interplay is followed tap by tap.
-For sums (not means) of a bias, sizes are static.
+Conditions: weights made of parameters; all spatial dimensions are reduced, or the channel alone
+(groups = 1). With a stride above 1 each tap is summed on its own, so an element may be read more
+than once. For sums (not means) with a bias, sizes are static.
 NaN and infinities: over space, weights made of parameters meet the same infinities as in eager,
 for S_ct holds exactly the elements that tap t meets. Over channels see `folds`.
 Rounding: S is summed in fp32 or wider and multiplied as a matrix product, where eager's
@@ -61,17 +61,9 @@ def _over_space(
         return None
     if convolution.transposed and convolution.groups != 1:
         return None
-    sums: Node | None = draft.wide(convolution.x)
-    for index in range(convolution.n):
-        assert sums is not None
-        found_reach = reach(convolution, index)
-        if found_reach is not None:
-            sums = tap_sums(draft, sums, 2 + index, found_reach)
-        else:
-            sums = strided_tap_sums(draft, sums, convolution, index)
-        if sums is None:
-            return None
-    assert sums is not None
+    sums = _window_sums(draft, convolution)
+    if sums is None:
+        return None
     new = _contracted(draft, convolution, sums)
     if found.kind == "mean":
         places = [output_size(draft, convolution, index) for index in range(convolution.n)]
@@ -90,6 +82,20 @@ def _over_space(
         f"{' / P' if found.kind == 'mean' else ''}, S_ct: what tap t meets of {convolution.x.name}"
     )
     return Change(line, {node: new})
+
+
+def _window_sums(draft: Draft, convolution: Convolution) -> Node | None:
+    """[B, C, *space] to [B, C, *taps]: what each tap meets, one dimension after the other."""
+    sums: Node | None = draft.wide(convolution.x)
+    for index in range(convolution.n):
+        if sums is None:
+            return None
+        found = reach(convolution, index)
+        if found is not None:
+            sums = tap_sums(draft, sums, 2 + index, found)
+        else:
+            sums = strided_tap_sums(draft, sums, convolution, index)
+    return sums
 
 
 def _contracted(draft: Draft, convolution: Convolution, sums: Node) -> Node:

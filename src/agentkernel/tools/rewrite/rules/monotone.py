@@ -21,10 +21,10 @@ from torch.fx import Node
 
 from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.intervals import bounds
-from agentkernel.tools.rewrite.pools import pool_of
+from agentkernel.tools.rewrite.pools import Pool, pool_of
 from agentkernel.tools.rewrite.reading import argument, floating, is_number, op_of, rank
 from agentkernel.tools.rewrite.record import Change, Rule
-from agentkernel.tools.rewrite.reductions import Reduction, extremum_of, reduced
+from agentkernel.tools.rewrite.reductions import Kind, Reduction, extremum_of, reduced
 from agentkernel.tools.rewrite.terms import Term, applied, flat_along, terms_of
 
 aten = torch.ops.aten
@@ -56,29 +56,42 @@ class _Step:
 
 def _apply(draft: Draft, node: Node) -> Change | None:
     found = extremum_of(node)
+    words: list[str] = []
     if found is not None:
-        return _past_extremum(draft, node, found)
+        new = _past_extremum(draft, found, found.kind, found.x, words)
+        new = draft.squeeze(new, found.dims, found.keep)
+        line = f"{node.name}: the {found.word} comes before {_chain(words)}, which keep order"
+        return Change(line, {node: new}) if words else None
     pool = pool_of(node)
     if pool is None or pool.kind != "max":
         return None
-    step = _step(draft, pool.x, pool.space)
+    new = _past_pool(draft, node, pool, pool.x, words)
+    line = f"{node.name}: max pooling comes before {_chain(words)}, which keep order"
+    return Change(line, {node: new}) if words else None
+
+
+def _chain(words: list[str]) -> str:
+    return ", ".join(reversed(words))
+
+
+def _past_pool(draft: Draft, node: Node, pool: Pool, x: Node, words: list[str]) -> Node:
+    """The max pooling of `x`, with every rising function after it."""
+    step = _step(draft, x, pool.space)
     if step is None or step.falling:
-        return None
-    new = draft.call(node.target, step.x, *node.args[1:], **node.kwargs)  # type: ignore[arg-type]
-    line = f"{node.name}: maxpool({step.word}) = {step.word} of the pooled x"
-    return Change(line, {node: _again(draft, pool.x, step, new)})
+        return draft.call(node.target, x, *node.args[1:], **node.kwargs)  # type: ignore[arg-type]
+    words.append(step.word)
+    return _again(draft, x, step, _past_pool(draft, node, pool, step.x, words))
 
 
-def _past_extremum(draft: Draft, node: Node, found: Reduction) -> Change | None:
-    step = _step(draft, found.x, found.dims)
+def _past_extremum(draft: Draft, found: Reduction, kind: Kind, x: Node, words: list[str]) -> Node:
+    """The extremum of `x` with every monotone function after it; dimensions kept."""
+    step = _step(draft, x, found.dims)
     if step is None:
-        return None
-    kind = found.kind
-    if step.falling:
-        kind = "amin" if kind == "amax" else "amax"
-    new = _again(draft, found.x, step, reduced(draft, kind, step.x, found.dims))
-    line = f"{node.name}: {found.word}({step.word}) = {step.word} at the {kind[1:]} of x"
-    return Change(line, {node: draft.squeeze(new, found.dims, found.keep)})
+        return reduced(draft, kind, x, found.dims)
+    words.append(step.word)
+    other: Kind = "amin" if kind == "amax" else "amax"
+    inner = _past_extremum(draft, found, other if step.falling else kind, step.x, words)
+    return _again(draft, x, step, inner)
 
 
 def _step(draft: Draft, node: Node, dims: tuple[int, ...]) -> _Step | None:

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from agentkernel.tools.rewrite.draft import Draft
-from agentkernel.tools.rewrite.reading import Number, is_number, op_of, rank, static_sizes
+from agentkernel.tools.rewrite.reading import Number, op_of, rank, static_sizes
 from agentkernel.tools.rewrite.record import Change, Rule
 from agentkernel.tools.rewrite.reductions import Reduction, reduced, sum_of
 from agentkernel.tools.rewrite.terms import Term, applied, flat_along, terms_of
@@ -31,53 +31,59 @@ def _apply(draft: Draft, node: Node) -> Change | None:
     found = sum_of(node)
     if found is None:
         return None
-    if op_of(found.x) == "neg.default":
-        inner = reduced(draft, found.kind, found.x.args[0], found.dims)  # type: ignore[arg-type]
-        new = draft.squeeze(draft.call(aten.neg.default, inner), found.dims, found.keep)
-        return Change(f"{node.name}: {found.word}(-x) = -{found.word}(x)", {node: new})
-    for term in terms_of(found.x):
-        change = _past(draft, node, found, term)
-        if change is not None:
-            return change
-    return _running_norm(draft, node, found)
+    words: list[str] = []
+    new = draft.squeeze(_waiting(draft, found, found.x, words), found.dims, found.keep)
+    line = f"{node.name}: {', '.join(reversed(words))} wait for the {found.word}"
+    return Change(line, {node: new}) if words else None
 
 
-def _past(draft: Draft, node: Node, found: Reduction, term: Term) -> Change | None:
-    if not flat_along(term.other, found.dims, rank(found.x)):
+def _waiting(draft: Draft, found: Reduction, x: Node, words: list[str]) -> Node:
+    """The sum or mean of `x` (dimensions kept), with every map that may wait after it."""
+    if op_of(x) == "neg.default":
+        words.append("-x")
+        inner = _waiting(draft, found, x.args[0], words)  # type: ignore[arg-type]
+        return draft.call(aten.neg.default, inner)
+    for term in terms_of(x):
+        other = _waiting_operand(draft, found, term)
+        if other is not None:
+            words.append(f"x {term.verb} {_name(term.other)}")
+            return applied(draft, term, _waiting(draft, found, term.x, words), other)
+    norm = running_norm(draft, x)
+    if norm is not None and found.kind == "mean" and 1 not in found.dims:
+        words.append("batch norm with running statistics")
+        inner = _waiting(draft, found, norm.args[0], words)  # type: ignore[arg-type]
+        new = draft.call(norm.target, inner, *norm.args[1:])  # type: ignore[arg-type]
+        return draft.call(operator.getitem, new, 0)
+    return reduced(draft, found.kind, x, found.dims)
+
+
+def _waiting_operand(draft: Draft, found: Reduction, term: Term) -> Node | Number | None:
+    """What is added to, or multiplied with, the sum in the place of each element."""
+    other = term.other
+    if not flat_along(other, found.dims, rank(found.x)):
         return None
-    other: Node | Number = term.other
     if term.verb in ("mul", "div"):
-        if not draft.parametric(other) or (term.verb == "div" and isinstance(other, Node)):
-            return None
-        if is_number(other) and other == 0:
-            return None
-        line = f"{found.word}(x {term.verb} a) = {found.word}(x) {term.verb} a"
-    elif found.kind == "mean":
-        line = f"mean(x {term.verb} t) = mean(x) {term.verb} t"
-    else:
-        sizes = static_sizes(found.x, found.dims)
-        if sizes is None:
-            return None
-        count = math.prod(sizes)
-        other = (
-            draft.call(aten.mul.Tensor, other, count) if isinstance(other, Node) else other * count
-        )
-        line = f"sum(x {term.verb} t) = sum(x) {term.verb} {count} t"
-    new = applied(draft, term, reduced(draft, found.kind, term.x, found.dims), other)
-    return Change(f"{node.name}: {line}", {node: draft.squeeze(new, found.dims, found.keep)})
+        allowed = draft.parametric(other) and other != 0
+        return None if (term.verb == "div" and isinstance(other, Node)) or not allowed else other
+    if found.kind == "mean":
+        return other
+    sizes = static_sizes(found.x, found.dims)
+    if sizes is None:
+        return None
+    count = math.prod(sizes)
+    return draft.call(aten.mul.Tensor, other, count) if isinstance(other, Node) else other * count
 
 
-def _running_norm(draft: Draft, node: Node, found: Reduction) -> Change | None:
-    """Batch norm at inference is affine in each channel."""
-    source = found.x.args[0] if op_of(found.x) == "getitem" else None
-    if not isinstance(source, Node) or op_of(source) != RUNNING or found.x.args[1] != 0:
+def _name(value: Node | Number) -> str:
+    return value.name if isinstance(value, Node) else f"{value:g}"
+
+
+def running_norm(draft: Draft, node: Node) -> Node | None:
+    """The batch norm with running statistics whose result `node` is."""
+    source = node.args[0] if op_of(node) == "getitem" and node.args[1] == 0 else None
+    if not isinstance(source, Node) or op_of(source) != RUNNING:
         return None
-    if found.kind != "mean" or 1 in found.dims or not all(map(draft.parametric, source.args[1:])):
-        return None
-    inner = reduced(draft, "mean", source.args[0], found.dims)  # type: ignore[arg-type]
-    norm = draft.call(source.target, inner, *source.args[1:])  # type: ignore[arg-type]
-    new = draft.squeeze(draft.call(operator.getitem, norm, 0), found.dims, found.keep)
-    return Change(f"{node.name}: mean(bn(x)) = bn(mean(x)), running statistics", {node: new})
+    return source if all(map(draft.parametric, source.args[1:])) else None
 
 
 RULE = Rule("scaled sums", _apply)

@@ -107,30 +107,22 @@ def stacked(draft: Draft, parts: list[Node], dim: int) -> Node:
     return result
 
 
-def strided_tap_sums(draft: Draft, x: Node, convolution: Convolution, index: int) -> Node | None:
+def strided_tap_sums(draft: Draft, x: Node, convolution: Convolution, index: int) -> Node:
     """`tap_sums` of a plain convolution with a stride: each tap's own slice, step by step.
 
-    The last window ends m mod s before the end of the padded input, m = H + p + q - d (k - 1) - 1.
-    None where a tap meets nothing but zeros.
+    Tap t ends at least d (k - 1 - t) before the end of the padded input, and less than a step
+    before that: no further element of its slice lies between.
     """
     k, s, d = (
         item[index] for item in (convolution.kernel, convolution.stride, convolution.dilation)
     )
     before, after = convolution.before[index], convolution.after[index]
     dim = 2 + index
-    if (draft.size_of(shape(x)[dim]) + after - d * (k - 1)) // s * s < max(before, s):
-        return None
-    size = draft.size(x, dim)
-    slack = draft.arithmetic(operator.add, size, before + after - d * (k - 1) - 1)
-    unused = draft.arithmetic(operator.mod, slack, s)
     sums: list[Node] = []
     for tap in range(k):
         start = tap * d - before
         start += -(start // s) * s if start < 0 else 0
-        end: Size = END
-        if d * (k - 1 - tap) > after:
-            last = draft.arithmetic(operator.sub, size, d * (k - 1 - tap) - after)
-            end = draft.arithmetic(operator.sub, last, unused)
+        end = -max(0, d * (k - 1 - tap) - after) or END
         piece = draft.call(aten.slice.Tensor, x, dim, start, end, s)
         sums.append(reduced(draft, "sum", piece, (dim,)))
     return stacked(draft, sums, dim)
