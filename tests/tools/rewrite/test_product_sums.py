@@ -140,3 +140,22 @@ def test_narrow_weights_are_folded_in_fp32_and_err_no_more_than_eager() -> None:
     truth = x.double() @ module.layer.weight.double().mean(0) + module.layer.bias.double().mean()
     assert found.dtype == eager.dtype
     assert (found - truth).norm() <= 2 * (eager - truth).norm()
+
+
+class Mixed(nn.Module):
+    """A parameter from the left, as in token mixing: its rows are what an infinity meets."""
+
+    def __init__(self, dims: list[int]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(32, 20))
+        self.dims = dims
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight @ x).mean(self.dims)
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [0, 1]])
+def test_a_parameter_from_the_left(dims: list[int]) -> None:
+    result = checked(Mixed(dims), [torch.randn(20, 64)], seeds=3)
+    assert RULE in result.rules
+    assert result.flop_ratio > 5

@@ -89,3 +89,8 @@ def applied(draft: Draft, term: Term, x: Node, other: Node | Number) -> Node:
     if isinstance(other, Node):
         return draft.call(op, other, x)
     return draft.call(aten.rsub.Scalar, x, other)
+
+
+def name_of(value: Node | Number) -> str:
+    """An operand for people."""
+    return value.name if isinstance(value, Node) else f"{value:g}"

@@ -19,9 +19,9 @@ from torch.fx import Node
 from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.intervals import value_range
 from agentkernel.tools.rewrite.products import Product, multiplied, product_of
-from agentkernel.tools.rewrite.reading import Number, dtype, is_number, op_of, same_shape
+from agentkernel.tools.rewrite.reading import dtype, is_number, op_of, same_shape
 from agentkernel.tools.rewrite.record import Change, Rule
-from agentkernel.tools.rewrite.terms import OPS, Term, terms_of
+from agentkernel.tools.rewrite.terms import OPS, Term, name_of, terms_of
 
 aten = torch.ops.aten
 
@@ -41,7 +41,7 @@ def _apply(draft: Draft, node: Node) -> Change | None:
                 both = draft.call(op, one.x, two.x)
                 new = draft.call(OPS[one.verb], both, one.other)
                 line = (
-                    f"{node.name}: x {one.verb} a and y {one.verb} a share a = {_name(one.other)}"
+                    f"{node.name}: x {one.verb} a and y {one.verb} a share a = {name_of(one.other)}"
                 )
                 return Change(line, {node: new})
     return _products(draft, node, left, right)
@@ -56,10 +56,6 @@ def _shared(draft: Draft, one: Term, two: Term) -> bool:
         return False
     bounded = all(map(math.isfinite, value_range(draft, one.other)))
     return draft.parametric(one.other) or bounded
-
-
-def _name(value: Node | Number) -> str:
-    return value.name if isinstance(value, Node) else f"{value:g}"
 
 
 def _products(draft: Draft, node: Node, left: Node, right: Node) -> Change | None:

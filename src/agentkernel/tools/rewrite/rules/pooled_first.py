@@ -20,10 +20,10 @@ from torch.fx import Node
 from agentkernel.tools.rewrite.convolutions import convolution_of
 from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.pools import Pool, pool_of, pooled
-from agentkernel.tools.rewrite.reading import Number, rank
+from agentkernel.tools.rewrite.reading import rank
 from agentkernel.tools.rewrite.record import Change, Rule
 from agentkernel.tools.rewrite.rules.scaled_sums import running_norm
-from agentkernel.tools.rewrite.terms import Term, applied, flat_along, terms_of
+from agentkernel.tools.rewrite.terms import Term, applied, flat_along, name_of, terms_of
 
 
 def _apply(draft: Draft, node: Node) -> Change | None:
@@ -40,7 +40,7 @@ def _waiting(draft: Draft, pool: Pool, x: Node, words: list[str]) -> Node:
     """The pooled `x`, with every map that may wait after the pooling; `words` names them."""
     for term in terms_of(x):
         if _may_wait(draft, pool, term):
-            words.append(f"x {term.verb} {_name(term.other)}")
+            words.append(f"x {term.verb} {name_of(term.other)}")
             return applied(draft, term, _waiting(draft, pool, term.x, words), term.other)
     if _pointwise(draft, x, pool):
         words.append("a 1x1 convolution")
@@ -72,10 +72,6 @@ def _pointwise(draft: Draft, node: Node, pool: Pool) -> bool:
     if {*found.kernel, *found.stride} != {1} or {*found.before, *found.after} != {0}:
         return False
     return all(map(draft.parametric, (found.weight, found.bias)))
-
-
-def _name(value: Node | Number) -> str:
-    return value.name if isinstance(value, Node) else f"{value:g}"
 
 
 RULE = Rule("pooled first", _apply)

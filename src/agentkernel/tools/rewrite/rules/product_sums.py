@@ -4,11 +4,11 @@ Derivation: sum_i (X W + b)_ij = ((sum_i X_i) W)_j + m b_j, and sum_j (X W + b)_
 W_j) + sum_j b_j; means likewise, without the m. The product shrinks to one row or column.
 Conditions: floats; what is contracted is not reduced; batch dimensions are not reduced. For sums
 over rows with a bias their number m is static.
-NaN and infinities: over rows, W must be made of parameters (finite): an infinity in X_ik meets the
-same W_kj in both forms. Over columns, X_ik = inf makes column j inf * W_kj, and their sum is NaN
-unless all W_kj have one sign, but inf * sum_j W_kj is an infinity: see `folds` for the second
-column that brings NaN back. Where W is the input and X made of parameters, columns behave as rows
-do. Of two inputs neither is folded, unless finite values are all that is asked for.
+NaN and infinities: where X is summed over rows and W is made of parameters, an infinity in X_ik
+meets the same W_kj in both forms. Where W is summed over columns, X_ik = inf makes column j
+inf * W_kj, and their sum is NaN unless all W_kj have one sign, but inf * sum_j W_kj is an infinity:
+see `folds` for the second column that brings NaN back. Where the roles of X and W are swapped, so
+are the two cases. Of two inputs neither is folded, unless finite values are all that is asked for.
 Rounding: the operand is summed in fp32 or wider; fewer products are rounded than in eager's form.
 """
 
@@ -47,7 +47,8 @@ def _apply(draft: Draft, node: Node) -> Change | None:
 def _over_rows(
     draft: Draft, node: Node, found: Reduction, product: Product, rows: tuple[int, ...]
 ) -> Change | None:
-    if not draft.parametric(product.right) and (draft.infinities or draft.parametric(product.left)):
+    guarded = draft.infinities and not draft.parametric(product.right)
+    if guarded and not (draft.parametric(product.left) and len(rows) == 1):
         return None
     bias = product.bias
     if bias is not None and found.kind == "sum":
@@ -55,8 +56,13 @@ def _over_rows(
         if sizes is None:
             return None
         bias = draft.call(aten.mul.Tensor, bias, math.prod(sizes))
-    left = reduced(draft, found.kind, draft.wide(product.left), rows)
+    if guarded:
+        left = folded(draft, found.kind, product.left, rows[0])
+    else:
+        left = reduced(draft, found.kind, draft.wide(product.left), rows)
     new = multiplied(draft, product, left, draft.wide(product.right))
+    if guarded:
+        new = chosen(draft, new, rows[0])
     if bias is not None:
         new = draft.call(aten.add.Tensor, new, draft.wide(bias))
     rest = tuple(dim for dim in found.dims if dim not in rows)

@@ -21,7 +21,7 @@ from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.reading import Number, op_of, rank, static_sizes
 from agentkernel.tools.rewrite.record import Change, Rule
 from agentkernel.tools.rewrite.reductions import Reduction, reduced, sum_of
-from agentkernel.tools.rewrite.terms import Term, applied, flat_along, terms_of
+from agentkernel.tools.rewrite.terms import Term, applied, flat_along, name_of, terms_of
 
 aten = torch.ops.aten
 RUNNING = "_native_batch_norm_legit_no_training.default"
@@ -46,7 +46,7 @@ def _waiting(draft: Draft, found: Reduction, x: Node, words: list[str]) -> Node:
     for term in terms_of(x):
         other = _waiting_operand(draft, found, term)
         if other is not None:
-            words.append(f"x {term.verb} {_name(term.other)}")
+            words.append(f"x {term.verb} {name_of(term.other)}")
             return applied(draft, term, _waiting(draft, found, term.x, words), other)
     norm = running_norm(draft, x)
     if norm is not None and found.kind == "mean" and 1 not in found.dims:
@@ -72,10 +72,6 @@ def _waiting_operand(draft: Draft, found: Reduction, term: Term) -> Node | Numbe
         return None
     count = math.prod(sizes)
     return draft.call(aten.mul.Tensor, other, count) if isinstance(other, Node) else other * count
-
-
-def _name(value: Node | Number) -> str:
-    return value.name if isinstance(value, Node) else f"{value:g}"
 
 
 def running_norm(draft: Draft, node: Node) -> Node | None:

@@ -10,9 +10,9 @@ from torch.fx import Node
 from agentkernel.tools.rewrite.convolutions import convolution_of
 from agentkernel.tools.rewrite.draft import Draft
 from agentkernel.tools.rewrite.products import multiplied, product_of
-from agentkernel.tools.rewrite.reading import Number, argument, op_of, rank
+from agentkernel.tools.rewrite.reading import Number, argument, rank
 from agentkernel.tools.rewrite.reductions import extremum_of
-from agentkernel.tools.rewrite.terms import flat_along, terms_of
+from agentkernel.tools.rewrite.terms import flat_along, name_of, terms_of
 
 aten = torch.ops.aten
 
@@ -40,7 +40,7 @@ def shift_of(draft: Draft, node: Node, dims: tuple[int, ...]) -> Shift | None:
         if not flat_along(term.other, dims, rank(node)):
             continue
         if draft.parametric(term.other) or _own_extremum(term.x, term.other, dims):
-            return Shift(term.x, term.other, term.verb == "sub", _name(term.other))
+            return Shift(term.x, term.other, term.verb == "sub", name_of(term.other))
     return _bias(draft, node, dims)
 
 
@@ -65,12 +65,3 @@ def _bias(draft: Draft, node: Node, dims: tuple[int, ...]) -> Shift | None:
     kept = [None if name == "bias" else argument(node, name) for name in names]
     rest = draft.call(node.target, *kept)  # type: ignore[arg-type]
     return Shift(rest, convolution.bias, False, convolution.bias.name)
-
-
-def _name(value: Node | Number) -> str:
-    return value.name if isinstance(value, Node) else f"{value:g}"
-
-
-def is_call(node: Node, *names: str) -> bool:
-    """True for a call of one of these overloads."""
-    return op_of(node) in names
