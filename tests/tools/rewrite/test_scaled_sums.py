@@ -93,3 +93,25 @@ def test_batch_norm_waits_for_a_mean_over_space_at_inference_only(training: bool
 
     result = checked(Norm(), [torch.randn(5, 6, 8, 7)], training=training)
     assert result.rules == ([] if training else [RULE])
+
+
+def test_batch_norm_does_not_wait_for_a_mean_over_channels() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(x).mean((1, 2, 3))
+
+    assert checked(Norm(), [torch.randn(5, 6, 8, 7)]).rules == []
+
+
+def test_a_chain_waits_as_a_whole() -> None:
+    class Chain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return ((x * 2.0 + 1.0) / 3.0).mean(2)
+
+    result = checked(Chain(), [torch.randn(5, 6, 2)])
+    assert result.ops[0] == "aten.mean.dim"
+    assert result.rules == [RULE]
