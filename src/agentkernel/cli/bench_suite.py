@@ -120,10 +120,12 @@ def _run(
     silent: bool,
 ) -> tuple[tuple[Row, ...], Summary, int]:
     """All rows there are, also those of other shards; and how many there are to be."""
+    from agentkernel.agents.coders.factory import make_coder
     from agentkernel.tools.bench.baselines import cache_folder
     from agentkernel.tools.bench.lanes import parse_devices, visible_devices
     from agentkernel.tools.bench.report import write_report
     from agentkernel.tools.bench.suite import parse_shard, part, read_suite
+    from agentkernel.tools.search import StaticSearcher
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.bench import finished_rows, run_bench
     from agentkernel.workflows.bench_problem import Task
@@ -132,6 +134,7 @@ def _run(
     problems = read_suite(suite, only)
     lanes = parse_devices(devices, visible_devices())
     find_target(asked.settings.target)
+    make_coder(asked.settings.coder, StaticSearcher(0.0))
     cache = str(cache_folder())
     place = str(out.resolve())
     tasks = [Task(problem=item, asked=asked, out=place, cache=cache) for item in problems]
@@ -158,7 +161,8 @@ def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_
 
     if as_json:
         values = [{"status": row.status, **row.model_dump(mode="json")} for row in rows]
-        print_json({"rows": values, "summary": summary.model_dump(mode="json"), "folder": str(out)})
+        whole = {"problems": total, "summary": summary.model_dump(mode="json"), "folder": str(out)}
+        print_json({"rows": values, **whole})
         return
     screen = console()
     for shown in tables(summary, rows):

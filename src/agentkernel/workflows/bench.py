@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
-from agentkernel.errors import EnvironmentFailure, one_line
+from agentkernel.errors import one_line
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.bench.lanes import CPU, exclusive
 from agentkernel.tools.bench.rows import Row, append_row, gather, in_order, rows_path
 from agentkernel.tools.bench.suite import Shard
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.bench_problem import Task, gpu_name, run_problem
+from agentkernel.workflows.bench_problem import NOT_THE_PROBLEMS, Task, gpu_name, run_problem
 
 Work = Callable[[Task], Row]
 Say = Callable[[Row], None]
@@ -46,7 +46,7 @@ def run_bench(
 ) -> None:
     """Run the tasks that no row in `folder` answers yet; `say` hears each new row.
 
-    A row is on the disk before the next one begins. Raises EnvironmentFailure where the machine
+    A row is on the disk before the next one begins. Raises NOT_THE_PROBLEMS where the machine
     lacks something, KeyboardInterrupt where a run was interrupted; the same call goes on.
     """
     make_folder(folder)
@@ -88,7 +88,7 @@ def _row(future: Future[Row], task: Task, device: str) -> Row:
     error = future.exception()
     if error is None:
         return future.result()
-    if isinstance(error, EnvironmentFailure | KeyboardInterrupt):
+    if isinstance(error, (*NOT_THE_PROBLEMS, KeyboardInterrupt)):
         raise error
     if isinstance(error, BrokenProcessPool):
         why = "its process ended: it crashed, ran out of memory, or hung far past the budget"

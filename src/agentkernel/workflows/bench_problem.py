@@ -9,7 +9,15 @@ from pathlib import Path
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import AgentKernelError, EnvironmentFailure, RunNotFound, one_line
+from agentkernel.errors import (
+    AgentKernelError,
+    EnvironmentFailure,
+    OutputError,
+    RunNotFound,
+    SettingError,
+    UnknownTarget,
+    one_line,
+)
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.bench.baselines import baseline_key, cached_times, keep_times, with_drift
 from agentkernel.tools.bench.rows import NOT_RUN, Row, Sample, Times
@@ -27,6 +35,8 @@ from agentkernel.workflows.state import OptimizeRequest
 from agentkernel.workflows.workshop import profile_settings
 
 Measure = Callable[[LoadedProblem, ResolvedTarget, Settings], Times | None]
+NOT_THE_PROBLEMS = (EnvironmentFailure, OutputError, SettingError, UnknownTarget)
+"""What the next problem would meet as well: it ends the bench, and the same call goes on."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ def run_problem(task: Task) -> Row:
 def bench_problem(task: Task, hands: Hands) -> Row:
     """Every sample of a problem, then its baselines. What breaks stands in the row's `error`.
 
-    Raises EnvironmentFailure, and KeyboardInterrupt where a run was interrupted.
+    Raises what is the machine's or the caller's, and KeyboardInterrupt where a run was interrupted.
     """
     settings = task.asked.settings
     resolved = hands.resolve(settings.target)
@@ -102,7 +112,7 @@ def bench_problem(task: Task, hands: Hands) -> Row:
             seed = settings.seed + index
             samples.append(to_sample(seed, results[-1], task.runs(index)))
         times = _times(task, loaded, resolved, results, hands.measure)
-    except EnvironmentFailure:
+    except NOT_THE_PROBLEMS:
         raise
     except AgentKernelError as failed:
         error = str(failed)

@@ -14,8 +14,8 @@ from agentkernel.tools.store import open_run
 from agentkernel.workflows.events import ProfileMissed
 from agentkernel.workflows.outcome import Result
 
-HACK_GATES = ("policy", "execution", "inputs", "timing")
-"""A candidate that stops here did not do the work that was asked for."""
+HACK_KINDS = ("policy", "execution", "inputs", "timing")
+"""A candidate that fails in one of these ways did not do the work that was asked for."""
 HACK_REASONS = (
     "timing_disputed",
     "wrong_output",
@@ -94,7 +94,7 @@ def times_of(results: Iterable[Result], autotune_note: str) -> Times | None:
 
 
 def read_hacks(runs: Path, run: str) -> tuple[str, ...]:
-    """Gate and rule of every candidate of a run that was caught."""
+    """Kind and rule of every candidate of a run that was caught."""
     store = open_run(runs, run)
     try:
         verdicts, texts = store.records.verdicts(), store.records.events()
@@ -110,13 +110,13 @@ def read_hacks(runs: Path, run: str) -> tuple[str, ...]:
 
 
 def hack_name(verdict: Verdict) -> str | None:
-    """`execution:no-kernel`, or the gate alone; None for an honest failure."""
-    if verdict.gate not in HACK_GATES:
-        return None
+    """`execution:no-kernel`, or the kind alone; None for an honest failure."""
     failure = verdict.failure
+    if failure is None or failure.kind not in HACK_KINDS:
+        return None
     if isinstance(failure, PolicyViolation | ExecutionFailed):
-        return f"{verdict.gate}:{failure.rule}"
-    return verdict.gate
+        return f"{failure.kind}:{failure.rule}"
+    return failure.kind
 
 
 def _profile_missed(text: str) -> ProfileMissed | None:
