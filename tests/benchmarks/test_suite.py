@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import catalogue
 
+from agentkernel.tools.problems import load_problem
+
 FILES = catalogue.problem_files()
 SHORTEST_US, LONGEST_US = 12.0, 10_000.0
 """Of eager on an H100 by the roofline: launches and latencies come on top of it."""
@@ -53,6 +55,23 @@ def test_a_problem_stands_alone(path: Path) -> None:
         )
     }
     assert roots <= {"torch", "math", "itertools"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if "Norm" in path.read_text(encoding="utf-8")],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_norms_have_weights_that_matter(path: Path) -> None:
+    model = load_problem(str(path)).build(seed=0)
+    found = [
+        (name, tensor)
+        for item in model.modules()
+        if "Norm" in type(item).__name__
+        for name, tensor in item.state_dict(keep_vars=True).items()
+        if tensor.is_floating_point() and tensor.numel() > 1
+    ]
+    assert [name for name, tensor in found if tensor.float().std() < 0.01] == []
 
 
 def test_the_suite_is_broad() -> None:

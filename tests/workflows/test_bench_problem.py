@@ -227,5 +227,8 @@ def test_the_key_is_what_is_asked(tmp_path: Path) -> None:
     task = place.task()
     moved = task.model_copy(update={"out": "elsewhere", "cache": "elsewhere"})
     assert moved.key == task.key
+    settings = task.asked.settings.model_copy(update={"runs": "elsewhere"})
+    asked = task.asked.model_copy(update={"settings": settings})
+    assert task.model_copy(update={"asked": asked}).key == task.key, "nor where runs lie"
     assert len({task.key, place.task(2).key, place.task(max_autotune=False).key}) == 3
     assert "switched off" in place.task(max_autotune=False).asked.autotune_note

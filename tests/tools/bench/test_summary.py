@@ -64,6 +64,13 @@ def test_without_a_gpu_nothing_is_called_measured() -> None:
     assert (found.correct, found.interpreted) == (0.5, 1)
 
 
+def test_a_fast_candidate_that_is_wrong_is_worth_nothing() -> None:
+    found = level((row("level1/a", sample(9.0, correct=False)),))
+    eager = found.against[0]
+    assert (eager.fast["0.8"], eager.geometric_mean, eager.left_out) == (0.0, None, 1)
+    assert (eager.speedup_at_k, found.roofline_at_k) == (0.0, 0.0)
+
+
 def test_several_samples_are_an_expectation() -> None:
     found = level((row("level1/a", sample(4.0), sample(correct=False)),))
     assert found.correct == 0.5
