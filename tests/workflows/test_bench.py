@@ -20,7 +20,7 @@ from agentkernel.errors import MissingDependency
 from agentkernel.tools.bench.rows import Row, rows_path
 from agentkernel.tools.bench.suite import Shard, parse_shard, part, read_suite
 from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.bench import finished_rows, run_bench
+from agentkernel.workflows.bench import finished_rows, hang_limit_s, run_bench
 from agentkernel.workflows.bench_problem import Asked, Task
 
 WHOLE = Shard()
@@ -116,6 +116,22 @@ def test_what_is_the_machines_ends_the_bench_and_leaves_no_row(
     with pytest.raises(error):
         run(tmp_path, own)
     assert [row.name for row in finished_rows(own, tmp_path / "out")] == ["level1/a_good"]
+
+
+def test_a_problem_that_hangs_is_ended(tmp_path: Path) -> None:
+    own, said = tasks(tmp_path, "good", "slow"), list[Row]()
+    run_bench(
+        own, ("cpu",), tmp_path / "out", WHOLE, said.append, bench_work.work, lambda asked: 0.5
+    )
+    assert [row.error is None for row in said] == [True, False]
+    assert "hung" in (said[1].error or "")
+
+
+def test_the_limit_grows_with_the_budget(tmp_path: Path) -> None:
+    (plain,), (timed,) = tasks(tmp_path, "a"), tasks(tmp_path, "a", time_s=100.0)
+    assert hang_limit_s(plain.asked) is None
+    assert hang_limit_s(timed.asked) == 900.0
+    assert hang_limit_s(timed.asked.model_copy(update={"samples": 4})) == 3600.0
 
 
 def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ from agentkernel.tools.bench.lanes import CPU, exclusive
 from agentkernel.tools.bench.rows import Row, append_row, gather, in_order, rows_path
 from agentkernel.tools.bench.suite import Shard
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.bench_problem import NOT_THE_PROBLEMS, Task, gpu_name, run_problem
+from agentkernel.workflows.bench_problem import (
+    NOT_THE_PROBLEMS,
+    Asked,
+    Task,
+    gpu_name,
+    run_problem,
+)
 
 Work = Callable[[Task], Row]
 Say = Callable[[Row], None]
@@ -36,6 +42,12 @@ class Lane:
     executor: ProcessPoolExecutor
 
 
+def hang_limit_s(asked: Asked) -> float | None:
+    """After how many seconds a problem's process is ended; None where there is no budget."""
+    budget = asked.settings.budget.time_s
+    return None if budget is None else asked.samples * (SLACK * budget + GRACE_S)
+
+
 def run_bench(
     tasks: Sequence[Task],
     devices: Sequence[str],
@@ -43,6 +55,7 @@ def run_bench(
     shard: Shard,
     say: Say,
     work: Work = run_problem,
+    limit: Callable[[Asked], float | None] = hang_limit_s,
 ) -> None:
     """Run the tasks that no row in `folder` answers yet; `say` hears each new row.
 
@@ -53,7 +66,7 @@ def run_bench(
     done = gather(folder)
     waiting = [task for task in tasks if task.key not in done]
     path = rows_path(folder, shard)
-    for row in _spread(waiting, devices, work):
+    for row in _spread(waiting, devices, work, limit):
         append_row(path, row)
         say(row)
 
@@ -63,7 +76,12 @@ def finished_rows(tasks: Sequence[Task], folder: Path) -> tuple[Row, ...]:
     return in_order(gather(folder).values(), [task.key for task in tasks])
 
 
-def _spread(tasks: Sequence[Task], devices: Sequence[str], work: Work) -> Iterator[Row]:
+def _spread(
+    tasks: Sequence[Task],
+    devices: Sequence[str],
+    work: Work,
+    limit: Callable[[Asked], float | None],
+) -> Iterator[Row]:
     """Each row as it comes. A process that ends takes only its own problem with it."""
     waiting = list(reversed(tasks))
     running: dict[Future[Row], tuple[Lane, Task]] = {}
@@ -71,7 +89,8 @@ def _spread(tasks: Sequence[Task], devices: Sequence[str], work: Work) -> Iterat
         while waiting or running:
             while idle and waiting:
                 lane, task = idle.pop(), waiting.pop()
-                running[lane.executor.submit(_guarded, work, task)] = (lane, task)
+                future = lane.executor.submit(_guarded, work, task, limit(task.asked))
+                running[future] = (lane, task)
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 lane, task = running.pop(future)
@@ -143,12 +162,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _guarded(work: Work, task: Task) -> Row:
+def _guarded(work: Work, task: Task, limit_s: float | None) -> Row:
     """`work`, in a process that ends itself where the problem hangs."""
-    budget = task.asked.settings.budget.time_s
-    if budget is None:
+    if limit_s is None:
         return work(task)
-    limit_s = task.asked.samples * (SLACK * budget + GRACE_S)
     timer = threading.Timer(limit_s, os._exit, (1,))
     timer.daemon = True
     timer.start()
