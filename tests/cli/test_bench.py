@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from agentkernel.cli.app import run
+from agentkernel.cli.bench_suite import tables
 from agentkernel.tools.bench.rows import append_row
+from agentkernel.tools.bench.summary import summarise
 from bench_rows import row, sample, suite
 
+FAST = ("0.8", "1", "1.2", "1.5", "2", "4")
 BROKEN = "raise ValueError('no luck')\n"
 
 
@@ -80,6 +85,22 @@ def test_broken_problems_are_rows(folder: Path, capsys: pytest.CaptureFixture[st
     text = capsys.readouterr().out
     assert "fast_p against eager: not measured" in text
     assert len(Path("out/rows.jsonl").read_text().splitlines()) == 1, "nothing is done twice"
+
+
+def test_a_measured_bench_on_the_screen() -> None:
+    screen = Console(width=110, force_terminal=False, file=StringIO())
+    for shown in tables(summarise("s", suite()), suite()):
+        screen.print(shown)
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    after = lines[lines.index("against torch.compile") + 1 :]
+    assert after[0].split()[:8] == ["level", "problems", *(f"fast_{p}" for p in FAST)]
+    assert next(line for line in after if line.startswith("all")).split()[1:4] == [
+        "5",
+        "60%",
+        "40%",
+    ]
+    assert "estimated x eager" not in "\n".join(lines), "a column of nothing but dashes"
+    assert lines[-1].startswith("fast_p against max-autotune: not run")
 
 
 def test_compare_tells_what_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

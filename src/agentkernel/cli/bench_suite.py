@@ -158,6 +158,7 @@ def print_row(row: Row) -> None:
 
 def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_json: bool) -> None:
     from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.bench.markdown import floor_line
 
     if as_json:
         values = [{"status": row.status, **row.model_dump(mode="json")} for row in rows]
@@ -167,6 +168,8 @@ def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_
     screen = console()
     for shown in tables(summary, rows):
         screen.print(shown)
+    if summary.gpus:
+        screen.print(floor_line(summary), markup=False)
     if len(rows) < total:
         screen.print(f"{len(rows)} of {total} problems so far: the other shards have the rest")
     screen.print(f"report       {out / 'report.md'}", markup=False)

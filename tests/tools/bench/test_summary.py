@@ -71,6 +71,20 @@ def test_a_fast_candidate_that_is_wrong_is_worth_nothing() -> None:
     assert (eager.speedup_at_k, found.roofline_at_k) == (0.0, 0.0)
 
 
+def test_an_answer_below_a_baseline_is_named() -> None:
+    kept_eager = sample(correct=False, kept="eager")
+    rows = (
+        row("level1/slower", sample(1.1)),
+        row("level1/level", sample(1.25 * 0.975)),
+        row("level1/kept", sample(correct=False)),
+        row("level1/kept_the_slower", kept_eager),
+        row("level1/rescued", sample(0.5), sample(2.0)),
+        broken("level1/broken"),
+    )
+    assert level(rows).below == ("level1/slower", "level1/kept_the_slower")
+    assert level(unmeasured()).below == ()
+
+
 def test_several_samples_are_an_expectation() -> None:
     found = level((row("level1/a", sample(4.0), sample(correct=False)),))
     assert found.correct == 0.5

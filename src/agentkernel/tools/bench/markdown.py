@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agentkernel.domain.profile import Ratio
 from agentkernel.tools.bench.metrics import THRESHOLDS, median
 from agentkernel.tools.bench.rows import BASELINES, Row
-from agentkernel.tools.bench.summary import Against, Level, Summary
+from agentkernel.tools.bench.summary import FLOOR, Against, Level, Summary
 
 NOTHING = "not measured"
 PICTURE = "speedups.svg"
@@ -16,6 +16,8 @@ PICTURE = "speedups.svg"
 def markdown(summary: Summary, rows: Sequence[Row]) -> str:
     """Head, a table of correctness and cost, one table a baseline, one line a problem."""
     parts = [f"# Bench of `{summary.suite}`", "", _head(summary, rows), "", *_levels(summary)]
+    if summary.gpus:
+        parts += ["", floor_line(summary)]
     if drift := drift_line(rows):
         parts += ["", drift]
     for number, baseline in enumerate(BASELINES):
@@ -43,6 +45,12 @@ def absent(rows: Sequence[Row], number: int) -> str:
     """Why there is nothing against a baseline."""
     notes = {row.times.autotune_note for row in rows if row.gpu is not None}
     return min(notes) if notes and number == len(BASELINES) - 1 else NOTHING
+
+
+def floor_line(summary: Summary) -> str:
+    """Which answers are worse than a baseline."""
+    names = summary.levels[-1].below
+    return f"Answers surely below {FLOOR:g}x of a baseline: {', '.join(names) or 'none'}."
 
 
 def drift_line(rows: Sequence[Row]) -> str:
@@ -91,7 +99,7 @@ def level_cells(level: Level) -> tuple[str, ...]:
 def against_headings(k: int) -> tuple[str, ...]:
     """The columns of `against_cells`."""
     fast = tuple(f"fast_{p:g}" for p in THRESHOLDS)
-    return ("level", "problems", *fast, "mean", "left out", f"speedup@{k}", "answer's mean")
+    return ("level", "problems", *fast, "mean", "left out", f"speedup@{k}", "answer")
 
 
 def against_cells(level: str, found: Against) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from agentkernel.tools.bench.metrics import (
 from agentkernel.tools.bench.rows import BASELINES, Baseline, Row, Sample
 
 ALL = "all"
+FLOOR = 0.98
+"""An answer whose interval lies below this times a baseline is worse than that baseline."""
 
 
 class Against(Frozen):
@@ -40,7 +42,8 @@ class Level(Frozen):
     """The figures of one level. Shares run from 0 to 1; None is what nobody measured.
 
     `energy`: eager's millijoules / the candidate's, geometric mean. `estimated`: eager's estimated
-    time / the candidate's, over problems that no GPU measured.
+    time / the candidate's, over problems that no GPU measured. `below`: the problems whose answer
+    is surely slower than FLOOR times some baseline.
     """
 
     level: str
@@ -59,6 +62,7 @@ class Level(Frozen):
     total_s: float
     candidates: float | None
     hacks: dict[str, int]
+    below: tuple[str, ...]
 
 
 class Summary(Frozen):
@@ -121,6 +125,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         total_s=sum(row.seconds for row in rows),
         candidates=mean([float(sum(item.candidates for item in row.samples)) for row in rows]),
         hacks=dict(sorted(Counter(hack for item in samples for hack in item.hacks).items())),
+        below=tuple(row.name for row in measured if any(below(row, name) for name in BASELINES)),
     )
 
 
@@ -160,6 +165,17 @@ def answer(row: Row, sample: Sample, baseline: Baseline) -> float | None:
         return _speedup(sample, baseline) or None
     ours, theirs = row.times.of(sample.kept), row.times.of(baseline)
     return theirs / ours if ours and theirs else None
+
+
+def below(row: Row, baseline: Baseline) -> bool:
+    """True where the best answer is surely slower than FLOOR times a baseline."""
+    best = row.best
+    if best is None:
+        return False
+    if best.kept is not None:
+        return (answer(row, best, baseline) or FLOOR) < FLOOR
+    ratio = best.against(baseline)
+    return ratio is not None and ratio.high < FLOOR
 
 
 def _speedup(sample: Sample, baseline: Baseline) -> float:
