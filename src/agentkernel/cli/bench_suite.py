@@ -186,17 +186,17 @@ def tables(summary: Summary, rows: tuple[Row, ...]) -> list[Table | str]:
     )
     from agentkernel.tools.bench.rows import BASELINES
 
-    parts: list[Table | str] = [
-        _table(level_headings(summary.k), [level_cells(level) for level in summary.levels])
-    ]
+    cells = [level_cells(level)[:-1] for level in summary.levels]
+    hacks = level_cells(summary.levels[-1])[-1]
+    parts: list[Table | str] = [_table(level_headings(summary.k)[:-1], cells), f"hacks: {hacks}"]
     for number, baseline in enumerate(BASELINES):
         found = [(level.level, level.against[number]) for level in summary.levels]
         if not any(item.problems for _, item in found):
             parts.append(f"fast_p against {baseline}: {absent(rows, number)}")
             continue
         parts.append(f"against {baseline}")
-        cells = [against_cells(name, item) for name, item in found]
-        parts.append(_table(against_headings(summary.k), cells))
+        shown = [against_cells(name, item) for name, item in found]
+        parts.append(_table(against_headings(summary.k), shown))
     return parts
 
 
@@ -207,7 +207,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     said = [any(cells[number] != "-" for cells in rows) for number in range(len(headings))]
     for number, heading in enumerate(headings):
         if said[number]:
-            shown.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
+            shown.add_column(heading, justify="left" if number == 0 else "right")
     for cells in rows:
         shown.add_row(*(cell for cell, keep in zip(cells, said, strict=True) if keep))
     return shown

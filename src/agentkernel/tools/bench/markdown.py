@@ -70,8 +70,8 @@ def _levels(summary: Summary) -> list[str]:
 
 def level_headings(k: int) -> tuple[str, ...]:
     """The columns of `level_cells`."""
-    counts = ("level", "problems", "broken", "correct", "interpreted", "KernelBench rule")
-    figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated x eager")
+    counts = ("level", "problems", "broken", "correct", "interpreted", "KB rule")
+    figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated")
     return (*counts, *figures, "median s", "total s", "candidates", "hacks")
 
 
