@@ -72,7 +72,7 @@ def level_headings(k: int) -> tuple[str, ...]:
     """The columns of `level_cells`."""
     counts = ("level", "problems", "broken", "correct", "interpreted", "KB rule")
     figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated")
-    return (*counts, *figures, "median s", "total s", "candidates", "hacks")
+    return (*counts, *figures, "median s", "total s", "drafts", "hacks")
 
 
 def level_cells(level: Level) -> tuple[str, ...]:
