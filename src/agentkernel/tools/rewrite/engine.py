@@ -16,6 +16,7 @@ from agentkernel.tools.rewrite.record import Cost, Rewritten, Rule, Step
 from agentkernel.tools.rewrite.rules import RULES
 from agentkernel.tools.roofline import sizes_of
 
+DEAD = "dead nodes"
 MOST_STEPS = 300
 """Steps after which the search ends, whatever is left: every step lowers the cost, so only huge
 graphs come here."""
@@ -44,7 +45,7 @@ def rewrite(
     removed = erase_dead(graph)
     if removed:
         line = f"nothing reads {', '.join(removed)}"
-        search.steps.append(Step("dead nodes", line, removed, (), before, search.cost()))
+        search.steps.append(Step(DEAD, line, removed, (), before, search.cost()))
     complete = search.run(most_steps)
     result = with_graph(captured, draft)
     search.known.clear()
