@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 
 from agentkernel import __version__
 from agentkernel.cli.batch import batch
+from agentkernel.cli.bench_suite import bench
 from agentkernel.cli.chat import chat
 from agentkernel.cli.doctor import doctor
 from agentkernel.cli.judge import judge
@@ -43,6 +44,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     doctor,
     chat,
     batch,
+    bench,
 )
 
 app = typer.Typer(

@@ -135,14 +135,23 @@ class GraphBuilder:
         return self._make("iota", "iota", (), torch.int64, shape, (dim,), "index")
 
     def pointwise(
-        self, op: str, *operands: Node | Scalar, dtype: torch.dtype | None = None, name: str = ""
+        self,
+        op: str,
+        *operands: Node | Scalar | Expr,
+        dtype: torch.dtype | None = None,
+        name: str = "",
     ) -> Node:
-        """`op` at every place of the broadcast of the operands."""
-        nodes = tuple(item if isinstance(item, Node) else self.constant(item) for item in operands)
+        """`op` at every place of the broadcast of the operands; of sizes, an expression is one."""
+        nodes = tuple(map(self._operand, operands))
         if dtype is None:
             dtype = torch.bool if op in COMPARISONS else _common_dtype(op, nodes)
         shape = broadcast([node.shape for node in nodes])
         return self._make("pointwise", op, nodes, dtype, shape, (), name or None)
+
+    def _operand(self, item: Node | Scalar | Expr) -> Node:
+        if isinstance(item, Node):
+            return item
+        return self.size(item) if isinstance(item, sympy.Expr) else self.constant(item)
 
     def reduce(
         self, op: str, value: Node, dims: Sequence[int], name: str = "", *, guarded: bool = False

@@ -55,6 +55,20 @@ class Limits:
 _KNOWN: WeakKeyDictionary[torch.fx.GraphModule, Limits] = WeakKeyDictionary()
 
 
+def adopt_limits(loaded: LoadedProblem, captured: Captured, rewritten: Captured) -> None:
+    """Let `rewritten`, made from `captured` by exact rewrites, hold where that holds and its own
+    further assumptions do: fresh captures, which `limits_of` compares with, are not rewritten."""
+    base = limits_of(loaded, captured)
+    spans, conditions = _sizes(rewritten)
+    merged = {
+        name: replace(span, least=max(span.least, base.spans[name].least))
+        if name in base.spans
+        else span
+        for name, span in spans.items()
+    }
+    _KNOWN[rewritten.graph] = Limits(merged, conditions, base.eval_only)
+
+
 def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
     """The limits of `captured`: two more captures, in training mode and with sizes of 1, tell."""
     if captured.graph not in _KNOWN:

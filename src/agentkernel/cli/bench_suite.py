@@ -1,0 +1,255 @@
+"""`agentkernel bench`: how good is a coder on a suite of problems, and what moved between two?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkernel.cli.options import (
+    AllowUnsandboxed,
+    AsJson,
+    CoderName,
+    ConfigFile,
+    Overrides,
+    TargetName,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from agentkernel.tools.bench.compare import Comparison
+    from agentkernel.tools.bench.rows import Row
+    from agentkernel.tools.bench.summary import Summary
+    from agentkernel.workflows.bench_problem import Asked
+
+COMPARE = "compare"
+EXIT_WORSE = 3
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SUITE | compare A B",
+        help="A folder with problem files, or with one folder of them a level; "
+        "or the folders of two benches to compare.",
+    ),
+]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Runs of the coder a problem.")]
+Devices = Annotated[
+    str | None, typer.Option("--devices", help="GPUs, one process each: 0,1,2,3; or cpu,cpu.")
+]
+Budget = Annotated[
+    float | None, typer.Option("--budget", min=1.0, help="Seconds a sample may take.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Names that contain this. May be repeated.")
+]
+ShardName = Annotated[
+    str | None, typer.Option("--shard", help="Part i of n alone: 2/5. The parts' rows merge.")
+]
+MaxAutotune = Annotated[
+    bool, typer.Option("--max-autotune/--no-max-autotune", help="A third baseline, slow to build.")
+]
+AutotuneLimit = Annotated[
+    float | None, typer.Option("--autotune-limit", min=1.0, help="Seconds max-autotune may take.")
+]
+OutFolder = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the rows; ./agentkernel-bench/SUITE.")
+]
+
+
+def bench(
+    words: Words,
+    coder: CoderName = None,
+    target: TargetName = None,
+    samples: Samples = 1,
+    devices: Devices = None,
+    budget: Budget = None,
+    only: Only = None,
+    shard: ShardName = None,
+    max_autotune: MaxAutotune = True,
+    autotune_limit: AutotuneLimit = None,
+    out: OutFolder = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    allow_unsandboxed: AllowUnsandboxed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a coder on a suite; the same call goes on after a kill. Or compare two benches."""
+    from agentkernel.errors import SettingError
+
+    if words[0] == COMPARE and len(words) == 3:
+        _compare(Path(words[1]), Path(words[2]), as_json=as_json)
+    if len(words) != 1:
+        raise SettingError(
+            f"bench got {len(words)} words: {' '.join(words)!r}. Expected one SUITE, or "
+            "'compare A B' with the folders of two benches."
+        )
+    from agentkernel.tools.settings import load_settings
+    from agentkernel.workflows.bench_problem import Asked
+
+    flags = {
+        "target": target,
+        "coder": coder,
+        "budget.time_s": budget,
+        "judge.allow_unsandboxed": allow_unsandboxed or None,
+    }
+    asked = Asked(
+        settings=load_settings(config, overrides or (), flags),
+        samples=samples,
+        max_autotune=max_autotune,
+        autotune_limit_s=autotune_limit,
+    )
+    suite = Path(words[0])
+    out = out or Path("agentkernel-bench") / suite.resolve().name
+    rows, summary, total = _run(asked, suite, only or [], shard, devices, out, silent=as_json)
+    _show(rows, summary, total, out, as_json=as_json)
+    raise typer.Exit(1 if any(row.error is not None for row in rows) else 0)
+
+
+def _run(
+    asked: Asked,
+    suite: Path,
+    only: list[str],
+    shard: str | None,
+    devices: str | None,
+    out: Path,
+    *,
+    silent: bool,
+) -> tuple[tuple[Row, ...], Summary, int]:
+    """All rows there are, also those of other shards; and how many there are to be."""
+    from agentkernel.agents.coders.factory import make_coder
+    from agentkernel.tools.bench.baselines import cache_folder
+    from agentkernel.tools.bench.lanes import parse_devices, visible_devices
+    from agentkernel.tools.bench.report import write_report
+    from agentkernel.tools.bench.suite import parse_shard, part, read_suite
+    from agentkernel.tools.search import StaticSearcher
+    from agentkernel.tools.targets import find_target
+    from agentkernel.workflows.bench import finished_rows, run_bench
+    from agentkernel.workflows.bench_problem import Task
+
+    own = parse_shard(shard)
+    problems = read_suite(suite, only)
+    lanes = parse_devices(devices, visible_devices())
+    find_target(asked.settings.target)
+    make_coder(asked.settings.coder, StaticSearcher(0.0))
+    cache = str(cache_folder())
+    place = str(out.resolve())
+    tasks = [Task(problem=item, asked=asked, out=place, cache=cache) for item in problems]
+    mine = part(tasks, own)
+    run_bench(mine, lanes, out, own, _ignore if silent else print_row)
+    rows = finished_rows(tasks, out)
+    return rows, write_report(out, str(suite), rows), len(tasks)
+
+
+def _ignore(row: Row) -> None:
+    """Nothing: the rows come at the end."""
+
+
+def print_row(row: Row) -> None:
+    """One line when a problem is done."""
+    from agentkernel.tools.bench.markdown import problem_cells
+
+    cells = problem_cells(row)
+    print(f"{row.name}: {row.status}: {cells[-1]} ({row.seconds:.0f} s)", flush=True)
+
+
+def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_json: bool) -> None:
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.bench.markdown import floor_line
+
+    if as_json:
+        values = [{"status": row.status, **row.model_dump(mode="json")} for row in rows]
+        whole = {"problems": total, "summary": summary.model_dump(mode="json"), "folder": str(out)}
+        print_json({"rows": values, **whole})
+        return
+    screen = console()
+    for shown in tables(summary, rows):
+        screen.print(shown)
+    if summary.gpus:
+        screen.print(floor_line(summary), markup=False)
+    if len(rows) < total:
+        screen.print(f"{len(rows)} of {total} problems so far: the other shards have the rest")
+    screen.print(f"report       {out / 'report.md'}", markup=False)
+
+
+def tables(summary: Summary, rows: tuple[Row, ...]) -> list[Table | str]:
+    """Correctness and cost, then one table a baseline; columns that say nothing are left out."""
+    from agentkernel.tools.bench.markdown import (
+        absent,
+        against_cells,
+        against_headings,
+        level_cells,
+        level_headings,
+    )
+    from agentkernel.tools.bench.rows import BASELINES
+
+    cells = [level_cells(level)[:-1] for level in summary.levels]
+    hacks = level_cells(summary.levels[-1])[-1]
+    parts: list[Table | str] = [_table(level_headings(summary.k)[:-1], cells), f"hacks: {hacks}"]
+    for number, baseline in enumerate(BASELINES):
+        found = [(level.level, level.against[number]) for level in summary.levels]
+        if not any(item.problems for _, item in found):
+            parts.append(f"fast_p against {baseline}: {absent(rows, number)}")
+            continue
+        parts.append(f"against {baseline}")
+        shown = [against_cells(name, item) for name, item in found]
+        parts.append(_table(against_headings(summary.k), shown))
+    return parts
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False)
+    said = [any(cells[number] != "-" for cells in rows) for number in range(len(headings))]
+    for number, heading in enumerate(headings):
+        if said[number]:
+            shown.add_column(heading, justify="left" if number == 0 else "right")
+    for cells in rows:
+        shown.add_row(*(cell for cell, keep in zip(cells, said, strict=True) if keep))
+    return shown
+
+
+def _compare(before: Path, after: Path, *, as_json: bool) -> None:
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.bench.compare import compare
+    from agentkernel.tools.bench.rows import read_bench
+
+    found = compare(read_bench(before), read_bench(after))
+    if as_json:
+        print_json(found)
+    else:
+        screen = console()
+        screen.print(compare_table(found))
+        for line in compare_lines(found):
+            screen.print(line, markup=False)
+    raise typer.Exit(EXIT_WORSE if found.worse else 0)
+
+
+def compare_table(found: Comparison) -> Table:
+    """The problems that moved."""
+    from agentkernel.tools.bench.markdown import interval
+
+    moved = [item for item in found.moved if item.move in ("faster", "slower", "gained", "lost")]
+    headings = ("problem", "", "x eager before", "x eager after")
+    cells = [(item.name, item.move, interval(item.before), interval(item.after)) for item in moved]
+    return _table(headings, cells)
+
+
+def compare_lines(found: Comparison) -> list[str]:
+    """How many moved which way, and what cannot be compared."""
+    from typing import get_args
+
+    from agentkernel.tools.bench.compare import Move
+    from agentkernel.tools.bench.markdown import times
+
+    counts = ((move, found.count(move)) for move in get_args(Move))
+    lines = [", ".join(f"{count} {move}" for move, count in counts if count)]
+    lines.append(f"after / before, geometric mean: {times(found.ratio)}")
+    for names, where in ((found.only_before, "first"), (found.only_after, "second")):
+        if names:
+            lines.append(f"only in the {where}: {', '.join(names)}")
+    return lines

@@ -1,0 +1,1 @@
+"""How is any coder measured on any suite of problems, and what do the figures say?"""

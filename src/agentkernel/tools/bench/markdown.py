@@ -1,0 +1,162 @@
+"""How does a bench read as Markdown?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentkernel.domain.profile import Ratio
+from agentkernel.tools.bench.metrics import THRESHOLDS, median
+from agentkernel.tools.bench.rows import BASELINES, Row
+from agentkernel.tools.bench.summary import FLOOR, Against, Level, Summary
+
+NOTHING = "not measured"
+PICTURE = "speedups.svg"
+
+
+def markdown(summary: Summary, rows: Sequence[Row]) -> str:
+    """Head, a table of correctness and cost, one table a baseline, one line a problem."""
+    parts = [f"# Bench of `{summary.suite}`", "", _head(summary, rows), "", *_levels(summary)]
+    if summary.gpus:
+        parts += ["", floor_line(summary)]
+    if drift := drift_line(rows):
+        parts += ["", drift]
+    for number, baseline in enumerate(BASELINES):
+        parts += ["", f"## Against {baseline}", ""]
+        found = [(level.level, level.against[number]) for level in summary.levels]
+        if any(item.problems for _, item in found):
+            parts += _against(found, summary.k)
+        else:
+            parts.append(f"fast_p: {absent(rows, number)}.")
+    if summary.gpus:
+        parts += ["", f"![speedup by problem]({PICTURE})"]
+    return "\n".join([*parts, "", "## Problems", "", *_problems(rows), ""])
+
+
+def _head(summary: Summary, rows: Sequence[Row]) -> str:
+    where = f"measured on {', '.join(summary.gpus)}" if summary.gpus else "no GPU: times estimated"
+    return (
+        f"{len(rows)} problems, {summary.k} sample{'s' if summary.k > 1 else ''} each; coder "
+        f"{', '.join(summary.coders)}; target {', '.join(summary.targets)}; {where}; "
+        f"{', '.join(summary.versions)}."
+    )
+
+
+def absent(rows: Sequence[Row], number: int) -> str:
+    """Why there is nothing against a baseline."""
+    notes = {row.times.autotune_note for row in rows if row.gpu is not None}
+    return min(notes) if notes and number == len(BASELINES) - 1 else NOTHING
+
+
+def floor_line(summary: Summary) -> str:
+    """Which answers are worse than a baseline."""
+    names = summary.levels[-1].below
+    return f"Answers surely below {FLOOR:g}x of a baseline: {', '.join(names) or 'none'}."
+
+
+def drift_line(rows: Sequence[Row]) -> str:
+    """How eager's times of this bench stand to those in the cache; "" where none were there."""
+    found = [row.times.eager_drift for row in rows if row.times.eager_drift is not None]
+    if not found:
+        return ""
+    return (
+        f"Eager took {median(found):.3f}x of its cached time, the median of {len(found)} problems "
+        f"({min(found):.3f}x to {max(found):.3f}x)."
+    )
+
+
+def _levels(summary: Summary) -> list[str]:
+    return table(level_headings(summary.k), [level_cells(level) for level in summary.levels])
+
+
+def level_headings(k: int) -> tuple[str, ...]:
+    """The columns of `level_cells`."""
+    counts = ("level", "problems", "broken", "correct", "interpreted", "KB rule")
+    figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated")
+    return (*counts, *figures, "median s", "total s", "drafts", "hacks")
+
+
+def level_cells(level: Level) -> tuple[str, ...]:
+    """Correctness and cost of one level, as text."""
+    hacks = ", ".join(f"{name} {count}" for name, count in level.hacks.items())
+    return (
+        level.level,
+        str(level.problems),
+        str(level.broken),
+        share(level.correct),
+        str(level.interpreted),
+        share(level.kernelbench_correct),
+        share(level.pass_at_k),
+        share(level.roofline_at_k),
+        times(level.energy),
+        times(level.estimated),
+        "-" if level.median_s is None else f"{level.median_s:.0f}",
+        f"{level.total_s:.0f}",
+        "-" if level.candidates is None else f"{level.candidates:.1f}",
+        hacks or "none",
+    )
+
+
+def against_headings(k: int) -> tuple[str, ...]:
+    """The columns of `against_cells`."""
+    fast = tuple(f"fast_{p:g}" for p in THRESHOLDS)
+    return ("level", "problems", *fast, "mean", "left out", f"speedup@{k}", "answer")
+
+
+def against_cells(level: str, found: Against) -> tuple[str, ...]:
+    """One level against one baseline, as text."""
+    return (
+        level,
+        str(found.problems),
+        *(share(found.fast.get(f"{p:g}")) for p in THRESHOLDS),
+        times(found.geometric_mean),
+        str(found.left_out),
+        times(found.speedup_at_k),
+        times(found.answer_mean),
+    )
+
+
+def _against(found: Sequence[tuple[str, Against]], k: int) -> list[str]:
+    return table(against_headings(k), [against_cells(name, item) for name, item in found])
+
+
+def _problems(rows: Sequence[Row]) -> list[str]:
+    headings = ("problem", "status", *(f"x {name}" for name in BASELINES), "roofline", "s", "why")
+    return table(headings, [problem_cells(row) for row in rows])
+
+
+def problem_cells(row: Row) -> tuple[str, ...]:
+    """One problem: its best sample, or what broke."""
+    best = row.best
+    ratios = [best.against(name) if best is not None else None for name in BASELINES]
+    return (
+        row.name,
+        row.status,
+        *(interval(item) for item in ratios),
+        share(best.roofline_fraction if best is not None else None),
+        f"{row.seconds:.0f}",
+        row.error or (best.reason if best is not None else ""),
+    )
+
+
+def interval(ratio: Ratio | None) -> str:
+    """A measured ratio with its 95% interval."""
+    return "-" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for row in rows:
+        cells = (" ".join(cell.replace("|", "/").split()) for cell in row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def share(value: float | None) -> str:
+    """A fraction in percent; a dash for what nobody measured."""
+    return "-" if value is None else f"{value:.0%}"
+
+
+def times(value: float | None) -> str:
+    """A ratio; a dash for what nobody measured."""
+    return "-" if value is None else f"{value:.2f}x"

@@ -1,0 +1,199 @@
+"""How does one problem of a suite become a row, whatever it does?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.profile import ProfileFailed
+from agentkernel.domain.settings import Settings
+from agentkernel.errors import (
+    AgentKernelError,
+    EnvironmentFailure,
+    OutputError,
+    RunNotFound,
+    SettingError,
+    UnknownTarget,
+    one_line,
+)
+from agentkernel.tools.atomic import make_folder
+from agentkernel.tools.bench.baselines import baseline_key, cached_times, keep_times, with_drift
+from agentkernel.tools.bench.rows import NOT_RUN, Row, Sample, Times
+from agentkernel.tools.bench.suite import SuiteProblem
+from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.profile import measure_baselines
+from agentkernel.tools.targets import ResolvedTarget, find_target
+from agentkernel.tools.versions import installed_versions
+from agentkernel.workflows.batch import Runner
+from agentkernel.workflows.bench_sample import times_of, to_sample
+from agentkernel.workflows.events import ignore
+from agentkernel.workflows.optimize import resume, run
+from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.state import OptimizeRequest
+from agentkernel.workflows.workshop import profile_settings
+
+Measure = Callable[[LoadedProblem, ResolvedTarget, Settings], Times | None]
+NOT_THE_PROBLEMS = (EnvironmentFailure, OutputError, SettingError, UnknownTarget)
+"""What the next problem would meet as well: it ends the bench, and the same call goes on."""
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What a problem is worked on with: this machine's, or a test's."""
+
+    runner: Runner
+    resolve: Callable[[str | None], ResolvedTarget]
+    measure: Measure
+
+
+class Asked(Frozen):
+    """What a bench asks of every problem. `settings.runs` is not part of it.
+
+    `max_autotune`: time torch.compile's max-autotune too, for `autotune_limit_s` at most.
+    """
+
+    settings: Settings
+    samples: int = 1
+    max_autotune: bool = True
+    autotune_limit_s: float | None = None
+
+    @property
+    def autotune_note(self) -> str:
+        """Why there is no time of max-autotune: the profiler has no such baseline yet."""
+        if not self.max_autotune:
+            return f"{NOT_RUN}: switched off"
+        return f"{NOT_RUN}: the profiler does not measure it yet"
+
+
+class Task(Frozen):
+    """One problem to bench; `out` is the bench's folder, `cache` that of known baselines."""
+
+    problem: SuiteProblem
+    asked: Asked
+    out: str
+    cache: str
+
+    @property
+    def key(self) -> str:
+        """Identity of the row: the problem's name and text, and what is asked."""
+        settings = self.asked.settings.model_copy(update={"runs": ""})
+        asked = self.asked.model_copy(update={"settings": settings})
+        named = f"{self.problem.name}\n{self.problem.sha256}\n{asked.model_dump_json()}"
+        return sha256_text(named)[:16]
+
+    def runs(self, index: int) -> Path:
+        """The folder of the runs of sample `index`: one run, or what a kill left of it."""
+        name = self.problem.name.replace("/", "-")
+        return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / str(index)
+
+
+def run_problem(task: Task) -> Row:
+    """The row of one problem by this machine's coder, judge and profiler."""
+    runner = Runner(run, lambda folder, on_event: resume(folder, on_event))
+    return bench_problem(task, Hands(runner, find_target, measure_here))
+
+
+def bench_problem(task: Task, hands: Hands) -> Row:
+    """Every sample of a problem, then its baselines. What breaks stands in the row's `error`.
+
+    Raises what is the machine's or the caller's, and KeyboardInterrupt where a run was interrupted.
+    """
+    settings = task.asked.settings
+    resolved = hands.resolve(settings.target)
+    samples: list[Sample] = []
+    times, error = Times(autotune_note=task.asked.autotune_note), None
+    try:
+        loaded = load_problem(task.problem.path)
+        results: list[Result] = []
+        for index in range(task.asked.samples):
+            results.append(_run(task, index, loaded, hands.runner))
+            seed = settings.seed + index
+            samples.append(to_sample(seed, results[-1], task.runs(index)))
+        times = _times(task, loaded, resolved, results, hands.measure)
+    except NOT_THE_PROBLEMS:
+        raise
+    except AgentKernelError as failed:
+        error = str(failed)
+    except Exception as failed:  # noqa: BLE001 - one problem's bug must not cost the others
+        error = f"{type(failed).__name__}: {one_line(failed)}"
+    return Row(
+        key=task.key,
+        name=task.problem.name,
+        level=task.problem.level,
+        coder=settings.coder,
+        target=resolved.target.name,
+        planned=task.asked.samples,
+        gpu=gpu_name(resolved),
+        versions=installed_versions(),
+        samples=tuple(samples),
+        times=times,
+        error=error,
+        seconds=round(sum(item.seconds for item in samples), 3),
+    )
+
+
+def _run(task: Task, index: int, loaded: LoadedProblem, runner: Runner) -> Result:
+    """Go on with the run that a kill left, answer from a finished one, or start."""
+    folder = task.runs(index)
+    make_folder(folder)
+    begun = sorted(item.parent for item in folder.glob("*/run.json"))
+    for left in reversed(begun):
+        try:
+            return _finished(runner.resume(str(left), ignore))
+        except RunNotFound:
+            continue
+    settings = task.asked.settings
+    changes = {"runs": str(folder), "seed": settings.seed + index}
+    request = OptimizeRequest(
+        loaded, settings.model_copy(update=changes), None, ("bench", task.problem.path)
+    )
+    return _finished(runner.start(request, ignore))
+
+
+def _finished(result: Result) -> Result:
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
+def _times(
+    task: Task,
+    loaded: LoadedProblem,
+    resolved: ResolvedTarget,
+    results: list[Result],
+    measure: Measure,
+) -> Times:
+    """From the runs, where a candidate was timed between them; else from the cache or measured."""
+    note, gpu = task.asked.autotune_note, gpu_name(resolved)
+    if gpu is None:
+        return Times(autotune_note=note)
+    cache = Path(task.cache)
+    key = baseline_key(loaded.problem.sha256, gpu, installed_versions())
+    cached = cached_times(cache, key)
+    now = times_of(results, note)
+    if now is None and cached is None:
+        now = measure(loaded, resolved, task.asked.settings)
+    if now is not None:
+        keep_times(cache, key, now)
+    return with_drift(now, cached).model_copy(update={"autotune_note": note})
+
+
+def measure_here(
+    loaded: LoadedProblem, resolved: ResolvedTarget, settings: Settings
+) -> Times | None:
+    """Eager and torch.compile on the primary shapes; None where they cannot be timed."""
+    found = measure_baselines(loaded, resolved, profile_settings(settings))
+    if isinstance(found, ProfileFailed):
+        return None
+    compiled = found.compiled
+    return Times(
+        eager_us=found.eager.median_us,
+        compiled_us=compiled.median_us if compiled is not None else None,
+    )
+
+
+def gpu_name(resolved: ResolvedTarget) -> str | None:
+    """The GPU that measures here, None where nothing is measured."""
+    return resolved.local.name if resolved.local is not None and resolved.measurable else None

@@ -1,0 +1,61 @@
+"""Is a cached baseline found for the very same problem, GPU and versions alone, with its drift?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.tools.bench.baselines import (
+    BaselineKey,
+    baseline_key,
+    cache_folder,
+    cached_times,
+    keep_times,
+    with_drift,
+)
+from agentkernel.tools.bench.rows import Times
+from agentkernel.tools.versions import installed_versions
+
+KEY = BaselineKey(problem_sha256="0" * 64, gpu="H200", torch="2.11", triton="3.6", driver="580")
+TIMES = Times(eager_us=100.0, compiled_us=50.0)
+
+
+def test_the_first_times_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    assert cached_times(folder, KEY) is None
+    keep_times(folder, KEY, TIMES.model_copy(update={"eager_drift": 1.1}))
+    keep_times(folder, KEY, Times(eager_us=7.0))
+    assert cached_times(folder, KEY) == TIMES
+
+
+@pytest.mark.parametrize("field", ["problem_sha256", "gpu", "torch", "triton", "driver"])
+def test_anything_else_is_another_key(tmp_path: Path, field: str) -> None:
+    keep_times(tmp_path, KEY, TIMES)
+    assert cached_times(tmp_path, KEY.model_copy(update={field: "other"})) is None
+
+
+def test_a_damaged_file_is_no_cache(tmp_path: Path) -> None:
+    keep_times(tmp_path, KEY, TIMES)
+    path = next(tmp_path.iterdir())
+    path.write_text(path.read_text()[:40])
+    assert cached_times(tmp_path, KEY) is None
+    keep_times(tmp_path, KEY, TIMES)
+    assert cached_times(tmp_path, KEY) == TIMES
+
+
+def test_drift_is_now_over_then() -> None:
+    now = with_drift(Times(eager_us=110.0, compiled_us=45.0), TIMES)
+    assert (now.eager_drift, now.compiled_drift) == (pytest.approx(1.1), pytest.approx(0.9))
+    assert with_drift(None, TIMES) == TIMES
+    assert with_drift(TIMES, None) == TIMES
+    assert with_drift(None, None) == Times()
+    failed = with_drift(Times(eager_us=100.0), TIMES)
+    assert (failed.compiled_us, failed.compiled_drift) == (50.0, None)
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "agentkernel" / "bench"
+    versions = installed_versions()
+    assert baseline_key("0", "H200", versions).torch == versions.torch

@@ -1,0 +1,66 @@
+"""Are devices read as asked, and is one that times kept from others?"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from agentkernel.errors import SettingError
+from agentkernel.tools.bench.lanes import exclusive, parse_devices, visible_devices
+
+THREE = ("4", "5", "GPU-abc")
+
+
+@pytest.mark.parametrize(
+    ("text", "visible", "devices"),
+    [
+        (None, (), ("cpu",)),
+        (None, THREE, ("4",)),
+        ("0,2", THREE, ("4", "GPU-abc")),
+        (" 1 ", THREE, ("5",)),
+        ("cpu", THREE, ("cpu",)),
+        ("cpu,cpu", (), ("cpu", "cpu")),
+    ],
+)
+def test_devices(text: str | None, visible: tuple[str, ...], devices: tuple[str, ...]) -> None:
+    assert parse_devices(text, visible) == devices
+
+
+@pytest.mark.parametrize("text", ["3", "0,x", "", "0,cpu", "-1"])
+def test_an_unknown_device(text: str) -> None:
+    with pytest.raises(SettingError, match="Known here: 0, 1, 2, cpu"):
+        parse_devices(text, THREE)
+
+
+def test_a_gpu_is_named_once() -> None:
+    with pytest.raises(SettingError, match="twice"):
+        parse_devices("0,0", THREE)
+
+
+def test_no_gpu_is_visible_where_all_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_devices() == ()
+
+
+def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def second() -> None:
+        with exclusive(tmp_path, "0"):
+            entered.set()
+
+    thread = threading.Thread(target=second)
+    with exclusive(tmp_path, "0"):
+        thread.start()
+        assert not entered.wait(0.3)
+    thread.join(5)
+    assert entered.is_set()
+
+
+def test_other_devices_do_not_wait(tmp_path: Path) -> None:
+    with exclusive(tmp_path, "0"), exclusive(tmp_path, "1"):
+        pass
+    with exclusive(tmp_path, "cpu"), exclusive(tmp_path, "cpu"):
+        pass

@@ -1,0 +1,66 @@
+"""Do table and picture say what was measured, and nothing where nothing was?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+from agentkernel.tools.bench.markdown import markdown, table
+from agentkernel.tools.bench.plot import curves, speedup_svg
+from agentkernel.tools.bench.report import write_report
+from agentkernel.tools.bench.summary import summarise
+from bench_rows import row, sample, suite, unmeasured
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def test_a_measured_bench_reads_like_its_golden_file() -> None:
+    text = markdown(summarise("examples", suite()), suite())
+    assert text == (GOLDEN / "bench_measured.md").read_text()
+
+
+def test_an_estimated_bench_reads_like_its_golden_file() -> None:
+    text = markdown(summarise("examples", unmeasured()), unmeasured())
+    assert text == (GOLDEN / "bench_estimated.md").read_text()
+    assert "fast_1" not in text
+    assert "fast_p: not measured" in text
+
+
+def test_a_cell_cannot_break_the_table() -> None:
+    assert table(["a"], [["x | y\nz"]])[-1] == "| x / y z |"
+
+
+def test_the_picture_has_a_dot_a_problem_and_baseline() -> None:
+    eager, compiled = curves(suite())
+    assert (eager.values, eager.wrong) == ((1.1, 2.0, 5.0), 1)
+    assert (compiled.baseline, compiled.wrong) == ("torch.compile", 1)
+    root = ElementTree.fromstring(speedup_svg(suite(), "a < b & c"))
+    dots = [item for item in root.iter() if item.tag.endswith("circle") and item.get("r") == "2.5"]
+    heights = [float(item.get("cy", "0")) for item in dots[:3]]
+    assert len(dots) == 6
+    assert heights == sorted(heights, reverse=True), "faster is higher"
+
+
+def test_the_picture_stays_inside_for_any_speed() -> None:
+    rows = [row("level1/a", sample(0.001)), row("level1/b", sample(900.0))]
+    root = ElementTree.fromstring(speedup_svg(rows, "wide"))
+    for item in root.iter():
+        if item.tag.endswith("circle"):
+            assert 0 <= float(item.get("cx", "-1")) <= 760
+            assert 0 <= float(item.get("cy", "-1")) <= 420
+
+
+def test_the_picture_of_nothing_says_so() -> None:
+    assert "not measured" in speedup_svg(unmeasured(), "nothing")
+    assert curves(unmeasured()) == ()
+
+
+def test_the_files(tmp_path: Path) -> None:
+    summary = write_report(tmp_path, "examples", suite())
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary.model_dump(mode="json")
+    assert sorted(item.name for item in tmp_path.iterdir()) == [
+        "report.md",
+        "speedups.svg",
+        "summary.json",
+    ]

@@ -1,0 +1,41 @@
+"""Work that a lane's process can do in the tests of `bench`, by the problem's name."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from agentkernel.errors import MissingDependency
+from agentkernel.tools.bench.rows import Row
+from agentkernel.workflows.bench_problem import Task
+
+
+def work(task: Task) -> Row:
+    """Notes that it began; then crashes, raises, lingers or answers."""
+    name = Path(task.problem.name).name
+    note(task, name)
+    if name.startswith("dies"):
+        os._exit(9)
+    if name.startswith("bug"):
+        raise ZeroDivisionError("oops")
+    if name.startswith("lacks"):
+        raise MissingDependency("no driver here")
+    if name.startswith("interrupted"):
+        raise KeyboardInterrupt
+    if name.startswith("slow"):
+        time.sleep(1.0)
+    return Row(
+        key=task.key,
+        name=task.problem.name,
+        level=task.problem.level,
+        coder="made up",
+        target=os.environ["CUDA_VISIBLE_DEVICES"],
+        planned=1,
+    )
+
+
+def note(task: Task, name: str) -> None:
+    """One line a problem begun, with the process that has it."""
+    with (Path(task.out) / "begun.txt").open("a") as file:
+        file.write(f"{name} {os.getpid()}\n")
