@@ -107,7 +107,9 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
     module = rebuild(given, device)
     with mode:
         inputs = [
-            torch.empty_strided(form.shape, form.strides, dtype=form.dtype, device=device)
+            torch.empty_strided(
+                form.shape, form.strides, dtype=getattr(torch, form.dtype), device=device
+            )
             for _, form in given.inputs
             if form is not None
         ]

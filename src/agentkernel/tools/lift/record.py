@@ -23,7 +23,7 @@ class TensorForm:
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: str
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,19 @@ class Ref:
     """The value of the node so called."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class Named:
+    """`torch.NAME`: a dtype, a layout, a memory format. They are never pickled themselves: pickle
+    would look for them in every module that is loaded, and name the first one that knows torch."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """The one device."""
 
 
 @dataclass(frozen=True)
@@ -73,25 +86,34 @@ def record(captured: Captured) -> GraphRecord:
         if node.op == "placeholder":
             inputs.append((node.name, _form(node)))
         elif node.op == "call_function":
-            args, kwargs = tree_map(_reference, (node.args, dict(node.kwargs)))
+            args, kwargs = tree_map(_plain, (node.args, dict(node.kwargs)))
             calls.append(NodeRecord(node.name, _target(node), tuple(args), dict(kwargs)))
         elif node.op == "output":
-            returned = tree_map(_reference, node.args[0])
+            returned = tree_map(_plain, node.args[0])
             outputs = tuple(item for item in returned if isinstance(item, Ref))
         else:
             raise Unrecordable(f"the graph holds {node.op} {node.target}")
     return GraphRecord(tuple(inputs), tuple(calls), outputs)
 
 
-def _reference(item: object) -> object:
-    return Ref(item.name) if isinstance(item, Node) else item
+def _plain(item: object) -> object:
+    if isinstance(item, Node):
+        return Ref(item.name)
+    if isinstance(item, torch.dtype | torch.layout | torch.memory_format):
+        return Named(str(item).removeprefix("torch."))
+    if isinstance(item, torch.device):
+        return Device()
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    raise Unrecordable(f"the graph holds {str(item)[:80]}")
 
 
 def _form(node: Node) -> TensorForm | None:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return None
-    return TensorForm(tuple(value.shape), tuple(value.stride()), value.dtype)
+    dtype = str(value.dtype).removeprefix("torch.")
+    return TensorForm(tuple(value.shape), tuple(value.stride()), dtype)
 
 
 def _target(node: Node) -> str:
@@ -123,7 +145,9 @@ def rebuild(given: GraphRecord, device: torch.device) -> GraphModule:
 def _here(item: object, made: dict[str, Node], device: torch.device) -> object:
     if isinstance(item, Ref):
         return made[item.name]
-    return device if isinstance(item, torch.device) else item
+    if isinstance(item, Named):
+        return getattr(torch, item.name)
+    return device if isinstance(item, Device) else item
 
 
 def _resolved(target: str) -> Callable[..., object]:

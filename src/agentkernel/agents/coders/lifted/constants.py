@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+INTEGERS = ("tl.int32", "tl.int64")
 PAIRED = {"maximum": (0, 1), "minimum": (0, 1), "tl.where": (1, 2), "tl.maximum": (0, 1),
           "tl.minimum": (0, 1)}  # fmt: skip
 """Functions that bring two arguments to one type, and which ones."""
@@ -19,7 +20,14 @@ class Number:
 
 
 def number_of(node: ast.expr) -> Number | None:
-    """The number behind `tl.full([1, 1], value, dtype)`, or None."""
+    """The number behind `tl.full([1, 1], value, dtype)`, be it cast to fp32, or None."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".to"):
+        inner = number_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        if inner is None or inner.dtype not in INTEGERS or not _is_int(inner.value):
+            return None
+        text = f"{int(ast.unparse(inner.value))}.0"
+        wide = ast.unparse(node.args[0]) == "tl.float32"
+        return Number(ast.parse(text, mode="eval").body, "tl.float32") if wide else None
     if not isinstance(node, ast.Call) or ast.unparse(node.func) != "tl.full":
         return None
     if len(node.args) != 3 or not isinstance(node.args[0], ast.List):
@@ -79,6 +87,10 @@ class WriteNumbers(ast.NodeTransformer):
 
     def _number(self, node: ast.expr) -> Number | None:
         return self._known.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _is_int(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
 
 
 def _literal(node: ast.expr) -> bool:

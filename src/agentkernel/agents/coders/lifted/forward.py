@@ -140,7 +140,7 @@ class Forward:
         form = self._form_of(result)
         self.values[result] = Stored(name, form.shape, form.strides, own=False)
         self.results.add(result)
-        if call.out is not None:
+        if call.out is not None and not self.values[result].contiguous:
             self._require(result, form.strides)
         if call.several:
             self.parts.add(result)
@@ -162,7 +162,7 @@ class Forward:
         """The kernels rely on this layout; the library chooses its own."""
         stored = self.values[name]
         line = f"{stored.text} = {as_laid_out(stored, strides)}"
-        if stored.shape and (not self.lines or self.lines[-1] != line):
+        if stored.shape:
             self.lines.append(line)
 
     def _free(self, step: Free, rest: list[Step]) -> None:

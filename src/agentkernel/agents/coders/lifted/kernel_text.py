@@ -76,6 +76,9 @@ def kernel_text(
         helper = f"{name.removesuffix('_kernel')}_combine" + (str(number + 1) if number else "")
         _rename(functions, function.name, helper)
         vocabulary.visit(function)
+        _name_sides(function)
+        tidy(function)
+        rename_values(function, set())
         pieces.append(function_text(function, "How two values become one."))
     main = functions[-1]
     vocabulary.visit(main)
@@ -110,6 +113,15 @@ def _rename(functions: Sequence[ast.FunctionDef], old: str, new: str) -> None:
                 node.id = new
             if isinstance(node, ast.arg) and node.arg == old:
                 node.arg = new
+
+
+def _name_sides(function: ast.FunctionDef) -> None:
+    """`arg0_1`, the second part of the first value, becomes `left_2`."""
+    for argument in list(function.args.args):
+        side, _, part = argument.arg.removeprefix("arg").partition("_")
+        word = "left" if side == "0" else "right"
+        new = word if part == "0" else f"{word}_{int(part) + 1}"
+        _rename([function], argument.arg, new)
 
 
 def _drop_parameters(function: ast.FunctionDef, names: set[str]) -> None:

@@ -43,6 +43,7 @@ def tidy(function: ast.FunctionDef) -> None:
         _drop_broadcasts(function)
         _join_copies(function)
         _write_constants(function)
+        _join_equals(function)
         _drop_unused(function)
         _fold_single_uses(function)
         if ast.dump(function) == before:
@@ -79,6 +80,38 @@ def _join_copies(function: ast.FunctionDef) -> None:
                 values[name] = values.get(value.id, value)
                 block.remove(statement)
     substitute(function.body, values)
+
+
+def _join_equals(function: ast.FunctionDef) -> None:
+    """An expression that was computed before in the same block is not computed again; nor is a
+    value cast twice to one type."""
+    uses = uses_of(function)
+    values: dict[str, ast.expr] = {}
+    for block in blocks(function.body):
+        seen: dict[str, str] = {}
+        for statement in list(block):
+            pair = assigned(statement)
+            if pair is None or isinstance(pair[1], ast.Constant):
+                continue
+            if isinstance(statement, ast.AnnAssign) or not _is_settled(*pair, uses):
+                continue
+            first = seen.setdefault(ast.unparse(pair[1]), pair[0])
+            if first != pair[0]:
+                values[pair[0]] = ast.Name(first, ast.Load())
+                block.remove(statement)
+    substitute(function.body, values)
+    _CastOnce().visit(function)
+
+
+class _CastOnce(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if not isinstance(inner, ast.Call) or not ast.unparse(inner.func).endswith(".to"):
+            return node
+        cast = ast.unparse(node.func).endswith(".to") and not node.keywords
+        same = [ast.unparse(item) for item in (*inner.args, *inner.keywords)]
+        return inner if cast and same == [ast.unparse(item) for item in node.args] else node
 
 
 def _write_constants(function: ast.FunctionDef) -> None:
@@ -127,7 +160,12 @@ def _fold_single_uses(function: ast.FunctionDef) -> None:
 
 
 def _may_move(name: str, value: ast.expr, uses: Uses) -> bool:
-    if name.partition(LATER)[0] in KEPT or not uses.once(name) or uses.loads[name] != 1:
+    return uses.loads[name] == 1 and _is_settled(name, value, uses)
+
+
+def _is_settled(name: str, value: ast.expr, uses: Uses) -> bool:
+    """Whether `name` stands for one value that is the same wherever it is computed."""
+    if name.partition(LATER)[0] in KEPT or not uses.once(name):
         return False
     if not all(uses.once(item) or item == "tl" or _is_pure_name(item) for item in names_in(value)):
         return False

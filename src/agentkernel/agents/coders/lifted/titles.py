@@ -29,7 +29,11 @@ SILENT = {
     "unsqueeze", "view", "_unsafe_index", "iota", "arange", "select", "split", "t_copy",
 }  # fmt: skip
 """Operators that move or make values: they name nothing that is computed."""
-PLAIN = {"add", "addmm", "div", "mean", "mm", "mul", "sub", "bmm", "pow", "sum"}
+PLAIN = {
+    "add", "addmm", "bitwise_not", "bmm", "div", "eq", "ge", "gt", "le", "logical_and",
+    "logical_not", "lt", "masked_fill", "mean", "mm", "mul", "ne", "neg", "pow", "sub", "sum",
+    "where",
+}  # fmt: skip
 """Operators that most kernels have: named where there is nothing more telling."""
 MOST_WORDS = 3
 

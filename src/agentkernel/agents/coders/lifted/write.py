@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping
 
 import torch
+from torch.utils._pytree import TreeSpec
 
 from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
 from agentkernel.agents.coders.compiler.emit import Names, identifier
@@ -173,6 +174,8 @@ def _end(
         lines.append(f"{target}.copy_({forward.text(values.pop(0))})")
     if fixed.mutated_inputs:
         raise Unliftable("forward changes its inputs in place")
+    if _named_results(fixed.output_tree):
+        raise Unliftable("it returns one of torch's named tuples, which no policy lets a file make")
     texts = []
     tensors = _tensors(fixed)
     for name in fixed.outputs:
@@ -187,6 +190,12 @@ def _end(
             raise Unliftable("an output is an input as it came")
         texts.append(stored.text)
     return [*lines, *forward_lines(return_text(fixed, texts))]
+
+
+def _named_results(tree: TreeSpec) -> bool:
+    kind = getattr(tree, "type", None)
+    below = [_named_results(child) for child in tree.children()]
+    return getattr(kind, "__module__", "") == "torch.return_types" or any(below)
 
 
 def _assemble(
