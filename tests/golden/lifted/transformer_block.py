@@ -116,11 +116,10 @@ def softmax_kernel(bmm_ptr, softmax_ptr, XBLOCK: tl.constexpr):
     chosen = tl.where(holds, float("-inf"), bmm * 0.25)
     chosen_2 = tl.where(r0_mask & xmask, chosen, float("-inf"))
     row_max = max_along(chosen_2, 1)[:, None].to(tl.float32)
-    difference = chosen - row_max
-    wide = tl.broadcast_to(exp(difference), [XBLOCK, R0_BLOCK])
-    chosen_3 = tl.where(r0_mask & xmask, wide, 0)
+    power = exp(chosen - row_max)
+    chosen_3 = tl.where(r0_mask & xmask, power, 0)
     row_sum = tl.sum(chosen_3, 1)[:, None].to(tl.float32)
-    quotient = exp(difference) / row_sum
+    quotient = power / row_sum
     tl.store(softmax_ptr + (r0_index + 16 * xindex), quotient, r0_mask & xmask)
 
 

@@ -56,7 +56,8 @@ def _answer(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCo
     from agentkernel.tools.lift.inductor import inductor_source
 
     try:
-        source = inductor_source(graph, variant, torch.device("cuda", 0))
+        device = torch.device("cuda", 0)
+        source = inductor_source(graph, variant, device, pretended=pretended)
         kernels = kernels_of(source)
     except Exception as error:  # noqa: BLE001 - whatever TorchInductor raises is its answer
         traceback.print_exc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +32,13 @@ class _Traced:
     mode: FakeTensorMode
 
 
-def inductor_source(given: GraphRecord, variant: Variant, device: torch.device) -> str:
-    """The Python module that TorchInductor writes under `variant`, its kernels inside."""
+def inductor_source(
+    given: GraphRecord, variant: Variant, device: torch.device, *, pretended: bool
+) -> str:
+    """The Python module that TorchInductor writes under `variant`, its kernels inside.
+
+    `pretended`: there is no such device, and what a pass over the graph makes must stay fake.
+    """
     from torch._guards import TracingContext, tracing
     from torch._inductor import compile_fx, config, graph
 
@@ -43,7 +49,8 @@ def inductor_source(given: GraphRecord, variant: Variant, device: torch.device) 
         _fix_output_strides(traced.graph)
         try:
             with tracing(TracingContext(traced.mode)):
-                compile_fx._recursive_joint_graph_passes(traced.graph)
+                with traced.mode if pretended else nullcontext():
+                    compile_fx._recursive_joint_graph_passes(traced.graph)
                 compile_fx.compile_fx_inner(
                     traced.graph,
                     traced.inputs,

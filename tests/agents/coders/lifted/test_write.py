@@ -1,4 +1,4 @@
-"""Is what is lifted right, readable and alone? Record golden files anew with AGENTKERNEL_RECORD=1."""
+"""Is what is lifted right, readable and alone? AGENTKERNEL_RECORD=1 records golden files anew."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_lifted_file_keeps_the_policy_and_imports_torch_and_triton_alone(name:
     assert found <= ALLOWED
     assert "_inductor" not in text
     assert "_dynamo" not in text
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("name", JUDGED)
@@ -77,7 +77,9 @@ def test_lifted_files_run_where_the_compiler_cannot_be_imported(tmp_path: Path) 
     for name in JUDGED:
         case = lifted_cases()[name]
         (tmp_path / f"{name}.py").write_text(case.text)
-        torch.save((case.loaded.init_args, case.loaded.make_inputs(seed=0)), tmp_path / f"{name}.pt")
+        torch.save(
+            (case.loaded.init_args, case.loaded.make_inputs(seed=0)), tmp_path / f"{name}.pt"
+        )
         calls.append(name)
     script = tmp_path / "run_all.py"
     script.write_text(SCRIPT)
@@ -90,7 +92,7 @@ def test_lifted_files_run_where_the_compiler_cannot_be_imported(tmp_path: Path) 
     assert done.stdout.split() == calls
 
 
-SCRIPT = '''
+SCRIPT = """
 import importlib
 import sys
 
@@ -113,7 +115,7 @@ for name in sys.argv[1:]:
         model(*inputs)
     print(name)
 assert not [name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))]
-'''
+"""
 
 
 @pytest.mark.skipif(
@@ -136,7 +138,7 @@ def test_what_is_not_lifted_says_why() -> None:
     assert isinstance(code, InductorCode)
     named = lift(code, loaded, capture(loaded))
     assert isinstance(named, NotLifted)
-    assert "named tuples" in named.reason
+    assert "named tuple" in named.reason
     case = lifted_cases()["gelu"]
     broken = code.model_copy(update={"source": code.source.replace(".run(", ".launch(")})
     refused = lift(broken, case.loaded, case.captured)

@@ -11,6 +11,9 @@ FOLDS = ("sum", "max", "min", "reduce", "any_along", "max_along", "min_along", "
          "associative_scan", "sort", "dot", "reshape", "trans", "expand_dims")  # fmt: skip
 """Functions whose result may have other dimensions than their arguments."""
 
+ROW_FOLDS = ("sum", "any_along", "max_along", "min_along", "product_along")
+"""Of these, the ones with one value a row."""
+
 Extent = frozenset[str]
 
 
@@ -39,7 +42,7 @@ class Extents:
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Subscript):
-            return self.of(node.value) if _is_arange(node.value) else None
+            return self.of(node.value) if _adds_axis(node) else None
         if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
             return self._union([n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)])
         return None
@@ -53,13 +56,21 @@ class Extents:
         if function in ("tl.broadcast_to", "tl.full", "tl.zeros"):
             sizes = node.args[1] if function == "tl.broadcast_to" else node.args[0]
             return _blocks_of(sizes)
-        if function.rpartition(".")[2] in FOLDS:
-            return None
+        name = function.rpartition(".")[2]
+        if name in FOLDS:
+            return self._folded(node) if name in ROW_FOLDS else None
         parts = list(node.args)
         if isinstance(node.func, ast.Attribute) and not function.startswith("tl."):
             # A method, such as x.to(tl.float32): only the value itself extends.
             return self.of(node.func.value) if node.func.attr == "to" else None
         return self._union([part for part in parts if not _is_type(part)])
+
+    def _folded(self, node: ast.Call) -> Extent | None:
+        """What is left of the first argument's extent when its rows are folded, as `[:, None]` then
+        keeps it."""
+        given = self.of(node.args[0])
+        whole = given is not None and len(node.args) == 2 and ast.unparse(node.args[1]) == "1"
+        return frozenset(b for b in given or () if not b.startswith("R")) if whole else None
 
     def _union(self, parts: list[ast.expr]) -> Extent | None:
         found: set[str] = set()
@@ -73,6 +84,11 @@ class Extents:
 
 def _is_arange(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.arange"
+
+
+def _adds_axis(node: ast.Subscript) -> bool:
+    """`x[:, None]` or `x[None, :]` of something with one dimension."""
+    return ast.unparse(node.slice) in (":, None", "None, :", "(:, None)", "(None, :)", ":")
 
 
 def _is_type(node: ast.expr) -> bool:

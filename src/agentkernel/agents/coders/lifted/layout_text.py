@@ -46,13 +46,13 @@ def _branches(statement: ast.If, word: str, indent: str) -> Iterator[str]:
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """`text` as one line where it fits; else broken after commas within its outermost bracket, or,
-    where there is none to break, within parentheses of its own."""
+    """`text` as one line where it fits; else broken after commas within its longest bracket, or,
+    where there is none to break, at sums within parentheses of its own."""
     text = text if '"' in text else text.replace("'", '"')
     if len(indent) + len(text) <= WIDTH or "\n" in text:
         return [indent + line for line in text.splitlines()]
-    start, end = _outer(text)
-    pieces = _pieces(text[start + 1 : end], ", ") if start >= 0 else []
+    start, end = _longest_bracket(text)
+    pieces = _pieces(text[start + 1 : end], ", ") if end else []
     if len(pieces) > 1:
         inner = _filled(pieces, indent + "    ")
         return [indent + text[: start + 1], *inner, indent + text[end:]]
@@ -70,18 +70,17 @@ def forward_lines(text: str) -> list[str]:
     return [line.removeprefix(indent) for line in wrapped(text, indent)]
 
 
-def _outer(text: str) -> tuple[int, int]:
-    """The last bracket at depth 0 that reaches to the end of the text: its two ends."""
-    depth, start = 0, -1
-    best = (-1, -1)
+def _longest_bracket(text: str) -> tuple[int, int]:
+    """The two ends of the longest bracket at depth 0; (0, 0) where there is none."""
+    depth, start = 0, 0
+    best = (0, 0)
     for place, sign in enumerate(text):
         if sign in OPENING:
-            if depth == 0:
-                start = place
+            start = start if depth else place
             depth += 1
         elif sign in CLOSING:
             depth -= 1
-            if depth == 0 and place >= len(text) - 2:
+            if depth == 0 and place - start > best[1] - best[0]:
                 best = (start, place)
     return best
 
@@ -108,7 +107,10 @@ def _filled(pieces: Sequence[str], indent: str) -> list[str]:
     """As many pieces a line as fit, each with its comma."""
     lines: list[str] = []
     for piece in pieces:
-        if lines and len(lines[-1]) + len(piece) + 2 <= WIDTH:
+        if len(indent) + len(piece) >= WIDTH:
+            broken = wrapped(piece, indent)
+            lines += [*broken[:-1], f"{broken[-1]},"]
+        elif lines and len(lines[-1]) + len(piece) + 2 <= WIDTH:
             lines[-1] += f" {piece},"
         else:
             lines.append(f"{indent}{piece},")

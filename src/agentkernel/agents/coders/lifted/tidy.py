@@ -85,8 +85,8 @@ def _join_copies(function: ast.FunctionDef) -> None:
 def _join_equals(function: ast.FunctionDef) -> None:
     """An expression that was computed before in the same block is not computed again; nor is a
     value cast twice to one type."""
+    _CastOnce().visit(function)
     uses = uses_of(function)
-    values: dict[str, ast.expr] = {}
     for block in blocks(function.body):
         seen: dict[str, str] = {}
         for statement in list(block):
@@ -97,10 +97,8 @@ def _join_equals(function: ast.FunctionDef) -> None:
                 continue
             first = seen.setdefault(ast.unparse(pair[1]), pair[0])
             if first != pair[0]:
-                values[pair[0]] = ast.Name(first, ast.Load())
                 block.remove(statement)
-    substitute(function.body, values)
-    _CastOnce().visit(function)
+                substitute(function.body, {pair[0]: ast.Name(first, ast.Load())})
 
 
 class _CastOnce(ast.NodeTransformer):

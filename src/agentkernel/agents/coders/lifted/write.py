@@ -47,6 +47,8 @@ def lift(
         return NotLifted(reason=constructor.reason)
     if constructor.foreign_imports:
         return NotLifted(reason=f"the constructor imports {', '.join(constructor.foreign_imports)}")
+    if _named_results(captured.output_tree):
+        return NotLifted(reason="it returns a named tuple of torch, which no file may make")
     if len(loaded.problem.shape_sets) > 1:
         return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
     try:
@@ -174,8 +176,6 @@ def _end(
         lines.append(f"{target}.copy_({forward.text(values.pop(0))})")
     if fixed.mutated_inputs:
         raise Unliftable("forward changes its inputs in place")
-    if _named_results(fixed.output_tree):
-        raise Unliftable("it returns one of torch's named tuples, which no policy lets a file make")
     texts = []
     tensors = _tensors(fixed)
     for name in fixed.outputs:
