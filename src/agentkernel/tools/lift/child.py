@@ -43,6 +43,7 @@ def main(request_path: str, reply_path: str) -> None:
 
         stand_in.stand_in_for_driver(request.target)
         stand_in.skip_passes_that_need_a_device()
+        stand_in.take_the_first_template()
     warnings.simplefilter("ignore")
     with Path(reply_path).open("w", encoding="utf-8") as reply:
         for job in request.jobs:

@@ -7,12 +7,16 @@ undone.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import torch
 from triton.runtime.driver import driver
 
 from agentkernel.domain.target import Target
 from agentkernel.tools.compile.pretend import PretendDriver, cuda_answers, gpu_target
+
+if TYPE_CHECKING:
+    from torch._inductor.ir import ChoiceCaller
 
 
 def stand_in_for_driver(target: Target) -> None:
@@ -60,3 +64,16 @@ def skip_passes_that_need_a_device() -> None:
     config.shape_padding = False
     fuse_attention._sfdp_init = lambda *args: None  # type: ignore[assignment]
     misc_patterns._misc_patterns_init = lambda *args: None  # type: ignore[assignment]
+
+
+def take_the_first_template() -> None:
+    """Where a matrix product may be done in several ways, take TorchInductor's first template, or
+    the first way: there is nothing to time them on."""
+    from torch._inductor import select_algorithm
+
+    def first(choices: list[ChoiceCaller]) -> list[ChoiceCaller]:
+        kind = select_algorithm.TritonTemplateCaller
+        templates = [choice for choice in choices if isinstance(choice, kind)]
+        return [*templates, *choices][:1]
+
+    select_algorithm.add_preprocessing_fn(first)

@@ -181,15 +181,19 @@ class Forward:
     def _launch(self, step: Launch) -> None:
         option = self._option(step)
         form = kernel_form(option.kernel)
-        given = dict(zip((p for p in form.parameters if p not in form.constants), step.args,
-                         strict=False))  # fmt: skip
+        taken = [name for name in form.parameters if name not in form.constants]
+        given = dict(zip(taken, step.args, strict=False))
         numbers = {
             name: int(ast.literal_eval(value))
             for name, value in given.items()
             if name not in form.pointers
         }
         name = self._kernel(option, form, given)
-        sizes = dict(form.fixed) | numbers
+        # A template is told its grid: the numbers after its own arguments.
+        grids = enumerate(step.args[len(taken) :])
+        sizes = dict(form.fixed) | numbers | {
+            f"_grid_{place}": int(ast.literal_eval(value)) for place, value in grids
+        }  # fmt: skip
         grid = launch_grid(option.config, sizes)
         args = [self.text(given[p]) for p in form.pointers]
         constants = {k: v for k, v in option.config.constants if k in form.constants}

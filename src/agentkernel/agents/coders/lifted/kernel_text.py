@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agentkernel.agents.coders.lifted.branches import take_branches
 from agentkernel.agents.coders.lifted.layout_text import function_text
 from agentkernel.agents.coders.lifted.names import rename_values
 from agentkernel.agents.coders.lifted.steps import Unliftable
@@ -87,6 +88,7 @@ def kernel_text(
     _drop_parameters(main, {key for key, _ in form.fixed})
     for old, new in pointers.items():
         _rename([main], old, new)
+    take_branches(main)
     tidy(main)
     rename_values(main, taken)
     ast.fix_missing_locations(main)

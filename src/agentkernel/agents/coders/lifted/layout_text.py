@@ -53,14 +53,16 @@ def wrapped(text: str, indent: str) -> list[str]:
         return [indent + line for line in text.splitlines()]
     start, end = _longest_bracket(text)
     pieces = _pieces(text[start + 1 : end], ", ") if end else []
-    if len(pieces) > 1:
+    if pieces and (len(pieces) > 1 or len(pieces[0]) > WIDTH // 2):
         inner = _filled(pieces, indent + "    ")
         return [indent + text[: start + 1], *inner, indent + text[end:]]
     name, sign, value = text.partition(" = ")
-    parts = _pieces(value, " + ") if sign else []
-    if len(parts) > 1:
-        lines = [f"{indent}    {'+ ' if i else ''}{part}" for i, part in enumerate(parts)]
-        return [f"{indent}{name} = (", *lines, f"{indent})"]
+    for operator in (" + ", " * ") if sign else ():
+        parts = _pieces(value, operator)
+        if len(parts) > 1:
+            word = operator.lstrip()
+            lines = [f"{indent}    {word if i else ''}{part}" for i, part in enumerate(parts)]
+            return [f"{indent}{name} = (", *lines, f"{indent})"]
     return [indent + text]
 
 
@@ -104,7 +106,9 @@ def _pieces(text: str, separator: str) -> list[str]:
 
 
 def _filled(pieces: Sequence[str], indent: str) -> list[str]:
-    """As many pieces a line as fit, each with its comma."""
+    """As many pieces a line as fit, each with its comma; a single one without."""
+    if len(pieces) == 1:
+        return wrapped(pieces[0], indent)
     lines: list[str] = []
     for piece in pieces:
         if len(indent) + len(piece) >= WIDTH:

@@ -26,6 +26,8 @@ from agentkernel.agents.coders.lifted.uses import (
 LONGEST = 68
 """Characters that an expression may have that is written into another."""
 ROUNDS = 8
+TILE_SHAPE = ".broadcast_to(xindex.shape)"
+"""Templates say so of a tile of loads whose offsets they have named xindex."""
 PURE = ("tl.where", "tl.abs", "tl.exp", "tl.log", "tl.rsqrt", "tl.sqrt_rn", "tl.erf", "tl.floor",
         "tl.ceil", "tl.sigmoid", "tl.cos", "tl.sin", "exp", "tanh", "maximum", "minimum",
         "log1p", "expm1", "is_nan", "is_inf", "is_negative", "tl.broadcast_to")  # fmt: skip
@@ -85,7 +87,7 @@ def _join_copies(function: ast.FunctionDef) -> None:
 def _join_equals(function: ast.FunctionDef) -> None:
     """An expression that was computed before in the same block is not computed again; nor is a
     value cast twice to one type."""
-    _CastOnce().visit(function)
+    _Once().visit(function)
     uses = uses_of(function)
     for block in blocks(function.body):
         seen: dict[str, str] = {}
@@ -101,10 +103,16 @@ def _join_equals(function: ast.FunctionDef) -> None:
                 substitute(function.body, {pair[0]: ast.Name(first, ast.Load())})
 
 
-class _CastOnce(ast.NodeTransformer):
+class _Once(ast.NodeTransformer):
+    """`x.to(t).to(t)` is `x.to(t)`; a tile that is broadcast to the shape that it has is itself."""
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if isinstance(inner, ast.Call) and ast.unparse(node).endswith(TILE_SHAPE):
+            whole = ast.unparse(inner.func) == "tl.broadcast_to"
+            sizes = inner.args[1] if whole else None
+            return inner if isinstance(sizes, ast.List) and len(sizes.elts) == 2 else node
         if not isinstance(inner, ast.Call) or not ast.unparse(inner.func).endswith(".to"):
             return node
         cast = ast.unparse(node.func).endswith(".to") and not node.keywords

@@ -36,6 +36,8 @@ PLAIN = {
 }  # fmt: skip
 """Operators that most kernels have: named where there is nothing more telling."""
 MOST_WORDS = 3
+TEMPLATE = "template"
+"""TorchInductor's word for a matrix product or a convolution of its own."""
 
 
 def telling(origins: Iterable[str]) -> list[str]:
@@ -48,12 +50,15 @@ def telling(origins: Iterable[str]) -> list[str]:
 
 def kernel_title(code: KernelCode) -> str:
     """`layer_norm_gelu`; `copy` for a kernel that only moves values."""
+    if code.heuristic == TEMPLATE:
+        return "_".join(["matmul", *(word for word in telling(code.origins) if word not in PLAIN)])
     return "copy" if only_moves(code) else "_".join(telling(code.origins)) or "fused"
 
 
 def buffer_title(code: KernelCode) -> str:
     """What a result of the kernel is called: after its last operator."""
-    return "copied" if only_moves(code) else (telling(code.origins) or ["fused"])[-1]
+    moves = only_moves(code) and code.heuristic != TEMPLATE
+    return "copied" if moves else (telling(code.origins) or ["fused"])[-1]
 
 
 def only_moves(code: KernelCode) -> bool:
@@ -69,6 +74,6 @@ def only_moves(code: KernelCode) -> bool:
 def kernel_comment(code: KernelCode) -> str:
     """One sentence: what is fused in the kernel."""
     operators = [item for item in code.operators if item not in SILENT]
-    if only_moves(code) or not operators:
+    if code.heuristic != TEMPLATE and (only_moves(code) or not operators):
         return "Values moved to another layout."
     return f"Fused: {', '.join(dict.fromkeys(item.strip('_') for item in operators))}."
