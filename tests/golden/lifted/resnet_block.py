@@ -67,7 +67,9 @@ def batch_norm_relu_kernel(
     norm1_running_var = tl.load(norm1_running_var_ptr + x0, xmask, eviction_policy="evict_last")
     norm1_weight = tl.load(norm1_weight_ptr + x0, xmask, eviction_policy="evict_last")
     norm1_bias = tl.load(norm1_bias_ptr + x0, xmask, eviction_policy="evict_last")
-    product = (convolved - norm1_running_mean) * (1.0 / tl.sqrt_rn(norm1_running_var + 1e-05) * 1.0)
+    product = (convolved - norm1_running_mean) * (
+        1.0 / tl.sqrt_rn(norm1_running_var + 1e-05) * 1.0
+    )
     larger = maximum(product * norm1_weight + norm1_bias, 0)
     tl.store(relu_ptr + xindex, larger, xmask)
 
@@ -94,7 +96,9 @@ def batch_norm_relu_kernel_1(
     norm2_weight = tl.load(norm2_weight_ptr + y0, ymask, eviction_policy="evict_last")
     norm2_bias = tl.load(norm2_bias_ptr + y0, ymask, eviction_policy="evict_last")
     x = tl.load(x_ptr + (xindex + 100 * yindex), xmask & ymask)
-    product = (convolved_1 - norm2_running_mean) * (1.0 / tl.sqrt_rn(norm2_running_var + 1e-05) * 1.0)
+    product = (convolved_1 - norm2_running_mean) * (
+        1.0 / tl.sqrt_rn(norm2_running_var + 1e-05) * 1.0
+    )
     larger = maximum(product * norm2_weight + norm2_bias + x, 0)
     tl.store(output_ptr + (xindex + 100 * yindex), larger, xmask & ymask)
 

@@ -43,16 +43,18 @@ def inductor_source(
     from torch._inductor import compile_fx, config, graph
 
     _stop_after_codegen(graph.GraphLowering)
+    _leave_attention_alone()
     known = frozenset(config.get_config_copy())
-    with config.patch(dict(_BASE) | variant.patch_for(known)), torch.no_grad():
+    base = {key: value for key, value in _BASE.items() if key in known}
+    with config.patch(base | variant.patch_for(known)), torch.no_grad():
         traced = _traced(given, variant, device)
         _fix_output_strides(traced.graph)
         try:
             with tracing(TracingContext(traced.mode)):
                 with traced.mode if pretended else nullcontext():
-                    compile_fx._recursive_joint_graph_passes(traced.graph)
+                    changed = compile_fx._recursive_joint_graph_passes(traced.graph)
                 compile_fx.compile_fx_inner(
-                    traced.graph,
+                    traced.graph if changed is None else changed,
                     traced.inputs,
                     static_input_idxs=list(range(len(traced.inputs))),
                     is_inference=True,
@@ -93,6 +95,14 @@ def _stop_after_codegen(lowering: type) -> None:
 
     lowering._compile_to_module = stop  # type: ignore[attr-defined]
     lowering.compile_to_module = stop  # type: ignore[attr-defined]
+
+
+def _leave_attention_alone() -> None:
+    """Attention is what the variant says: no pattern makes a library call of what is written out.
+    (Finding the patterns also needs a device.)"""
+    from torch._inductor.fx_passes import fuse_attention
+
+    fuse_attention._sfdp_init = lambda *args: None  # type: ignore[assignment]
 
 
 def _fix_output_strides(graph: GraphModule) -> None:

@@ -54,15 +54,14 @@ def _as_cudnn_does(
 def skip_passes_that_need_a_device() -> None:
     """Leave out what TorchInductor does on real CUDA tensors.
 
-    That is folding constants in the graph, timing padded matrix products, and tracing two families
-    of patterns: attention (the graph's own is handled before) and `randperm` indexing.
+    That is folding constants in the graph, timing padded matrix products, and tracing the patterns
+    of `randperm` indexing.
     """
     from torch._inductor import config
-    from torch._inductor.fx_passes import fuse_attention, misc_patterns
+    from torch._inductor.fx_passes import misc_patterns
 
     config.joint_graph_constant_folding = False
     config.shape_padding = False
-    fuse_attention._sfdp_init = lambda *args: None  # type: ignore[assignment]
     misc_patterns._misc_patterns_init = lambda *args: None  # type: ignore[assignment]
 
 

@@ -23,6 +23,7 @@ from agentkernel.agents.coders.lifted.steps import (
     Step,
     Unliftable,
     Wrapper,
+    number,
 )
 from agentkernel.agents.coders.lifted.tensors import Stored, allocation, as_laid_out, view_of
 from agentkernel.agents.coders.lifted.titles import buffer_title, kernel_comment, kernel_title
@@ -166,13 +167,16 @@ class Forward:
             self.lines.append(line)
 
     def _free(self, step: Free, rest: list[Step]) -> None:
-        """Memory is given back where something is allocated or computed after it."""
+        """Memory is given back where something is allocated or computed after it, unless a view of
+        it is still to be read."""
+        stored = self.values.pop(step.name, None)
         later = any(isinstance(other, Allocate | Call) for other in rest)
-        stored = self.values.get(step.name)
-        if later and stored is not None and re.fullmatch(r"[a-z_]\w*", stored.text):
-            alive = [name for name, value in self.values.items() if value.text == stored.text]
-            if stored.text not in self.wanted.values() and len(alive) == 1 and self.made(stored):
-                self.lines.append(f"del {stored.text}")
+        if not later or stored is None or not stored.text.isidentifier():
+            return
+        word = re.compile(rf"\b{stored.text}\b")
+        read = any(word.search(other.text) for other in self.values.values())
+        if not read and stored.text not in self.wanted.values() and self.made(stored):
+            self.lines.append(f"del {stored.text}")
 
     def made(self, stored: Stored) -> bool:
         """Whether a line of the forward makes this tensor."""
@@ -184,15 +188,13 @@ class Forward:
         taken = [name for name in form.parameters if name not in form.constants]
         given = dict(zip(taken, step.args, strict=False))
         numbers = {
-            name: int(ast.literal_eval(value))
-            for name, value in given.items()
-            if name not in form.pointers
+            name: number(value) for name, value in given.items() if name not in form.pointers
         }
         name = self._kernel(option, form, given)
         # A template is told its grid: the numbers after its own arguments.
         grids = enumerate(step.args[len(taken) :])
         sizes = dict(form.fixed) | numbers | {
-            f"_grid_{place}": int(ast.literal_eval(value)) for place, value in grids
+            f"_grid_{place}": number(value) for place, value in grids
         }  # fmt: skip
         grid = launch_grid(option.config, sizes)
         args = [self.text(given[p]) for p in form.pointers]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentkernel.agents.coders.lifted.steps import Call, Unliftable
+from agentkernel.agents.coders.lifted.steps import Call, Unliftable, literal, numbers
 
 Text = Callable[[ast.expr], str]
 PRODUCTS = {"mm": "mm", "bmm": "bmm", "addmm": "addmm", "bias_addmm": "addmm",
@@ -61,16 +61,18 @@ def _convolution(call: Call, keywords: Mapping[str, ast.expr], text: Text) -> Li
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed",
              "output_padding", "groups")  # fmt: skip
     given = dict(zip(names, call.args, strict=False)) | dict(keywords)
-    stride = ast.literal_eval(given["stride"])
-    dimensions = len(stride)
+    missing = [name for name in names if name not in given and name != "bias"]
+    if missing:
+        raise Unliftable(f"a convolution does not say its {missing[0]}")
+    dimensions = len(numbers(given["stride"]))
     tensors = [text(given[name]) for name in ("input", "weight")]
     bias = text(given["bias"]) if "bias" in given else "None"
     tensors += [f"bias={bias}"] if bias != "None" else []
-    transposed = ast.literal_eval(given["transposed"])
+    transposed = bool(literal(given["transposed"]))
     usual = {"stride": 1, "padding": 0, "dilation": 1}
     options = [f"{key}={text(given[key])}" for key, value in usual.items()
-               if set(ast.literal_eval(given[key])) != {value}]  # fmt: skip
-    if transposed and any(ast.literal_eval(given["output_padding"])):
+               if set(numbers(given[key])) != {value}]  # fmt: skip
+    if transposed and any(numbers(given["output_padding"])):
         options.append(f"output_padding={text(given['output_padding'])}")
     if text(given["groups"]) != "1":
         options.append(f"groups={text(given['groups'])}")

@@ -185,9 +185,25 @@ def _keywords(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
     return tuple((item.arg or "", item.value) for item in call.keywords)
 
 
+def literal(node: ast.expr) -> object:
+    """A plain value. Raises Unliftable where it is none."""
+    try:
+        value: object = ast.literal_eval(node)
+    except (ValueError, TypeError) as error:
+        raise Unliftable(f"{ast.unparse(node)[:80]} is not fixed") from error
+    return value
+
+
+def number(node: ast.expr) -> int:
+    """A plain integer. Raises Unliftable where it is none."""
+    value = literal(node)
+    if not isinstance(value, int):
+        raise Unliftable(f"{ast.unparse(node)[:80]} is no whole number")
+    return value
+
+
 def numbers(node: ast.expr) -> tuple[int, ...]:
     """A tuple of plain integers. Raises Unliftable where a size is symbolic."""
-    try:
-        return tuple(int(item) for item in ast.literal_eval(node))
-    except (ValueError, TypeError) as error:
-        raise Unliftable(f"the size {ast.unparse(node)} is not fixed") from error
+    if not isinstance(node, ast.Tuple | ast.List):
+        raise Unliftable(f"{ast.unparse(node)[:80]} is no tuple of sizes")
+    return tuple(number(item) for item in node.elts)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkernel.agents.coders.lifted.steps import Unliftable, numbers
+from agentkernel.agents.coders.lifted.steps import Unliftable, number, numbers
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def allocation(shape: Sequence[int], strides: Sequence[int], dtype: str, device:
 def view_of(base: Stored, call: ast.Call) -> Stored:
     """`reinterpret_tensor(base, shape, strides, offset)`, as plainly as torch can say it."""
     shape, strides = numbers(call.args[1]), numbers(call.args[2])
-    offset = int(ast.literal_eval(call.args[3])) if len(call.args) > 3 else 0
+    offset = number(call.args[3]) if len(call.args) > 3 else 0
     text = _view_text(base, shape, strides, offset)
     return Stored(text, shape, strides, base.own and offset == 0)
 
