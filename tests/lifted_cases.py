@@ -15,11 +15,10 @@ from agentkernel.agents.coders.compiler.wrapper import Source
 from agentkernel.agents.coders.lifted.write import lift
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.generate import generate_many
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.lift.variants import find_variant
 from agentkernel.tools.problems import LoadedProblem, load_problem, problem_from_module
-from agentkernel.tools.targets import find_target
+from shared_codes import shared_codes
 
 PROBLEMS = Path(__file__).parent / "lifted_problems"
 BLOCKS = ("resnet_block", "transformer_block", "selective_scan")
@@ -125,7 +124,7 @@ def lifted_cases() -> dict[str, LiftedCase]:
     problems = loaded_problems()
     graphs = {name: capture(loaded) for name, loaded in problems.items()}
     jobs = [(graph, find_variant("default")) for graph in graphs.values()]
-    codes = generate_many(jobs, find_target("h200").target)
+    codes = shared_codes("cases", jobs)
     return {
         name: _case(problems[name], graphs[name], code)
         for name, code in zip(graphs, codes, strict=True)

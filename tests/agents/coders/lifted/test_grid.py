@@ -34,6 +34,7 @@ def test_grids_read_as_a_person_writes_them() -> None:
     assert launch_grid(config("xnumel"), sizes) == "(100,)"
     assert launch_grid(config("-((xnumel) // -(8))", "ynumel"), sizes) == "(triton.cdiv(100, 8), 7)"
     assert launch_grid(config("max(xnumel, 3)", "1", "2"), sizes) == "(100, 1, 2)"
+    assert launch_grid(config("-((xnumel) // -(128))"), sizes) == "(1,)"
     prefix = ("rest = xnumel % 8", "part = 0 if rest == 0 else 1")
     assert launch_grid(config("xnumel // XBLOCK + part", prefix=prefix), sizes) == "(13,)"
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agentkernel.agents.coders.lifted.names import rename_values
 from agentkernel.agents.coders.lifted.tidy import tidy
 
+KINDS = ("binary", "copy", "constant", "where", "broadcast", "sum", "kept")
 BINARY = ("+", "-", "*")
 
 
@@ -24,7 +25,7 @@ def kernels(draw: st.DrawFn) -> str:
     def statement() -> str:
         nonlocal count
         left, right = (f"tmp{draw(st.integers(0, count - 1))}" for _ in range(2))
-        kind = draw(st.sampled_from(("binary", "copy", "constant", "where", "broadcast", "acc")))
+        kind = draw(st.sampled_from(KINDS))
         target, count = f"tmp{count}", count + 1
         number = draw(st.integers(-3, 3))
         return {
@@ -33,7 +34,8 @@ def kernels(draw: st.DrawFn) -> str:
             "constant": f"{target} = tl.full([1, 1], {number}.0, tl.float32)",
             "where": f"{target} = tl.where({left} < {right}, {left}, {right})",
             "broadcast": f"{target} = tl.broadcast_to({left}, [XBLOCK, R0_BLOCK])",
-            "acc": f"{target} = acc + {left}",
+            "sum": f"{target} = acc + {left}",
+            "kept": f"{target} = acc",
         }[kind]
 
     lines += [statement() for _ in range(draw(st.integers(1, 8)))]

@@ -20,12 +20,12 @@ from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.lift.code import InductorCode
-from agentkernel.tools.lift.generate import generate_many
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.lift.variants import VARIANTS, find_variant
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from lifted_cases import Wrapped
+from shared_codes import shared_codes
 
 H200 = find_target("h200").target
 
@@ -61,7 +61,7 @@ FAST = {("rows", "multi_kernel"), ("apart", "combo"), ("chain", "gemm_triton"),
 @functools.cache
 def codes() -> dict[tuple[str, str], InductorCode]:
     jobs = [(problems()[name][1], find_variant(variant)) for name, variant in JOBS]
-    answers = generate_many(jobs, H200)
+    answers = shared_codes("variants", jobs)
     found = {}
     for job, answer in zip(JOBS, answers, strict=True):
         assert isinstance(answer, InductorCode), f"{job}: {answer}"
