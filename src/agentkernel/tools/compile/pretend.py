@@ -84,7 +84,7 @@ def pretend_gpu(target: Target) -> Iterator[None]:
     """In the block torch and Triton speak of `target`, and new tensors have no storage."""
     gpu = gpu_target(target)
     with ExitStack() as stack:
-        for name, value in _answers(target).items():
+        for name, value in cuda_answers(target).items():
             stack.enter_context(_replaced(torch.cuda, name, value))
         stack.enter_context(_replaced(driver, "_active", PretendDriver(target, gpu)))
         stack.enter_context(_replaced(torch.Tensor, "is_cuda", property(lambda self: True)))
@@ -93,7 +93,8 @@ def pretend_gpu(target: Target) -> Iterator[None]:
         yield
 
 
-def _answers(target: Target) -> dict[str, object]:
+def cuda_answers(target: Target) -> dict[str, object]:
+    """What `torch.cuda` would say of `target`."""
     capability = target.capability or (9, 4)
     properties = SimpleNamespace(
         name=target.title,

@@ -80,11 +80,12 @@ def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
                 else replace(span, least=max(span.least, 2))
                 for name, span in spans.items()
             }
-        _KNOWN[captured.graph] = Limits(spans, conditions, _eval_only(loaded, captured))
+        _KNOWN[captured.graph] = Limits(spans, conditions, eval_only(loaded, captured))
     return _KNOWN[captured.graph]
 
 
-def _eval_only(loaded: LoadedProblem, captured: Captured) -> bool:
+def eval_only(loaded: LoadedProblem, captured: Captured) -> bool:
+    """Whether training mode computes something else than `captured`, which is the whole module."""
     try:
         other = capture(loaded, training=True)
     except ProblemError:

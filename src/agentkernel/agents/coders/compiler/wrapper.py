@@ -93,14 +93,15 @@ def write(
             _anchor(forward, step, tile, partition.outputs)
         else:
             _library(forward, step)
-    _return(forward, [forward.buffers[output.node] for output in partition.outputs])
+    results = [forward.buffers[output.node] for output in partition.outputs]
+    forward.lines.append(return_text(captured, results))
     return _assemble(forward, checked, expected)
 
 
 def _arguments(forward: Forward) -> None:
     """Name the arguments and the free sizes."""
     captured = forward.captured
-    signature = _parameters(forward.loaded)
+    signature = parameters_of(forward.loaded)
     for index, placeholder in enumerate(captured.user_inputs):
         wanted, default = signature[index] if index < len(signature) else (f"input_{index}", "")
         name = forward.names.unique(identifier(wanted))
@@ -141,7 +142,7 @@ def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
     if condition:
         line = len(forward.lines)
         made = [_empty_tensor(forward, item.node, item.strides) for item in outputs]
-        _return(forward, made)
+        forward.lines.append(return_text(forward.captured, made))
         text = "\n".join(_short_return(forward.lines.pop(), made))
         forward.lines[line:] = [
             f"if {condition}:", *textwrap.indent(text, "    ").splitlines()
@@ -164,7 +165,7 @@ def _used(captured: Captured, placeholder: str) -> bool:
     return any(n.name == placeholder and n.users for n in captured.graph.graph.nodes)
 
 
-def _parameters(loaded: LoadedProblem) -> list[tuple[str, str]]:
+def parameters_of(loaded: LoadedProblem) -> list[tuple[str, str]]:
     """Names of forward's parameters, with the source of their defaults."""
     found = list(inspect.signature(loaded.module_class.forward).parameters.values())[1:]
     return [
@@ -264,12 +265,12 @@ def _library(forward: Forward, step: LibraryStep) -> None:
     forward.buffers[step.node] = name
 
 
-def _return(forward: Forward, outputs: Sequence[str]) -> None:
+def return_text(captured: Captured, outputs: Sequence[str]) -> str:
     """Return the outputs in the structure that the original has."""
     names = iter(outputs)
-    leaves = [None if name is None else _Code(next(names)) for name in forward.captured.outputs]
-    value = torch.utils._pytree.tree_unflatten(leaves, forward.captured.output_tree)
-    forward.lines.append(f"return {_plain_tuples(value)!r}")
+    leaves = [None if name is None else _Code(next(names)) for name in captured.outputs]
+    value = torch.utils._pytree.tree_unflatten(leaves, captured.output_tree)
+    return f"return {_plain_tuples(value)!r}"
 
 
 def _plain_tuples(value: object) -> object:

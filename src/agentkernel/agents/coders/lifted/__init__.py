@@ -1,0 +1,1 @@
+"""Drop-ins whose kernels TorchInductor wrote, lifted into files that stand alone."""

@@ -1,0 +1,209 @@
+"""What does TorchInductor's wrapper do, step by step?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+
+class Unliftable(Exception):
+    """Something that no lifted file can hold; the text says what."""
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """`name` gets memory of this form."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel runs on these arguments, the wrapper's expressions."""
+
+    kernel: str
+    args: tuple[ast.expr, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A library operator; `target` gets its result, or `out` among the keywords does."""
+
+    target: str | None
+    function: str
+    args: tuple[ast.expr, ...]
+    keywords: tuple[tuple[str, ast.expr], ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """`name`, a library's result, is laid out so: TorchInductor's kernels rely on it."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rename:
+    """`name` is another name for `value`."""
+
+    name: str
+    value: ast.expr
+
+
+@dataclass(frozen=True)
+class Free:
+    """`name` is not needed any more."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Return:
+    """The results, in order."""
+
+    values: tuple[ast.expr, ...]
+
+
+Step = Allocate | Launch | Call | Form | Rename | Free | Return
+
+GUARDS = ("assert_alignment", "args.clear", "torch.cuda.set_device",
+          "start_graph", "end_graph")  # fmt: skip
+"""Calls that only check or prepare: the drop-in checks its inputs itself."""
+STREAMS = ("get_raw_stream",)
+ALLOCATORS = ("empty_strided_cuda", "empty_strided")
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """The wrapper's arguments, in order, and its steps; `choices`: a name that steps launch -> the
+    kernels that it may stand for."""
+
+    arguments: tuple[str, ...]
+    steps: tuple[Step, ...]
+    choices: Mapping[str, tuple[str, ...]]
+
+
+def read_wrapper(source: str) -> Wrapper:
+    """The steps of the wrapper in TorchInductor's `source`. Raises Unliftable for unknown ones."""
+    tree = ast.parse(source)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "call"]
+    if len(calls) != 1:
+        raise Unliftable(f"the wrapper has {len(calls)} functions named call")
+    arguments: list[str] = []
+    steps: list[Step] = []
+    for statement in _flat(calls[0].body):
+        names = _arguments(statement)
+        if names is not None:
+            arguments += names
+        else:
+            steps += _steps(statement)
+    return Wrapper(tuple(arguments), tuple(steps), dict(_choices(tree)))
+
+
+def _choices(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """`multi_kernel_0 = async_compile.multi_kernel("multi_kernel_0", [a, b])`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if ast.unparse(node.value.func) != "async_compile.multi_kernel":
+            continue
+        kernels = node.value.args[1]
+        if isinstance(kernels, ast.List):
+            names = tuple(ast.unparse(item) for item in kernels.elts)
+            yield ast.unparse(node.targets[0]), names
+
+
+def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, without the device guards around them."""
+    for statement in body:
+        if isinstance(statement, ast.With):
+            yield from _flat(statement.body)
+        else:
+            yield statement
+
+
+def _arguments(statement: ast.stmt) -> list[str] | None:
+    """Names in `a, b = args`."""
+    if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != "args":
+        return None
+    target = statement.targets[0]
+    items = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return [ast.unparse(item) for item in items]
+
+
+def _steps(statement: ast.stmt) -> Iterator[Step]:
+    if isinstance(statement, ast.Delete):
+        yield from (Free(ast.unparse(item)) for item in statement.targets)
+    elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
+        yield Return(tuple(statement.value.elts))
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield from _bare_call(statement.value)
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        yield from _assignment(statement.targets[0].id, statement.value)
+    elif not isinstance(statement, ast.Pass):
+        raise Unliftable(f"the wrapper says {ast.unparse(statement)[:100]}")
+
+
+def _bare_call(call: ast.Call) -> Iterator[Step]:
+    function = ast.unparse(call.func)
+    if function in GUARDS:
+        return
+    if function == "assert_size_stride":
+        name, shape, strides = call.args[:3]
+        yield Form(ast.unparse(name), numbers(shape), numbers(strides))
+    elif function.endswith(".run"):
+        yield Launch(function.removesuffix(".run"), tuple(call.args))
+    else:
+        yield Call(None, function, tuple(call.args), _keywords(call))
+
+
+def _assignment(name: str, value: ast.expr) -> Iterator[Step]:
+    if not isinstance(value, ast.Call):
+        yield Rename(name, value)
+        return
+    function = ast.unparse(value.func)
+    if function in ALLOCATORS:
+        yield _allocation(name, value)
+    elif function == "reinterpret_tensor":
+        yield Rename(name, value)
+    elif function not in STREAMS:
+        yield Call(name, function, tuple(value.args), _keywords(value))
+
+
+def _allocation(name: str, call: ast.Call) -> Allocate:
+    shape, strides, dtype = call.args[:3]
+    return Allocate(name, numbers(shape), numbers(strides), ast.unparse(dtype))
+
+
+def _keywords(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
+    return tuple((item.arg or "", item.value) for item in call.keywords)
+
+
+def literal(node: ast.expr) -> object:
+    """A plain value. Raises Unliftable where it is none."""
+    try:
+        value: object = ast.literal_eval(node)
+    except (ValueError, TypeError) as error:
+        raise Unliftable(f"{ast.unparse(node)[:80]} is not fixed") from error
+    return value
+
+
+def number(node: ast.expr) -> int:
+    """A plain integer. Raises Unliftable where it is none."""
+    value = literal(node)
+    if not isinstance(value, int):
+        raise Unliftable(f"{ast.unparse(node)[:80]} is no whole number")
+    return value
+
+
+def numbers(node: ast.expr) -> tuple[int, ...]:
+    """A tuple of plain integers. Raises Unliftable where a size is symbolic."""
+    if not isinstance(node, ast.Tuple | ast.List):
+        raise Unliftable(f"{ast.unparse(node)[:80]} is no tuple of sizes")
+    return tuple(number(item) for item in node.elts)

@@ -1,0 +1,67 @@
+"""How do calls of TorchInductor's run-time library become Triton that stands alone?"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from agentkernel.agents.coders.lifted.helpers import BUILT_IN, FAST_MATH_LAST, RENAMED
+from agentkernel.agents.coders.lifted.steps import Unliftable
+
+SPACES = ("triton_helpers", "libdevice", "tl_math", "inductor_runtime")
+LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
+
+
+@dataclass
+class Vocabulary(ast.NodeTransformer):
+    """Rewrites one kernel in place. `helpers` gets the helpers that it needs; `libdevice` is true
+    where a function of CUDA's own library is left, which Triton's interpreter does not know."""
+
+    helpers: set[str] = field(default_factory=set)
+    libdevice: bool = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A call, its arguments first."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in FAST_MATH_LAST:
+            node.args.pop()
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """A dotted name."""
+        path = ast.unparse(node)
+        if path in RENAMED:
+            self.helpers.add(RENAMED[path])
+            return ast.copy_location(ast.Name(RENAMED[path], ast.Load()), node)
+        if path in BUILT_IN:
+            return ast.copy_location(ast.parse(BUILT_IN[path], mode="eval").body, node)
+        if not isinstance(node.value, ast.Name):
+            self.generic_visit(node)
+            return node
+        space = node.value.id
+        if space == "libdevice":
+            self.libdevice = True
+            return node
+        if space == "tl_math":
+            return ast.copy_location(ast.parse(f"tl.{node.attr}", mode="eval").body, node)
+        if space in SPACES:
+            raise Unliftable(f"a kernel calls {path}")
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """`(libdevice.signbit(x) != 0) if x.dtype is tl.float32 else x < 0`."""
+        signs = [n for n in ast.walk(node.body) if isinstance(n, ast.Call)]
+        if len(signs) == 1 and ast.unparse(signs[0].func) == "libdevice.signbit":
+            self.helpers.add("is_negative")
+            call = ast.Call(ast.Name("is_negative", ast.Load()), signs[0].args, [])
+            return ast.copy_location(call, node)
+        self.generic_visit(node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        """A statement: assertions of the compiler go."""
+        text = ast.unparse(node)
+        if text.startswith(("tl.device_assert(", "tl.static_assert(")):
+            return None
+        self.generic_visit(node)
+        return node

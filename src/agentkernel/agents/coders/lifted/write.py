@@ -1,0 +1,238 @@
+"""From TorchInductor's code to one readable file that needs torch and triton alone."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Mapping
+
+import torch
+from torch.utils._pytree import TreeSpec
+
+from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
+from agentkernel.agents.coders.compiler.emit import Names, identifier
+from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
+from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
+from agentkernel.agents.coders.compiler.limits import Limits, eval_only
+from agentkernel.agents.coders.compiler.sizes import symbols_of
+from agentkernel.agents.coders.compiler.wrapper import Source, parameters_of, return_text
+from agentkernel.agents.coders.lifted.forward import Forward
+from agentkernel.agents.coders.lifted.helpers import helper_sources
+from agentkernel.agents.coders.lifted.layout_text import forward_lines
+from agentkernel.agents.coders.lifted.options import chosen, options_of
+from agentkernel.agents.coders.lifted.steps import Return, Unliftable, Wrapper, read_wrapper
+from agentkernel.agents.coders.lifted.tensors import Stored, as_laid_out, same_layout
+from agentkernel.agents.coders.lifted.vocabulary import LIBDEVICE_IMPORT
+from agentkernel.domain.candidate import NoTemplate
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.problems import LoadedProblem
+
+
+def lift(
+    code: InductorCode,
+    loaded: LoadedProblem,
+    captured: Captured,
+    choices: Mapping[str, int] | None = None,
+) -> Source | NotLifted:
+    """The drop-in that does what `code` does; NotLifted, with the reason, where no file can.
+
+    `captured` is the graph that `code` was generated for, its sizes free or not. `choices` picks,
+    for a name that the wrapper launches, one of `options_of(code)`; the first where it says
+    nothing.
+    """
+    constructor = emit_constructor(loaded)
+    if isinstance(constructor, NoTemplate):
+        return NotLifted(reason=constructor.reason)
+    if constructor.foreign_imports:
+        return NotLifted(reason=f"the constructor imports {', '.join(constructor.foreign_imports)}")
+    if _named_results(captured.output_tree):
+        return NotLifted(reason="it returns a named tuple of torch, which no file may make")
+    if len(loaded.problem.shape_sets) > 1:
+        return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
+    try:
+        return _write(code, loaded, specialise(captured), constructor, choices or {})
+    except Unliftable as error:
+        return NotLifted(reason=str(error))
+
+
+def _write(
+    code: InductorCode,
+    loaded: LoadedProblem,
+    fixed: Captured,
+    constructor: ConstructorText,
+    choices: Mapping[str, int],
+) -> Source:
+    wrapper = read_wrapper(code.source)
+    options = chosen(options_of(code, wrapper), choices)
+    names = Names(set(constructor.names))
+    expected = names.unique("VERIFIED")
+    arguments = _arguments(loaded, fixed, names)
+    limits = Limits({}, (), eval_only(loaded, capture(loaded)))
+    symbols = symbols_of(fixed, arguments)
+    checked = envelope(loaded, fixed, limits, symbols, arguments, expected)
+    forward = Forward(wrapper, options, names, "")
+    lines = [*checked.arguments, *_begin(forward, fixed, code, constructor, arguments)]
+    results = _results(wrapper, fixed)
+    _name_outputs(forward, results, fixed)
+    forward.run()
+    lines += forward.lines + _end(forward, results, fixed, constructor)
+    return _assemble(loaded, fixed, constructor, forward, checked, expected, lines)
+
+
+def _arguments(loaded: LoadedProblem, fixed: Captured, names: Names) -> dict[str, str]:
+    """Placeholder -> the forward's argument."""
+    signature = parameters_of(loaded)
+    found = {}
+    for index, placeholder in enumerate(fixed.user_inputs):
+        wanted = signature[index][0] if index < len(signature) else f"input_{index}"
+        found[placeholder] = names.unique(identifier(wanted))
+    return found
+
+
+def _begin(
+    forward: Forward,
+    fixed: Captured,
+    code: InductorCode,
+    constructor: ConstructorText,
+    arguments: Mapping[str, str],
+) -> list[str]:
+    """Lines that bring the inputs into the layout that the code was written for."""
+    tensors = _tensors(fixed)
+    lines = []
+    if len(forward.wrapper.arguments) != len(code.inputs):
+        raise Unliftable(
+            f"the wrapper takes {len(forward.wrapper.arguments)} tensors, not {len(code.inputs)}"
+        )
+    read = _names_read(code, forward.wrapper)
+    for variable, placeholder in zip(forward.wrapper.arguments, code.inputs, strict=True):
+        value = tensors[placeholder]
+        shape, strides = tuple(value.shape), tuple(value.stride())
+        if placeholder in arguments:
+            text = arguments[placeholder]
+            forward.device = forward.device or f"{text}.device"
+            if shape and variable in read:
+                stored = Stored(text, shape, strides, own=False)
+                lines.append(f"{text} = {as_laid_out(stored, strides)}")
+        else:
+            path = {**fixed.constants, **fixed.parameters}[placeholder]
+            text = constructor.expressions.get(path, f"self.{path}")
+            if not value.is_contiguous() and variable in read:
+                text = as_laid_out(Stored(text, shape, strides, own=False), strides)
+        forward.values[variable] = Stored(text, shape, strides, own=False)
+    if not forward.device:
+        first = next(iter(forward.values.values()), None)
+        if first is None:
+            raise Unliftable("nothing that goes in says on which device to work")
+        forward.device = f"{first.text}.device"
+    return lines
+
+
+def _tensors(fixed: Captured) -> dict[str, torch.Tensor]:
+    values = {node.name: node.meta.get("val") for node in fixed.graph.graph.nodes}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+
+def _names_read(code: InductorCode, wrapper: Wrapper) -> set[str]:
+    """Arguments that a step reads: the others are only taken and freed."""
+    read: set[str] = set()
+    for step in wrapper.steps:
+        for value in vars(step).values():
+            items = value if isinstance(value, tuple) else (value,)
+            for item in items:
+                node = item[1] if isinstance(item, tuple) and len(item) == 2 else item
+                if isinstance(node, ast.AST):
+                    read |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return read
+
+
+def _results(wrapper: Wrapper, fixed: Captured) -> Return:
+    last = wrapper.steps[-1]
+    written = len(fixed.mutated_buffers) + len(fixed.mutated_inputs)
+    wanted = written + sum(name is not None for name in fixed.outputs)
+    if not isinstance(last, Return) or len(last.values) < wanted:
+        raise Unliftable("the wrapper returns something else than the graph")
+    return last
+
+
+def _name_outputs(forward: Forward, results: Return, fixed: Captured) -> None:
+    """What is returned is called `output`."""
+    kept = results.values[len(fixed.mutated_buffers) + len(fixed.mutated_inputs) :]
+    for value in kept:
+        names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
+        for name in names:
+            forward.wanted[name] = "output"
+
+
+def _end(
+    forward: Forward, results: Return, fixed: Captured, constructor: ConstructorText
+) -> list[str]:
+    """Buffers and inputs that the module writes to, then the return."""
+    lines = []
+    values = list(results.values)
+    for path in fixed.mutated_buffers:
+        target = constructor.expressions.get(path, f"self.{path}")
+        lines.append(f"{target}.copy_({forward.text(values.pop(0))})")
+    if fixed.mutated_inputs:
+        raise Unliftable("forward changes its inputs in place")
+    texts = []
+    tensors = _tensors(fixed)
+    for name in fixed.outputs:
+        if name is None:
+            continue
+        if name not in tensors:
+            raise Unliftable("an output is a number")
+        stored, wanted = forward.stored(values.pop(0)), tensors[name]
+        if not same_layout(tuple(wanted.shape), stored.strides, tuple(wanted.stride())):
+            raise Unliftable(f"an output has strides {stored.strides}, not {wanted.stride()}")
+        if not forward.made(stored) and stored.text.isidentifier():
+            raise Unliftable("an output is an input as it came")
+        texts.append(stored.text)
+    return [*lines, *forward_lines(return_text(fixed, texts))]
+
+
+def _named_results(tree: TreeSpec) -> bool:
+    kind = getattr(tree, "type", None)
+    below = [_named_results(child) for child in tree.children()]
+    return getattr(kind, "__module__", "") == "torch.return_types" or any(below)
+
+
+def _assemble(
+    loaded: LoadedProblem,
+    fixed: Captured,
+    constructor: ConstructorText,
+    forward: Forward,
+    checked: Envelope,
+    expected: str,
+    lines: list[str],
+) -> Source:
+    if not forward.pieces:
+        raise Unliftable("nothing is left to Triton: the library does it all")
+    signature = ", ".join(["self", *_signature(loaded, fixed)])
+    body = textwrap.indent("\n".join(lines), "    ")
+    method = textwrap.indent(f"def forward({signature}):\n{body}", "    ")
+    imports = [*constructor.imports, *([LIBDEVICE_IMPORT] if forward.libdevice else [])]
+    model = "\n".join(
+        [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
+    )
+    sections = [
+        "\n\n".join([module_docstring(loaded, checked), import_block(imports),
+                     verified_text(expected, checked)]),
+        *helper_sources(forward.helpers),
+        *forward.pieces,
+        *([constructor.helpers] if constructor.helpers else []),
+        model,
+    ]  # fmt: skip
+    text = "\n\n\n".join(sections) + "\n"
+    return Source(text, tuple(forward.kernels.values()), forward.schedule)
+
+
+def _signature(loaded: LoadedProblem, fixed: Captured) -> list[str]:
+    """Arguments with their defaults, as the original has them."""
+    known = parameters_of(loaded)
+    found = []
+    for index in range(len(fixed.user_inputs)):
+        name, default = known[index] if index < len(known) else (f"input_{index}", "")
+        found.append(f"{identifier(name)}={default}" if default else identifier(name))
+    return found

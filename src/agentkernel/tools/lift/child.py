@@ -1,0 +1,81 @@
+"""What does TorchInductor's own process do? A variant at a time, a line of JSON for each."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from agentkernel.domain.target import Target
+from agentkernel.errors import one_line
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.lift.record import GraphRecord
+from agentkernel.tools.lift.variants import Variant
+
+
+@dataclass(frozen=True)
+class Job:
+    """A graph, and the settings to write it under."""
+
+    graph: GraphRecord
+    variant: Variant
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to write, in order, and the GPU to write for where there is none."""
+
+    jobs: tuple[Job, ...]
+    target: Target
+
+
+def main(request_path: str, reply_path: str) -> None:
+    """Answer the pickled Request at the first path, line by line at the second."""
+    request: Request = pickle.loads(Path(request_path).read_bytes())
+    pretended = not torch.cuda.is_available()
+    if pretended:
+        from agentkernel.tools.lift import stand_in
+
+        stand_in.stand_in_for_driver(request.target)
+        stand_in.skip_passes_that_need_a_device()
+        stand_in.take_the_first_template()
+    warnings.simplefilter("ignore")
+    with Path(reply_path).open("w", encoding="utf-8") as reply:
+        for job in request.jobs:
+            answer = _answer(job.graph, job.variant, pretended)
+            reply.write(answer.model_dump_json() + "\n")
+            reply.flush()
+
+
+def _answer(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCode | NotLifted:
+    from agentkernel.tools.lift.heuristics import kernels_of
+    from agentkernel.tools.lift.inductor import inductor_source
+
+    try:
+        device = torch.device("cuda", 0)
+        source = inductor_source(graph, variant, device, pretended=pretended)
+        kernels = kernels_of(source)
+    except Exception as error:  # noqa: BLE001 - whatever TorchInductor raises is its answer
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {one_line(error, 300)}"
+        return NotLifted(reason=reason, stage="generate")
+    return InductorCode(
+        variant=variant.name,
+        source=source,
+        kernels=kernels,
+        inputs=tuple(name for name, form in graph.inputs if form is not None),
+        torch_version=torch.__version__,
+        pretended=pretended,
+    )
+
+
+if __name__ == "__main__":
+    from agentkernel.tools.lift import child
+
+    # The request was pickled with this module's name, not as __main__.
+    child.main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,107 @@
+"""Which code does TorchInductor write for a captured graph, under which settings?"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentkernel.domain.target import Target
+from agentkernel.errors import one_line
+from agentkernel.tools.capture import Captured
+from agentkernel.tools.lift.child import Job, Request
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.lift.record import Unrecordable, record
+from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.lift.variants import Variant
+
+MODULE = "agentkernel.tools.lift.child"
+TIMEOUT_S = 120.0
+LOG_CHARACTERS = 400
+
+Outcome = InductorCode | NotLifted
+
+
+def generate(
+    captured: Captured, variant: Variant, target: Target, *, timeout_s: float = TIMEOUT_S
+) -> Outcome:
+    """What TorchInductor writes for `captured` at its declared sizes under `variant`.
+
+    With a GPU the code is for that one, else for `target`. TorchInductor runs in a process of its
+    own and nothing that it writes is run there.
+    """
+    return generate_many([(captured, variant)], target, timeout_s=timeout_s)[0]
+
+
+def generate_many(
+    jobs: Sequence[tuple[Captured, Variant]], target: Target, *, timeout_s: float = TIMEOUT_S
+) -> tuple[Outcome, ...]:
+    """`generate` for several graphs and variants, one outcome each, in one process while it lives.
+
+    `timeout_s` holds for each on average. One that kills the process or outlasts the time costs
+    that process, not the others' answers.
+    """
+    found: dict[int, Outcome] = {}
+    waiting: list[tuple[int, Job]] = []
+    for place, (captured, variant) in enumerate(jobs):
+        try:
+            waiting.append((place, Job(record(specialise(captured)), variant)))
+        except Unrecordable as error:
+            found[place] = NotLifted(reason=str(error), stage="record")
+    while waiting:
+        request = Request(tuple(job for _, job in waiting), target)
+        for answer in _answers(request, timeout_s):
+            found[waiting.pop(0)[0]] = answer
+    return tuple(found[place] for place in range(len(jobs)))
+
+
+def _answers(request: Request, timeout_s: float) -> list[Outcome]:
+    """Answers to the first jobs of `request`, at least one: a process that ends early has failed
+    at the job after its last answer."""
+    with tempfile.TemporaryDirectory(prefix="agentkernel-lift-") as folder:
+        given, reply, log = (Path(folder) / name for name in ("request", "reply", "log"))
+        given.write_bytes(pickle.dumps(request))
+        ended = _run([str(given), str(reply)], log, timeout_s * len(request.jobs), folder)
+        lines = reply.read_text(encoding="utf-8").splitlines() if reply.is_file() else []
+        words = log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:]
+    answers = [_outcome(line) for line in lines if line.endswith("}")]
+    if len(answers) < len(request.jobs):
+        reason = f"TorchInductor's process {ended}: {one_line(words)}"
+        answers.append(NotLifted(reason=reason, stage="generate"))
+    return answers
+
+
+def _outcome(line: str) -> Outcome:
+    if '"source"' in line:
+        return InductorCode.model_validate_json(line)
+    return NotLifted.model_validate_json(line)
+
+
+def _run(arguments: Sequence[str], log: Path, timeout_s: float, folder: str) -> str:
+    """Run the child to its end, or end it and its children; how it ended."""
+    caches = {
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        "TRITON_CACHE_DIR": f"{folder}/triton",
+    }
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env=dict(os.environ) | caches,
+            start_new_session=True,
+        )
+        try:
+            return f"ended with {process.wait(timeout_s)}"
+        except subprocess.TimeoutExpired:
+            return f"gave no answer within {timeout_s:g} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,91 @@
+"""What does TorchInductor answer, without a GPU, under each variant, and where it fails?"""
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.lift.generate import generate, generate_many
+from agentkernel.tools.lift.variants import VARIANTS, find_variant
+from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.targets import find_target
+from lifted_cases import NAMES, lifted_cases
+
+H200 = find_target("h200").target
+NEED_A_GPU = {"gemm_triton"}
+"""Variants that time their choices on real tensors."""
+
+
+class Rows(nn.Module):
+    """A product and a softmax of its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.linear(x) * x.sum(-1, keepdim=True), -1)
+
+
+class Random(nn.Module):
+    """Draws random numbers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x)
+
+
+def captured(module: nn.Module) -> Captured:
+    return capture(problem_from_module(module.eval(), [torch.randn(32, 64)]))
+
+
+@pytest.mark.xdist_group("lift")
+@pytest.mark.parametrize("name", NAMES)
+def test_code_is_written_without_a_gpu(name: str) -> None:
+    code = lifted_cases()[name].code
+    assert isinstance(code, InductorCode), code
+    assert code.pretended is not torch.cuda.is_available()
+    assert code.kernels
+    for kernel in code.kernels:
+        assert kernel.configs, kernel.variable
+        assert kernel.source.count("@triton.jit") >= 1
+
+
+def test_every_variant_answers() -> None:
+    graph = captured(Rows())
+    answers = generate_many([(graph, variant) for variant in VARIANTS], H200)
+    for variant, answer in zip(VARIANTS, answers, strict=True):
+        if variant.name in NEED_A_GPU and not torch.cuda.is_available():
+            assert isinstance(answer, NotLifted | InductorCode)
+        else:
+            assert isinstance(answer, InductorCode), f"{variant.name}: {answer}"
+            assert answer.variant == variant.name
+    found = {a.variant: a for a in answers if isinstance(a, InductorCode)}
+    assert "multi_kernel_0.run(" in found["multi_kernel"].source
+    assert "for r0_offset" in found["looped"].source
+    assert "for r0_offset" not in found["default"].source
+
+
+def test_a_failure_is_a_value_and_the_next_graph_is_written() -> None:
+    plain = find_variant("default")
+    broken, good = generate_many([(captured(Random()), plain), (captured(Rows()), plain)], H200)
+    if not torch.cuda.is_available():
+        assert isinstance(broken, NotLifted)
+        assert broken.stage == "generate"
+    assert isinstance(good, InductorCode)
+
+
+def test_time_that_is_up_is_a_value() -> None:
+    answer = generate(captured(Rows()), find_variant("default"), H200, timeout_s=0.2)
+    assert isinstance(answer, NotLifted)
+    assert "gave no answer within 0.2 s" in answer.reason
+
+
+def test_names_are_distinct_and_every_key_is_known_somewhere() -> None:
+    from torch._inductor import config
+
+    known = frozenset(config.get_config_copy())
+    assert len({variant.name for variant in VARIANTS}) == len(VARIANTS)
+    for variant in VARIANTS:
+        assert variant.patch_for(known) == dict(variant.patch), variant.name
+    assert find_variant("combo").patch_for(frozenset()) == {}

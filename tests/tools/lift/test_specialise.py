@@ -1,0 +1,47 @@
+import sympy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from agentkernel.tools.capture import capture
+from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.problems import problem_from_module
+
+
+class Reshaped(nn.Module):
+    """Has sizes in its arguments, and an arithmetic of them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, columns = x.shape
+        return x.reshape(rows * columns // 2, 2).sum(0) / (rows + 1)
+
+
+@settings(max_examples=6, deadline=None)
+@given(rows=st.integers(2, 9), half=st.integers(2, 9))
+def test_no_symbol_is_left_and_every_name_stays(rows: int, half: int) -> None:
+    captured = capture(problem_from_module(Reshaped(), [torch.randn(rows, 2 * half)]))
+    fixed = specialise(captured)
+    assert captured.free_dims
+    assert fixed.free_dims == ()
+    assert fixed.guards == ()
+    kept = {node.name: node for node in fixed.graph.graph.nodes}
+    for node in captured.graph.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            mine = kept[node.name].meta["val"]
+            assert mine.device.type == "meta"
+            assert mine.shape == torch.Size(
+                int(size.node.hint) if isinstance(size, torch.SymInt) else size
+                for size in value.shape
+            )
+    leaves = str(fixed.graph.graph)
+    assert f"[{rows * half}, 2]" in leaves
+    assert "sym_size" not in leaves
+
+
+def test_the_numbers_are_those_of_the_graph() -> None:
+    module, x = Reshaped(), torch.randn(6, 10)
+    fixed = specialise(capture(problem_from_module(module, [x])))
+    assert torch.equal(fixed.graph(x)[0], module(x))
+    assert not [n for n in fixed.graph.graph.nodes if isinstance(n.meta.get("val"), sympy.Basic)]
