@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from agentkernel.agents.coders.compiler.coder import _compile, family
-from agentkernel.agents.coders.compiler.limits import _KNOWN, limits_of
+from agentkernel.agents.coders.compiler.limits import adopt_limits
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
 from agentkernel.tools.rewrite import rewrite
@@ -68,7 +68,7 @@ def test_a_drop_in_from_the_rewritten_graph(
     captured = capture(problem)
     result = rewrite(captured)
     assert result.steps
-    _KNOWN[result.captured.graph] = limits_of(problem, captured)
+    adopt_limits(problem, captured, result.captured)
     choices = _compile(problem, result.captured, "mixed")
     target = load_targets()["h100-sxm"]
     for variant in family(choices, "any", lambda _: None, target)[:2]:

@@ -30,6 +30,7 @@ CASES: dict[str, tuple[Callable[..., object], int]] = {
     "softmax reads its row once": (lambda x, y: torch.softmax(x - y, 1), 1),
     "rows, then all of them": (lambda x, y: (x * y).sum(1).mean(), 2),
     "two outputs of one read": (lambda x, y: (x + y, (x + y).sum(1)), 1),
+    "a part of a value, which is stored whole": (lambda x, y: (x * y)[:, 1:], 2),
     "a value and its transpose": (lambda x, y: (x @ y.t()) * 2 + (x @ y.t()).t(), 2),
 }  # fmt: skip
 

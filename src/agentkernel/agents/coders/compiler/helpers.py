@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+Helpers = dict[str, tuple[str, tuple[str, ...]]]
+
 EXP = '''\
 @triton.jit
 def exp(x):
@@ -117,7 +119,7 @@ def place_of_min(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
     wanted = tl.where(found == 1, x != x, x == best)
     return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
 
-HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
+HELPERS: Helpers = {
     "exp": (EXP, ()),
     "expm1": (EXPM1, ("exp",)),
     "log1p": (LOG1P, ()),
@@ -136,15 +138,15 @@ HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Name -> (source, names of helpers that it calls)."""
 
 
-def helper_sources(names: Iterable[str]) -> list[str]:
+def helper_sources(names: Iterable[str], helpers: Helpers = HELPERS) -> list[str]:
     """Sources of the named helpers and of what they call, callees first."""
     wanted: set[str] = set()
 
     def want(name: str) -> None:
         wanted.add(name)
-        for other in HELPERS[name][1]:
+        for other in helpers[name][1]:
             want(other)
 
     for name in names:
         want(name)
-    return [source for name, (source, _) in HELPERS.items() if name in wanted]
+    return [source for name, (source, _) in helpers.items() if name in wanted]

@@ -204,13 +204,4 @@ BUILT_IN = {
 
 def helper_sources(names: Iterable[str]) -> list[str]:
     """Sources of the named helpers and of what they call, callees first."""
-    wanted: set[str] = set()
-
-    def want(name: str) -> None:
-        wanted.add(name)
-        for other in HELPERS[name][1]:
-            want(other)
-
-    for name in names:
-        want(name)
-    return [source for name, (source, _) in HELPERS.items() if name in wanted]
+    return templates.helper_sources(names, HELPERS)

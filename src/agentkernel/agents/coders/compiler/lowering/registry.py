@@ -138,11 +138,19 @@ def _check_readable(captured: Captured, node: fx.Node) -> None:
 def _output(state: Lowering, value: object, name: str) -> Node:
     if not isinstance(value, Node):
         raise Uncovered(name, "an output that is no tensor")
-    if value.root.kind in ("input", "constant", "size", "iota", "field") or (
-        value.kind == "view" and value.root.kind == "library"
-    ):
+    given = value.root.kind in ("input", "constant", "size", "iota", "field")
+    if given or (value.kind == "view" and value.root.kind == "library") or _sliced(value):
         return state.b.pointwise("copy", value, dtype=value.dtype, name=name)
     return value
+
+
+def _sliced(value: Node) -> bool:
+    """A part of a value: only what is stored whole can be cut."""
+    while value.kind == "view":
+        if value.op == "slice":
+            return True
+        value = value.args[0]
+    return False
 
 
 def _lower_call(state: Lowering, node: fx.Node) -> object:

@@ -1,0 +1,100 @@
+"""Does the coder start from the rewritten graph where there is one, and is that right?"""
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import ALGEBRA, CompilerCoder, hypotheses, simplified
+from agentkernel.agents.coders.compiler.ir import Uncovered
+from agentkernel.agents.coders.compiler.limits import limits_of
+from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.tools.capture import capture
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.targets import find_target
+from fakes import ANALYSIS
+
+TARGET = find_target("h200").target
+
+
+class SummedProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(48, 40)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x).sum(1, keepdim=True) * 0.5)
+
+
+class PerRow(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x / x.shape[0] + x.shape[1])
+
+
+class FirstFirst:
+    """A searcher that prefers the first schedule."""
+
+    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)
+            for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
+        )
+
+
+def summed() -> LoadedProblem:
+    return problem_from_module(SummedProduct().eval(), (torch.randn(37, 48),))
+
+
+def drafted(problem: LoadedProblem, strategy: str) -> str:
+    hypothesis = Hypothesis(strategy=strategy, reason="r")
+    request = DraftRequest(
+        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
+        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
+    )  # fmt: skip
+    draft = CompilerCoder(FirstFirst()).draft(problem, request)
+    assert draft.candidate is not None, draft.none
+    return draft.candidate.source
+
+
+def test_the_rewritten_graph_comes_first_and_says_why() -> None:
+    problem = summed()
+    first, *others = hypotheses(problem, capture(problem), TARGET)
+    assert first.strategy == ALGEBRA
+    assert "sum" in first.reason
+    assert {item.strategy for item in others} == {"gemm", "library"}
+
+
+def test_what_no_rule_shortens_has_no_such_hypothesis() -> None:
+    problem = problem_from_module(nn.Softmax(-1), (torch.randn(64, 128),))
+    captured = capture(problem)
+    assert ALGEBRA not in {item.strategy for item in hypotheses(problem, captured, TARGET)}
+    with pytest.raises(Uncovered, match="no exact rewrite"):
+        simplified(problem, captured)
+
+
+def test_its_draft_multiplies_by_the_summed_weight_and_is_accepted() -> None:
+    problem = summed()
+    source = drafted(problem, ALGEBRA)
+    assert source != drafted(problem, "gemm")
+    settings = JudgeSettings(policy="mixed", seeds=2, budget_s=0.0)
+    verdict = judge(problem, capture(problem), source, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{source}"
+
+
+def test_its_limits_are_those_of_the_graph_as_it_was_written() -> None:
+    problem = summed()
+    captured = capture(problem)
+    found = simplified(problem, captured)
+    assert limits_of(problem, found).spans == limits_of(problem, captured).spans
+    assert limits_of(problem, found).eval_only == limits_of(problem, captured).eval_only
+
+
+def test_a_size_is_an_operand() -> None:
+    problem = problem_from_module(PerRow(), (torch.randn(24, 36),))
+    settings = JudgeSettings(policy="mixed", seeds=2, budget_s=0.0)
+    source = drafted(problem, "fused")
+    verdict = judge(problem, capture(problem), source, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{source}"
