@@ -87,7 +87,7 @@ def test_its_draft_multiplies_by_the_summed_weight_and_is_accepted() -> None:
 def test_its_limits_are_those_of_the_graph_as_it_was_written() -> None:
     problem = summed()
     captured = capture(problem)
-    found = simplified(problem, captured)
+    found = simplified(problem, captured).captured
     assert limits_of(problem, found).spans == limits_of(problem, captured).spans
     assert limits_of(problem, found).eval_only == limits_of(problem, captured).eval_only
 
