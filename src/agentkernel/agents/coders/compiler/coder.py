@@ -134,6 +134,15 @@ def simplified(problem: LoadedProblem, captured: Captured) -> Rewritten:
     return found
 
 
+def written_from(
+    problem: LoadedProblem, captured: Captured, candidate: Candidate
+) -> Captured | None:
+    """The rewritten graph, for a candidate that was written from it."""
+    if candidate.coder != CompilerCoder.name or candidate.strategy != ALGEBRA:
+        return None
+    return simplified(problem, captured).captured
+
+
 def _telling(found: Rewritten) -> bool:
     """Nodes that nothing reads are left out of every drop-in anyway."""
     return any(step.rule != DEAD for step in found.steps)
