@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage
+from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, written_from
 from agentkernel.agents.coders.compiler.coder import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.debugger import RulesDebugger
@@ -163,7 +163,8 @@ def _tools(
         return judge(loaded, captured(), candidate.source, judging)
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
-        return session.profile(captured(), candidate.source)
+        written = written_from(loaded, captured(), candidate)
+        return session.profile(captured(), candidate.source, written)
 
     return Tools(
         analyse=run_analysis,

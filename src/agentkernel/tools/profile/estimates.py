@@ -33,9 +33,14 @@ def estimate_candidate(
     *,
     precision: Precision = "strict",
     allow_unsandboxed: bool = False,
+    written: Captured | None = None,
 ) -> Estimated:
-    """Cross-compile `source` for `target` at the first shape set's sizes and estimate its time."""
-    analysis = analyse(captured, target, precision)
+    """Cross-compile `source` for `target` at the first shape set's sizes and estimate its time.
+
+    `written`: the graph that the source was written from, where that is not `captured`: its
+    operations are then the candidate's.
+    """
+    analysis = analyse(written or captured, target, precision)
     eager = estimate_eager(captured, target)
     report = compile_candidate(loaded, source, target, allow_unsandboxed=allow_unsandboxed)
     if isinstance(report, CompileReport):

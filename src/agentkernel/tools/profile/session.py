@@ -84,10 +84,13 @@ class ProfileSession:
         """True where this machine's GPU can stand for the target."""
         return self._resolved.measurable and self._resolved.target.vendor == "nvidia"
 
-    def profile(self, captured: Captured, source: str) -> Profile | ProfileFailed:
+    def profile(
+        self, captured: Captured, source: str, written: Captured | None = None
+    ) -> Profile | ProfileFailed:
         """Estimate `source`, and measure every shape set where that is possible.
 
-        `captured` is the first shape set's. A candidate that cannot be measured where a GPU is, or
+        `captured` is the first shape set's, `written` the graph that the source was written from
+        where that is another one. A candidate that cannot be measured where a GPU is, or
         not compiled where none is, gives a ProfileFailed.
         """
         target, settings = self._resolved.target, self._settings
@@ -98,6 +101,7 @@ class ProfileSession:
             target,
             precision=settings.precision,
             allow_unsandboxed=settings.allow_unsandboxed,
+            written=written,
         )
         if estimated.failed is not None and not self.measures:
             return estimated.failed

@@ -4,16 +4,23 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import ALGEBRA, CompilerCoder, hypotheses, simplified
+from agentkernel.agents.coders.compiler.coder import (
+    ALGEBRA,
+    CompilerCoder,
+    hypotheses,
+    simplified,
+    written_from,
+)
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.limits import limits_of
 from agentkernel.agents.protocols import DraftRequest, Goals
-from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.candidate import Candidate, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.profile.estimates import estimate_candidate
 from agentkernel.tools.targets import find_target
 from fakes import ANALYSIS
 
@@ -87,9 +94,25 @@ def test_its_draft_multiplies_by_the_summed_weight_and_is_accepted() -> None:
 def test_its_limits_are_those_of_the_graph_as_it_was_written() -> None:
     problem = summed()
     captured = capture(problem)
-    found = simplified(problem, captured)
+    found = simplified(problem, captured).captured
     assert limits_of(problem, found).spans == limits_of(problem, captured).spans
     assert limits_of(problem, found).eval_only == limits_of(problem, captured).eval_only
+
+
+def test_its_time_is_estimated_by_its_own_operations() -> None:
+    problem = problem_from_module(SummedProduct().eval(), (torch.randn(4096, 48),))
+    captured = capture(problem)
+    source = drafted(problem, ALGEBRA)
+    candidate = Candidate(source=source, coder="compiler", round=1, strategy=ALGEBRA)
+    written = written_from(problem, captured, candidate)
+    assert written is not None
+    own = estimate_candidate(problem, captured, source, TARGET, written=written)
+    other = estimate_candidate(problem, captured, source, TARGET)
+    assert own.candidate.flops < other.candidate.flops / 4
+    assert own.candidate.time_us <= other.candidate.time_us
+    assert own.eager == other.eager
+    plain = candidate.model_copy(update={"strategy": "gemm"})
+    assert written_from(problem, captured, plain) is None
 
 
 def test_a_size_is_an_operand() -> None:

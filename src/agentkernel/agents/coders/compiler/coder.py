@@ -70,7 +70,7 @@ class CompilerCoder:
             goals = request.goals
             strategy, decision = request.hypothesis.strategy, request.plan.decision
             captured = capture(problem)
-            graph = simplified(problem, captured) if strategy == ALGEBRA else captured
+            graph = simplified(problem, captured).captured if strategy == ALGEBRA else captured
             choices = _compile(problem, graph, goals.policy, goals.precision)
             seen = frozenset(item.candidate.sha256 for item in request.history)
             variants = [
@@ -125,13 +125,22 @@ def _compile(
     return kept
 
 
-def simplified(problem: LoadedProblem, captured: Captured) -> Captured:
+def simplified(problem: LoadedProblem, captured: Captured) -> Rewritten:
     """The graph after the exact rewrites. Raises Uncovered where there are none."""
     found = rewrite(captured)
     if not _telling(found):
         raise Uncovered(ALGEBRA, "no exact rewrite makes this graph cheaper")
     adopt_limits(problem, captured, found.captured)
-    return found.captured
+    return found
+
+
+def written_from(
+    problem: LoadedProblem, captured: Captured, candidate: Candidate
+) -> Captured | None:
+    """The rewritten graph, for a candidate that was written from it."""
+    if candidate.coder != CompilerCoder.name or candidate.strategy != ALGEBRA:
+        return None
+    return simplified(problem, captured).captured
 
 
 def _telling(found: Rewritten) -> bool:
@@ -318,11 +327,9 @@ def hypotheses(
 def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, ...]:
     """The rewritten graph as a hypothesis of its own, where templates cover it: the judge may
     refuse its rounding, and then the graph as it was written is next."""
-    found = rewrite(captured)
-    if not _telling(found):
-        return ()
     try:
-        _compile(problem, simplified(problem, captured), "mixed")
+        found = simplified(problem, captured)
+        _compile(problem, found.captured, "mixed")
     except Uncovered:
         return ()
     lines = dict.fromkeys(step.derivation for step in found.steps if step.rule != DEAD)
