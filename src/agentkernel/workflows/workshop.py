@@ -28,10 +28,10 @@ from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.workers import expect_judged
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline import analyse
-from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import close_spares, expect_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
@@ -91,17 +91,7 @@ def start_workers(judging: JudgeSettings) -> None:
     """Let the processes that a run begins with do their imports meanwhile: one that compiles, and
     one that judges (or, on a GPU, races schedules)."""
     expect_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
-    _expect_judge(judging)
-
-
-def _expect_judge(judging: JudgeSettings, count: int = 1) -> None:
-    expect_worker(
-        device=judging.device,
-        interpret=judging.device == "cpu",
-        limits=Limits(memory_bytes=judging.memory_bytes),
-        allow_unsandboxed=judging.allow_unsandboxed,
-        count=count,
-    )
+    expect_judged(judging)
 
 
 def make_searcher(
@@ -159,7 +149,7 @@ def _tools(
 
     def run_judge(candidate: Candidate) -> Verdict:
         if judging.device == "cuda":
-            _expect_judge(judging, count=2)  # the second one is the profile's
+            expect_judged(judging, count=2)  # the second one is the profile's
         return judge(loaded, captured(), candidate.source, judging)
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:

@@ -19,9 +19,8 @@ from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.execution import ask
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.workers import open_judged
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import expect_worker, open_worker
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
@@ -40,16 +39,6 @@ def interpreted(settings: JudgeSettings) -> JudgeSettings:
     )
 
 
-def expect_interpreter(settings: JudgeSettings) -> None:
-    """Start the process for it, so that nobody waits."""
-    expect_worker(
-        device="cpu",
-        interpret=True,
-        limits=Limits(memory_bytes=settings.memory_bytes),
-        allow_unsandboxed=settings.allow_unsandboxed,
-    )
-
-
 def find_overrun(
     loaded: LoadedProblem,
     captured: Captured,
@@ -62,12 +51,7 @@ def find_overrun(
 
     `settings` and `plan` are the interpreter's. Raises SandboxUnavailable.
     """
-    with open_worker(
-        device="cpu",
-        interpret=True,
-        limits=Limits(memory_bytes=settings.memory_bytes),
-        allow_unsandboxed=settings.allow_unsandboxed,
-    ) as worker:
+    with open_judged(settings) as worker:
         trial = Trial(worker, loaded, captured, settings, [])
         built = trial.build(source)
         if built is not None:

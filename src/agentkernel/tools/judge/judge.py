@@ -17,7 +17,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from agentkernel.tools.judge.bounds import expect_interpreter, find_overrun, interpreted
+from agentkernel.tools.judge.bounds import find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
     Case,
     interpreted_cases,
@@ -31,9 +31,9 @@ from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape, count_elements, odd_shapes, scaled
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.workers import expect_judged, open_judged
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import Worker, open_worker
+from agentkernel.tools.sandbox.session import Worker
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
@@ -90,7 +90,7 @@ def judge(
     failure: Failure | None = check_policy(source, settings.policy) if settings.static else None
     if failure is None:
         if settings.device == "cuda":
-            expect_interpreter(settings)
+            expect_judged(interpreted(settings))
         failure = _judge_alone(loaded, captured, source, settings, findings)
     if failure is None and settings.device == "cuda":
         few = interpreted(settings)
@@ -114,12 +114,7 @@ def _judge_alone(
     findings: Findings,
 ) -> Failure | None:
     """In a worker of its own, which ends with the judgement."""
-    with open_worker(
-        device=settings.device,
-        interpret=settings.device == "cpu",
-        limits=Limits(memory_bytes=settings.memory_bytes),
-        allow_unsandboxed=settings.allow_unsandboxed,
-    ) as worker:
+    with open_judged(settings) as worker:
         findings.sandbox = worker.tier
         return _judge_in(worker, loaded, captured, source, settings, findings)
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.verdict import RaceFound, Verdict
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+from agentkernel.tools.judge.workers import open_judged
+from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
@@ -93,12 +93,7 @@ def sanitize(
         return Sanitized(None, ("compute-sanitizer was not asked: no small inputs were found",))
     notes: list[str] = []
     for tool in TOOLS:
-        with open_worker(
-            device="cuda",
-            interpret=False,
-            limits=Limits(memory_bytes=settings.memory_bytes),
-            allow_unsandboxed=settings.allow_unsandboxed,
-        ) as worker:
+        with open_judged(settings) as worker:
             text = _ask(worker, tool, binary, loaded, source, inputs, settings)
         failure = read_findings(tool, text)
         if failure is not None:

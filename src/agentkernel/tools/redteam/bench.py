@@ -10,10 +10,10 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.errors import EnvironmentFailure, UserError
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.workers import expect_judged
 from agentkernel.tools.redteam.corpus import Entry
 from agentkernel.tools.redteam.finding import Found, expected_gate, find
-from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import close_spares, expect_worker, settle_spares
+from agentkernel.tools.sandbox.session import close_spares, settle_spares
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -108,14 +108,8 @@ class Bench:
             self._expect(2)
 
     def _expect(self, count: int) -> None:
-        settings = self._settings
-        expect_worker(
-            device=settings.device,
-            interpret=settings.device == "cpu",
-            limits=Limits(memory_bytes=JudgeSettings().memory_bytes),
-            allow_unsandboxed=settings.allow_unsandboxed,
-            count=count,
-        )
+        device, unsandboxed = self._settings.device, self._settings.allow_unsandboxed
+        expect_judged(JudgeSettings(device=device, allow_unsandboxed=unsandboxed), count)
 
     def _profile(
         self, entry: Entry, loaded: LoadedProblem, captured: Captured

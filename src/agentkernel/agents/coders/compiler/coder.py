@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -125,9 +126,14 @@ def _compile(
     return kept
 
 
+_REWRITTEN: WeakKeyDictionary[torch.fx.GraphModule, Rewritten] = WeakKeyDictionary()
+
+
 def simplified(problem: LoadedProblem, captured: Captured) -> Rewritten:
     """The graph after the exact rewrites. Raises Uncovered where there are none."""
-    found = rewrite(captured)
+    if captured.graph not in _REWRITTEN:
+        _REWRITTEN[captured.graph] = rewrite(captured)
+    found = _REWRITTEN[captured.graph]
     if not _telling(found):
         raise Uncovered(ALGEBRA, "no exact rewrite makes this graph cheaper")
     adopt_limits(problem, captured, found.captured)
