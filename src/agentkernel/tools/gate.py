@@ -1,0 +1,105 @@
+"""Who may use the GPU now, where several runs share it?
+
+A bench works on several problems at a time so that compilation overlaps with timing. Whoever
+*works* on the GPU (judges, warms up) shares it; whoever *times* has it alone. The gate is two files
+that processes lock; without `AGENTKERNEL_GATE` there is one run, and every door is open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+FOLDER = "AGENTKERNEL_GATE"
+"""The variable that names the folder of the two files; processes that a run starts inherit it."""
+
+Hold = Literal["working", "timing"]
+
+
+class Gate:
+    """This process's place at the gate of `folder`; None: there is nobody else."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._held: Hold | None = None
+        self._files: ExitStack | None = None
+
+    @contextmanager
+    def hold(self, kind: Hold) -> Iterator[None]:
+        """Inside another hold it changes nothing. Raises RuntimeError for "timing" inside
+        "working": two who wait so wait forever."""
+        if self._held is not None:
+            if kind == "timing" and self._held == "working":
+                raise RuntimeError("timing inside working: leave the shared part first")
+            yield
+            return
+        self._enter(kind)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextmanager
+    def pause(self, kind: Hold | None) -> Iterator[None]:
+        """Inside a hold, be outside of it, or in one of another kind, for a while."""
+        before = self._held
+        if before is None or before == kind:
+            yield
+            return
+        self._leave()
+        try:
+            if kind is None:
+                yield
+            else:
+                with self.hold(kind):
+                    yield
+        finally:
+            self._enter(before)
+
+    def _enter(self, kind: Hold) -> None:
+        """Through a turnstile to the door: one who waits to time stops later ones who want to
+        work, so that it gets its turn (flock alone lets readers starve a writer)."""
+        if self._folder is not None:
+            with ExitStack() as files:
+                door = files.enter_context((self._folder / "door").open("a"))
+                with (self._folder / "turnstile").open("a") as turnstile:
+                    fcntl.flock(turnstile, fcntl.LOCK_EX)
+                    fcntl.flock(door, fcntl.LOCK_EX if kind == "timing" else fcntl.LOCK_SH)
+                self._files = files.pop_all()
+        self._held = kind
+
+    def _leave(self) -> None:
+        if self._files is not None:
+            self._files.close()
+        self._files, self._held = None, None
+
+
+@cache
+def _gate() -> Gate:
+    folder = os.environ.get(FOLDER)
+    return Gate(None if folder is None else Path(folder))
+
+
+def working() -> AbstractContextManager[None]:
+    """Use the GPU beside others, but not while somebody times."""
+    return _gate().hold("working")
+
+
+def timing() -> AbstractContextManager[None]:
+    """Have the GPU alone."""
+    return _gate().hold("timing")
+
+
+def without_gpu() -> AbstractContextManager[None]:
+    """Inside `working`, for a part that needs no GPU (a compiler's): others may time meanwhile."""
+    return _gate().pause(None)
+
+
+def timing_within() -> AbstractContextManager[None]:
+    """Inside `working`, for a part that times (a compiler that tunes); elsewhere nothing."""
+    return _gate().pause("timing")

@@ -1,0 +1,129 @@
+"""Does whoever times have the GPU alone, and does everybody get a turn?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentkernel.tools.gate import Gate
+
+OTHER = """
+import sys
+from pathlib import Path
+from agentkernel.tools.gate import Gate
+with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def other(folder: Path, kind: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(folder), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def entered(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in\n"
+
+
+def leave(process: subprocess.Popen[str]) -> None:
+    process.communicate("\n", timeout=20)
+
+
+def waits(process: subprocess.Popen[str]) -> bool:
+    """True where it has not come in after a moment that is long beside an open door."""
+    import select
+
+    assert process.stdout is not None
+    return not select.select([process.stdout], [], [], 0.5)[0]
+
+
+def test_two_may_work_and_one_who_times_waits_for_both(tmp_path: Path) -> None:
+    first, second = other(tmp_path, "working"), other(tmp_path, "working")
+    entered(first)
+    entered(second)
+    timer = other(tmp_path, "timing")
+    assert waits(timer)
+    leave(first)
+    assert waits(timer)
+    leave(second)
+    entered(timer)
+    leave(timer)
+
+
+def test_who_times_is_not_starved_by_those_who_come_later(tmp_path: Path) -> None:
+    first = other(tmp_path, "working")
+    entered(first)
+    timer = other(tmp_path, "timing")
+    assert waits(timer)
+    late = other(tmp_path, "working")
+    assert waits(late)
+    leave(first)
+    entered(timer)
+    assert waits(late)
+    leave(timer)
+    entered(late)
+    leave(late)
+
+
+def test_a_process_that_dies_leaves_the_gate_open(tmp_path: Path) -> None:
+    timer = other(tmp_path, "timing")
+    entered(timer)
+    timer.kill()
+    timer.communicate(timeout=20)
+    with Gate(tmp_path).hold("working"):
+        pass
+
+
+def test_a_part_without_the_gpu_lets_others_time(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with gate.hold("working"):
+        with gate.pause(None):
+            timer = other(tmp_path, "timing")
+            entered(timer)
+            leave(timer)
+        timer = other(tmp_path, "timing")
+        assert waits(timer)
+    entered(timer)
+    leave(timer)
+
+
+def test_tuning_inside_work_has_the_gpu_alone(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with gate.hold("working"):
+        with gate.pause("timing"):
+            worker = other(tmp_path, "working")
+            assert waits(worker)
+        entered(worker)
+        leave(worker)
+
+
+def test_waiting_to_time_inside_work_is_refused(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with (
+        gate.hold("working"),
+        pytest.raises(RuntimeError, match="timing inside working"),
+        gate.hold("timing"),
+    ):
+        pass
+    with gate.hold("timing"), gate.hold("working"):
+        pass
+
+
+def test_without_others_every_door_is_open() -> None:
+    gate = Gate(None)
+    begin = time.monotonic()
+    with gate.hold("working"), gate.pause("timing"):
+        pass
+    with gate.pause(None):
+        pass
+    assert time.monotonic() - begin < 1.0
