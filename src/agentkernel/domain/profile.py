@@ -157,8 +157,13 @@ class Measurement(Frozen):
     compiled: Timing | None
     """None where torch.compile failed; `compile_error` says why."""
     compile_error: str | None = None
+    autotuned: Timing | None = None
+    """torch.compile's max-autotune; None where it was left out, failed or took too long, and
+    `autotune_error` says which."""
+    autotune_error: str | None = None
     vs_eager: Ratio
     vs_compile: Ratio | None
+    vs_autotune: Ratio | None = None
     achieved_gb_per_s: float
     achieved_tflops: float
     copy_gb_per_s: float

@@ -42,6 +42,15 @@ class JudgeOptions(Frozen):
     time_limit_s: float = Field(gt=0)
     budget_s: float = Field(ge=0)
     allow_unsandboxed: bool
+    kernelbench: bool = False
+    """Ask KernelBench's own rule as well: allclose at 1e-4 to eager, over 5 seeds."""
+
+
+class ProfileOptions(Frozen):
+    """Which baselines are timed beside eager and torch.compile, and how long one may compile."""
+
+    max_autotune: bool
+    autotune_limit_s: float = Field(gt=0)
 
 
 class KnowledgeOptions(Frozen):
@@ -62,6 +71,7 @@ class Settings(Frozen):
     goals: GoalSettings
     budget: BudgetSettings
     judge: JudgeOptions
+    profile: ProfileOptions
     knowledge: KnowledgeOptions
 
     @property

@@ -191,6 +191,10 @@ class Verdict(Frozen):
     """The same call twice gave the same bits; None where nothing was called twice."""
     eval_only: bool = False
     """In training mode the original computes something else, and the candidate raises."""
+    declared_sizes: bool = False
+    """Judged at the declared sizes alone; at others it was seen to raise."""
+    kernelbench: bool | None = None
+    """KernelBench's own rule: allclose at 1e-4 to eager over 5 seeds; None where nobody asked."""
 
     @property
     def worst_error(self) -> float | None:
