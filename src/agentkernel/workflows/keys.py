@@ -21,6 +21,7 @@ class JudgeScope(Frozen):
     budget_s: float
     judge_sha256: str
     versions: Versions
+    declared_sizes: bool = False
 
 
 class ProfileScope(Frozen):
