@@ -15,7 +15,7 @@ from agentkernel.tools.problems import LoadedProblem
 Hypotheses = Callable[[LoadedProblem, Target], tuple[Hypothesis, ...]]
 """What a coder could try on a problem, best first."""
 
-MOST = 5
+MOST = 3
 EFFICIENCY: dict[RooflineClass, float] = {
     "memory": 0.9,
     "compute": 0.7,
@@ -50,7 +50,7 @@ class RulesPlanner:
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
     ) -> Plan:
-        """At most five hypotheses not tried yet, fastest predicted first, with the decisions."""
+        """At most three hypotheses not tried yet, fastest predicted first, with the decisions."""
         tried = {item.candidate.strategy for item in history}
         offered = self._hypotheses(problem, target)
         fresh = [item for item in offered if item.strategy not in tried]

@@ -58,7 +58,7 @@ class DraftRequest(Frozen):
 
 
 class Planner(Protocol):
-    """Turns roofline facts and history into at most five hypotheses."""
+    """Turns roofline facts and history into at most three hypotheses."""
 
     def plan(
         self,

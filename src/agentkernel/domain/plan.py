@@ -56,7 +56,7 @@ class Hypothesis(Frozen):
 
 
 class Plan(Frozen):
-    """The planner's answer: at most five hypotheses, tried in order."""
+    """The planner's answer: at most three hypotheses, tried in order."""
 
     analysis: Analysis
     hypotheses: tuple[Hypothesis, ...]
