@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, written_from
 from agentkernel.agents.coders.compiler.coder import hypotheses as compiler_hypotheses
+from agentkernel.agents.coders.compiler.derivation import with_derivation
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.planner import RulesPlanner
@@ -111,7 +112,8 @@ def make_crew(settings: Settings, coder: Coder, captured: Callable[[], Captured]
 
     def hypotheses(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:
         if isinstance(coder, CompilerCoder):
-            return compiler_hypotheses(problem, captured(), target)
+            found = compiler_hypotheses(problem, captured(), target)
+            return tuple(with_derivation(item, problem, captured()) for item in found)
         return tuple(Hypothesis(strategy=name, reason=why) for name, why in MODEL_IDEAS)
 
     known = settings.knowledge
