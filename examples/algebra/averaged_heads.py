@@ -1,6 +1,6 @@
 """4096 linear heads of an ensemble, averaged at once: 8192 x 4096 x 4096 in fp32.
 
-mean_j (x W^T + b)_j = x (mean_j W_j) + mean(b): one weight vector in the place of a matrix.
+sum_j (x W^T + b)_j = x (sum_j W_j) + sum(b): one weight vector in the place of a matrix.
 """
 
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Model(nn.Module):
-    """score = sigmoid(mean_j (x @ weight^T + bias)_j / temperature), one score a row."""
+    """score = sigmoid(sum_j (x @ weight^T + bias)_j / heads / temperature), one score a row."""
 
     def __init__(self, features: int, heads: int, temperature: float) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A gate for each channel from the mean of a 5 x 5 convolution, 64 images of 256 x 256 in fp32.
+"""A gate for each channel from the mean of a 3 x 3 convolution, 64 images of 256 x 256 in fp32.
 
 mean_p conv(x, W)_p = sum_(c,t) W_ct S_ct / P + b, S_ct the sum of what tap t of the kernel meets:
-sums over windows, borders included, in the place of 128 feature maps.
+sums over windows, borders included, in the place of 256 feature maps.
 """
 
 import torch
@@ -27,4 +27,4 @@ def get_inputs() -> list[torch.Tensor]:
 
 
 def get_init_inputs() -> list[object]:
-    return [4, 128, 5]
+    return [4, 256, 3]

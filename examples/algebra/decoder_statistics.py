@@ -1,4 +1,4 @@
-"""Colour statistics of a decoder's last stage, two poolings and a mean: 128 latents in fp32.
+"""Style statistics of a decoder's last stage, two poolings and a mean: 128 latents in fp32.
 
 avg_2(avg_2(y)) = avg_4(y), and the mean over whole tiles is the mean of y; the transposed
 convolution's mean needs the sum of what each tap sends into the image, not the image.
@@ -27,4 +27,4 @@ def get_inputs() -> list[torch.Tensor]:
 
 
 def get_init_inputs() -> list[object]:
-    return [16, 64, 4, 4]
+    return [16, 128, 4, 4]
