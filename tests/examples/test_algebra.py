@@ -9,7 +9,8 @@ import pytest
 
 from agentkernel.agents.coders.compiler.coder import ALGEBRA, family, hypotheses, simplified
 from agentkernel.agents.coders.compiler.coder import _compile as compiled
-from agentkernel.agents.coders.compiler.derivation import algebra_of, with_derivation, words_of
+from agentkernel.agents.coders.compiler.derivation import algebra_of, words_of
+from agentkernel.agents.coders.compiler.strategies import hypotheses
 from agentkernel.cli.app import run
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.problems import LoadedProblem, load_problem
@@ -49,9 +50,9 @@ def test_every_example_is_a_case() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_rules_are_applied_and_derived(name: str) -> None:
-    first = hypotheses(loaded(name), graph(name), TARGET)[0]
+    first = hypotheses(loaded(name), graph(name))[0]
     assert first.strategy == ALGEBRA
-    algebra = with_derivation(first, loaded(name), graph(name)).algebra
+    algebra = first.algebra
     assert algebra is not None
     assert [step.rule for step in algebra.steps] == CASES[name]
     assert all(step.derivation and step.because for step in algebra.steps)

@@ -6,6 +6,7 @@ undone.
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def _leave_the_device_alone() -> None:
     from torch._subclasses import fake_tensor
 
     if hasattr(fake_tensor, "init_gpu_context"):
-        fake_tensor.init_gpu_context = lambda device: None
+        fake_tensor.init_gpu_context = cache(lambda device: None)
 
 
 def _as_cudnn_does(
