@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.coder import ALGEBRA, family, hypotheses, simplified
-from agentkernel.agents.coders.compiler.coder import _compile as compiled
+from agentkernel.agents.coders.compiler.coder import ALGEBRA, family, simplified
+from agentkernel.agents.coders.compiler.coder import partitions as compiled
 from agentkernel.agents.coders.compiler.derivation import algebra_of, words_of
 from agentkernel.agents.coders.compiler.strategies import hypotheses
 from agentkernel.cli.app import run
