@@ -10,7 +10,7 @@ from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import ClockCheck, Measurement
 from agentkernel.tools.profile.bench import Launched
-from agentkernel.tools.profile.contest import Contested, Extras
+from agentkernel.tools.profile.contested import Contested, Extras
 from agentkernel.tools.profile.figures import kernel_names, own_share, to_measurement
 from agentkernel.tools.profile.rounds import Pace, Rounds, measure_rounds
 
