@@ -58,7 +58,7 @@ DRAFT = Draft(
 )
 
 
-def report(*, measured: bool) -> str:
+def report(*, measured: bool, third: dict[str, object] | None = None) -> str:
     problem = Problem(
         name="plus",
         origin="file",
@@ -68,7 +68,7 @@ def report(*, measured: bool) -> str:
         shape_sets=(ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 8)),)),),
     )
     called = EAGER.model_copy(update={"low99": 1.9, "high99": 2.1, "call": "faster"})
-    timed = measurement(called).model_copy(update={"clock": CLOCK})
+    timed = measurement(called).model_copy(update={"clock": CLOCK} | (third or {}))
     found = profile(SECOND, *((timed,) if measured else ()))
     accepted = verdict(SECOND).model_copy(update={"repeatable": True, "eval_only": not measured})
     certificate = Certificate(
@@ -115,6 +115,18 @@ def test_an_unmeasured_report_shows_no_measured_figure() -> None:
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
     assert cells[8:12] == ["–", "–", "–", "–"]
     assert cells[12] == "2.5"
+
+
+def test_the_third_baseline_is_shown_where_it_was_tried() -> None:
+    timed = measurement()
+    text = report(measured=True, third={"autotuned": timed.eager, "vs_autotune": EAGER})
+    assert "max-autotune at `x float32[4, 8]`: 20.0 µs, the candidate's speedup over it" in text
+    failed = report(measured=True, third={"autotune_error": "died: exit -9"})
+    assert "max-autotune at `x float32[4, 8]`: failed: died: exit -9." in failed
+    assert "- torch.compile's max-autotune at x float32[4, 8]: failed: died: exit -9." in failed
+    left = report(measured=True, third={"autotune_error": "left out on request"})
+    assert "max-autotune at `x float32[4, 8]`: left out on request." in left
+    assert "max-autotune" not in report(measured=True)
 
 
 def test_every_table_has_rows_as_wide_as_its_head() -> None:
