@@ -325,9 +325,10 @@ class Contest:
             self._tuned.post(shape_set)
         lost = lost or self._twin.hold(shape_set)
         failed = self._tuned.hold(shape_set) if lost is None and tune else None
-        with gate.timing():
-            lost = lost or self._twin.calibrate()
-            failed = failed or (self._tuned.calibrate() if tune else None)
+        if lost is None and not all(twin.calibrated for twin in self._twins()):
+            with gate.timing():
+                lost = self._twin.calibrate()
+                failed = failed or self._tuned.calibrate()
         if failed is not None:
             self._tuned.give_up(shape_set, failed)
         return lost

@@ -128,10 +128,15 @@ class HeldTwin:
         self._calibrated = False
         return None
 
+    @property
+    def calibrated(self) -> bool:
+        """True where there is nothing to calibrate any more."""
+        return self.process is None or self._calibrated
+
     def calibrate(self) -> Lost | None:
         """Once a process: what a flush and two events cost there. With the GPU alone, since every
         time rests on it."""
-        if self.process is None or self._calibrated:
+        if self.process is None or self.calibrated:
             return None
         answer = self.process.ask({"do": "calibrate"}, self._duty.call_limit_s)
         if isinstance(answer, Lost):
