@@ -5,6 +5,7 @@ import pytest
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.profile import Measurement, Ratio
 from agentkernel.domain.settings import Baseline
+from agentkernel.workflows.handover import _figures
 from agentkernel.workflows.outcome import (
     Baselines,
     Result,
@@ -154,6 +155,14 @@ def test_never_below_any_baseline_that_has_a_time(
     expected = "kept_original" if outcome.baseline == "eager" else "kept_compiled"
     assert outcome.status == expected
     assert ("max-autotune is the fastest" in outcome.reason) == (outcome.baseline == "max-autotune")
+
+
+def test_the_results_figures_have_the_third_baseline() -> None:
+    found = _figures(attempt(three(2.0, 1.5, 1.25)))
+    assert (found.autotuned_us, found.speedup_vs_autotune) == (12.5, 1.25)
+    assert found.speedup_ci95 == (1.24, 1.26), "the interval of the nearest baseline"
+    without = _figures(attempt(three(2.0, 1.5, None)))
+    assert (without.autotuned_us, without.speedup_vs_autotune) == (None, None)
 
 
 def test_where_it_was_not_measured_nothing_is_said_of_it() -> None:
