@@ -52,6 +52,26 @@ def test_the_drop_in_has_the_originals_weights_and_mode(tmp_path: Path) -> None:
     assert found.module is found.module
 
 
+@pytest.mark.parametrize(
+    ("baseline", "mode"), [("max-autotune", "max-autotune"), ("torch.compile", None)]
+)
+def test_a_kept_compiler_is_handed_back_in_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str, mode: str | None
+) -> None:
+    asked: list[object] = []
+
+    def noted(module: nn.Module, **how: object) -> nn.Module:
+        asked.append(how.get("mode"))
+        return module
+
+    monkeypatch.setattr(torch, "compile", noted)
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", drafted=False)).model_copy(
+        update={"status": "kept_compiled", "baseline": baseline}
+    )
+    assert isinstance(found.module, nn.Linear)
+    assert asked == [mode]
+
+
 def test_a_kept_original_is_the_module_itself(tmp_path: Path) -> None:
     module = nn.Linear(3, 2)
     found = optimize(tmp_path, module, Script("a", drafted=False))

@@ -35,7 +35,9 @@ class Optimized(Result):
     def module(self) -> nn.Module:
         """The verified drop-in with the original's weights (the same storage), device and mode.
 
-        Where a baseline is kept it is that baseline: the original, or `torch.compile` of it.
+        Where a baseline is kept it is that baseline: the original, or `torch.compile` of it in the
+        mode that was the fastest. Under max-autotune a call overwrites the outputs of the one
+        before (CUDA graphs): clone what is to last.
         Raises RunNotFound where the file is not the one that was verified.
         """
         if self.candidate is None:
@@ -43,6 +45,9 @@ class Optimized(Result):
                 return self._original
             import torch
 
+            if self.baseline == "max-autotune":
+                tuned = torch.compile(self._original, mode="max-autotune", dynamic=False)
+                return cast("nn.Module", tuned)
             return cast("nn.Module", torch.compile(self._original))
         return load_drop_in(self, self._original)
 

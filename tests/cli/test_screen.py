@@ -15,11 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from run_events import KERNEL, one_round, profile_taken, result, started
 
 from agentkernel.cli.live import LiveTable, Progress
-from agentkernel.cli.panel import kernel_table, result_panel
+from agentkernel.cli.panel import facts, kernel_table, result_panel
+from agentkernel.cli.profile import measured_lines
 from agentkernel.cli.watch import follow
 from agentkernel.domain.profile import CompileReport
 from agentkernel.workflows.events import CandidateDrafted, OnEvent
 from agentkernel.workflows.outcome import Result
+from fakes import EAGER, measurement
 
 
 def drawn(what: RenderableType) -> str:
@@ -106,6 +108,47 @@ def test_panel_of_a_measurement() -> None:
     shown = drawn(result_panel(measured))
     assert "measured (h200)" in shown
     assert "1.02x (133 us), 95% [1.01, 1.03]" in shown
+
+
+def test_panel_shows_the_third_baseline_where_it_was_measured_or_failed() -> None:
+    measured = result(
+        measured=True,
+        time_us=130.0,
+        eager_us=170.0,
+        compiled_us=143.0,
+        speedup_vs_eager=1.31,
+        speedup_vs_compile=1.1,
+        speedup_ci95=(1.01, 1.03),
+    )
+    tuned = measured.model_copy(update={"autotuned_us": 133.0, "speedup_vs_autotune": 1.02})
+    shown = drawn(result_panel(tuned))
+    rows = [line.rstrip() for line in shown.splitlines()]
+    assert "x torch.compile       1.10x (143 us)" in rows
+    assert "x max-autotune        1.02x (133 us), 95% [1.01, 1.03]" in rows
+    assert "max-autotune" not in drawn(result_panel(measured))
+    assert "failed: timeout: it took" in drawn(facts(measured, "timeout: it took"))
+    assert "left out on request" in drawn(facts(measured, "left out on request"))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (None, None),
+        ("left out on request", "  max-autotune left out on request"),
+        ("RuntimeError: no tile\nTraceback\nno tile", "  max-autotune failed: no tile"),
+    ],
+)
+def test_profile_lines_say_why_the_third_has_no_time(words: str | None, line: str | None) -> None:
+    found = measurement().model_copy(update={"autotune_error": words})
+    told = [item for item in measured_lines(found) if "max-autotune" in item]
+    assert told == ([] if line is None else [line])
+
+
+def test_profile_lines_show_the_third() -> None:
+    timed = measurement(EAGER)
+    found = timed.model_copy(update={"autotuned": timed.eager, "vs_autotune": timed.vs_eager})
+    told = [item for item in measured_lines(found) if "max-autotune" in item]
+    assert told == ["  max-autotune 20 us: 2.000x [1.950, 2.050]"]
 
 
 def test_kernels_show_registers_spills_and_shared_memory() -> None:

@@ -11,7 +11,8 @@ from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.profile.audit import audit
 from agentkernel.tools.profile.audit_problems import PROBLEMS
-from agentkernel.tools.profile.contest import Contest, Contested
+from agentkernel.tools.profile.contest import Contest
+from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.nvml import NvmlGauge
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.settings import ProfileSettings

@@ -148,3 +148,55 @@ def test_a_candidate_that_reads_out_of_bounds_costs_only_itself(chain: LoadedPro
     assert isinstance(failed, ProfileFailed)
     assert failed.side == "candidate"
     assert isinstance(good, Profile)
+
+
+LAYERS = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.first = nn.Linear(n, n)
+        self.second = nn.Linear(n, n)
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+def get_inputs():
+    return [torch.randn(64, 512)]
+def get_init_inputs():
+    return [512]
+"""
+SAME_LAYERS = LAYERS.partition("def get_inputs")[0].replace("Model", "ModelNew")
+
+
+def test_max_autotune_is_timed_in_the_same_rounds_and_beats_launch_bound_eager(
+    tmp_path: Path,
+) -> None:
+    """Small products: CUDA graphs save the launches. Volleys change its inputs from call to call
+    and hold no output past the next one."""
+    loaded = load(LAYERS, tmp_path, "layers")
+    settings = ProfileSettings(max_autotune=True, autotune_limit_s=240.0)
+    with ProfileSession(loaded, find_target(None), settings) as session:
+        session.begin()
+        session.settle()
+        found = measured(session.profile(capture(loaded), SAME_LAYERS))[0]
+        alone = session.baselines()
+    assert found.compiled is not None, found.compile_error
+    assert found.autotuned is not None, found.autotune_error
+    assert found.vs_autotune is not None
+    assert found.autotuned.do_bench_us is not None
+    assert found.autotuned.median_us < 1.1 * found.eager.median_us
+    assert found.clock is not None
+    assert not isinstance(alone, ProfileFailed)
+    assert alone.autotuned is not None
+    assert alone.autotuned.median_us == pytest.approx(found.autotuned.median_us, rel=0.1)
+
+
+def test_a_max_autotune_that_takes_too_long_costs_only_itself(tmp_path: Path) -> None:
+    loaded = load(LAYERS, tmp_path, "layers")
+    settings = ProfileSettings(max_autotune=True, autotune_limit_s=0.5, extras=False)
+    with ProfileSession(loaded, find_target(None), settings) as session:
+        session.begin()
+        found = measured(session.profile(capture(loaded), SAME_LAYERS))[0]
+    assert found.compiled is not None, found.compile_error
+    assert found.autotuned is None
+    assert "longer than 0.5 s" in (found.autotune_error or "")

@@ -74,7 +74,7 @@ def rewritten(strategy: str) -> Plan:
     return PLAN.model_copy(update={"hypotheses": (*PLAN.hypotheses, idea)})
 
 
-def report(*, measured: bool, plan: Plan = PLAN) -> str:
+def report(*, measured: bool, plan: Plan = PLAN, third: dict[str, object] | None = None) -> str:
     problem = Problem(
         name="plus",
         origin="file",
@@ -84,7 +84,7 @@ def report(*, measured: bool, plan: Plan = PLAN) -> str:
         shape_sets=(ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 8)),)),),
     )
     called = EAGER.model_copy(update={"low99": 1.9, "high99": 2.1, "call": "faster"})
-    timed = measurement(called).model_copy(update={"clock": CLOCK})
+    timed = measurement(called).model_copy(update={"clock": CLOCK} | (third or {}))
     found = profile(SECOND, *((timed,) if measured else ()))
     accepted = verdict(SECOND).model_copy(update={"repeatable": True, "eval_only": not measured})
     certificate = Certificate(
@@ -149,6 +149,18 @@ def test_a_drop_in_of_another_strategy_is_not_said_to_be_rewritten() -> None:
 
 def test_without_rewrites_there_is_no_such_section() -> None:
     assert "## Algebra" not in report(measured=True)
+
+
+def test_the_third_baseline_is_shown_where_it_was_tried() -> None:
+    timed = measurement()
+    text = report(measured=True, third={"autotuned": timed.eager, "vs_autotune": EAGER})
+    assert "max-autotune at `x float32[4, 8]`: 20.0 µs, the candidate's speedup over it" in text
+    failed = report(measured=True, third={"autotune_error": "died: exit -9"})
+    assert "max-autotune at `x float32[4, 8]`: failed: died: exit -9." in failed
+    assert "- torch.compile's max-autotune at x float32[4, 8]: failed: died: exit -9." in failed
+    left = report(measured=True, third={"autotune_error": "left out on request"})
+    assert "max-autotune at `x float32[4, 8]`: left out on request." in left
+    assert "max-autotune" not in report(measured=True)
 
 
 def test_every_table_has_rows_as_wide_as_its_head() -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.settings import Settings
 from agentkernel.errors import SettingError
 from agentkernel.tools.settings import load_settings, user_config_path
+from agentkernel.workflows.workshop import profile_settings
 
 
 @pytest.fixture
@@ -80,3 +82,12 @@ def test_the_policy_in_force_follows_the_coder(tmp_path: Path) -> None:
     assert load_settings(empty).policy == "mixed"
     assert load_settings(empty, ("coder=chat:openai:x",)).policy == "triton"
     assert load_settings(empty, ("goals.policy=any",)).policy == "any"
+
+
+def test_a_manifest_from_before_the_third_baseline_still_loads() -> None:
+    settings = load_settings()
+    old = settings.model_dump(mode="json", exclude={"profile"})
+    assert Settings.model_validate(old).profile.max_autotune
+    asked = load_settings(None, ("profile.autotune_limit_s=30",), {"profile.max_autotune": False})
+    given = profile_settings(asked)
+    assert (given.max_autotune, given.autotune_limit_s) == (False, 30.0)

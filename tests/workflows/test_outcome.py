@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.agents.protocols import Attempt, Goals
-from agentkernel.domain.profile import Ratio
+from agentkernel.domain.profile import Measurement, Ratio
+from agentkernel.domain.settings import Baseline
+from agentkernel.workflows.handover import _figures
 from agentkernel.workflows.outcome import (
     Baselines,
     Result,
@@ -103,12 +105,75 @@ def test_the_faster_measured_baseline_is_named_where_nothing_was_drafted() -> No
     assert status(Baselines(eager_us=10.0, compiled_us=None)) == "kept_original"
     assert status(Baselines(eager_us=10.0, compiled_us=12.0)) == "kept_original"
     assert status(Baselines(eager_us=10.0, compiled_us=8.0)) == "kept_compiled"
+    third = Baselines(eager_us=10.0, compiled_us=8.0, autotuned_us=7.0)
+    tuned = decide_outcome((), Goals(), nothing="no template", baselines=third)
+    assert (tuned.status, tuned.baseline) == ("kept_compiled", "max-autotune")
+    assert tuned.reason.startswith("no template; torch.compile's max-autotune is the fastest")
+    assert status(third.model_copy(update={"autotuned_us": 11.0})) == "kept_compiled"
+    assert status(Baselines(eager_us=6.0, compiled_us=8.0, autotuned_us=7.0)) == "kept_original"
     assert decide_outcome((), Goals(), nothing="no template").reason == "no template"
 
 
 def test_a_crash_without_a_baseline_is_a_failure() -> None:
     outcome = decide_outcome((), Goals(), nothing="", crash="eager itself raised")
     assert (outcome.status, outcome.reason) == ("failed", "eager itself raised")
+
+
+def three(
+    eager: float, compiled: float | None, autotuned: float | None, error: str | None = None
+) -> Measurement:
+    """A candidate at 10 us with these speedups over the baselines."""
+    found = measurement(ratio(eager), ratio(compiled) if compiled is not None else None)
+    if autotuned is None:
+        return found.model_copy(update={"autotune_error": error})
+    time = found.eager.model_copy(update={"median_us": 10.0 * autotuned})
+    return found.model_copy(update={"autotuned": time, "vs_autotune": ratio(autotuned)})
+
+
+SPEEDS = (0.8, 0.995, 1.005, 1.05, 1.3, 2.0)
+
+
+@pytest.mark.parametrize("eager", SPEEDS)
+@pytest.mark.parametrize("compiled", [None, *SPEEDS])
+@pytest.mark.parametrize("autotuned", [None, *SPEEDS])
+@pytest.mark.parametrize("baseline", ["best", "eager", "compile"])
+def test_never_below_any_baseline_that_has_a_time(
+    eager: float, compiled: float | None, autotuned: float | None, baseline: Baseline
+) -> None:
+    """Whatever the goal is held against: handed over means surely faster than all of them, and
+    otherwise the fastest of them is named."""
+    found = three(eager, compiled, autotuned)
+    outcome = decide_outcome((attempt(found),), Goals(baseline=baseline), nothing="")
+    known = {"eager": eager, "torch.compile": compiled, "max-autotune": autotuned}
+    speeds = {name: value for name, value in known.items() if value is not None}
+    assert outcome.handed_over == all(value - 0.01 > 1.0 for value in speeds.values())
+    if outcome.handed_over:
+        assert outcome.baseline is None
+        return
+    assert outcome.baseline is not None
+    assert speeds[outcome.baseline] == min(speeds.values())
+    expected = "kept_original" if outcome.baseline == "eager" else "kept_compiled"
+    assert outcome.status == expected
+    assert ("max-autotune is the fastest" in outcome.reason) == (outcome.baseline == "max-autotune")
+
+
+def test_the_results_figures_have_the_third_baseline() -> None:
+    found = _figures(attempt(three(2.0, 1.5, 1.25)))
+    assert (found.autotuned_us, found.speedup_vs_autotune) == (12.5, 1.25)
+    assert found.speedup_ci95 == (1.24, 1.26), "the interval of the nearest baseline"
+    without = _figures(attempt(three(2.0, 1.5, None)))
+    assert (without.autotuned_us, without.speedup_vs_autotune) == (None, None)
+
+
+def test_where_it_was_not_measured_nothing_is_said_of_it() -> None:
+    old = decide_outcome((attempt(three(2.0, 1.5, None)),), Goals(), nothing="")
+    assert "max-autotune" not in old.reason
+    out = three(2.0, 1.5, None, error="left out on request")
+    assert "max-autotune" not in decide_outcome((attempt(out),), Goals(), nothing="").reason
+    failed = three(2.0, 1.5, None, error="timeout: too long")
+    assert "max-autotune failed" in decide_outcome((attempt(failed),), Goals(), nothing="").reason
+    timed_too = decide_outcome((attempt(three(2.0, 1.5, 1.3)),), Goals(), nothing="")
+    assert "1.300x [1.290, 1.310] against max-autotune" in timed_too.reason
 
 
 def two_shapes(first: float, second: float) -> Attempt:

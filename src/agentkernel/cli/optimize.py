@@ -14,6 +14,7 @@ from agentkernel.cli.options import (
     ConfigFile,
     Init,
     Inputs,
+    MaxAutotune,
     MaxMemory,
     ObjectiveName,
     Out,
@@ -38,6 +39,7 @@ def optimize(
     baseline: BaselineName = None,
     objective: ObjectiveName = None,
     max_memory: MaxMemory = None,
+    max_autotune: MaxAutotune = None,
     precision: PrecisionName = None,
     policy: PolicyName = None,
     rounds: Rounds = None,
@@ -71,6 +73,7 @@ def optimize(
             "goals.policy": policy,
             "budget.rounds": rounds,
             "budget.time_s": parse_seconds(time),
+            "profile.max_autotune": max_autotune,
             "judge.allow_unsandboxed": allow_unsandboxed or None,
         },
     )

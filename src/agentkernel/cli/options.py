@@ -74,4 +74,11 @@ AllowUnsandboxed = Annotated[
     bool,
     typer.Option("--allow-unsandboxed", help="Run candidates even where nothing isolates them."),
 ]
+MaxAutotune = Annotated[
+    bool | None,
+    typer.Option(
+        "--max-autotune/--no-max-autotune",
+        help="Time torch.compile's max-autotune as a third baseline where a GPU measures.",
+    ),
+]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name; 'last' is the newest.")]

@@ -18,16 +18,17 @@ from agentkernel.cli.quantities import (
     show_us,
 )
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.profile import CompileReport, Profile
+from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.workflows.outcome import Result
 
 
 def result_panel(result: Result) -> RenderableType:
     """The figures, the kernels' resources, what the plan drew on, and where the files lie."""
     certificate = read_certificate(result)
-    parts: list[RenderableType] = [facts(result)]
-    if certificate is not None and certificate.profile is not None:
-        parts += resources(certificate.profile)
+    profile = certificate.profile if certificate is not None else None
+    parts: list[RenderableType] = [facts(result, why_no_autotune(profile) if profile else None)]
+    if profile is not None:
+        parts += resources(profile)
     if certificate is not None and certificate.plan is not None:
         parts.append(plan_lines(certificate))
     parts.append(files(result))
@@ -44,24 +45,17 @@ def read_certificate(result: Result) -> Certificate | None:
         return None
 
 
-def facts(result: Result) -> Table:
-    """Status, speed and errors; measured and estimated never share a line."""
+def facts(result: Result, no_autotune: str | None = None) -> Table:
+    """Status, speed and errors; measured and estimated never share a line. `no_autotune`: why
+    max-autotune has no time."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
     rows = [("status", f"{result.status}: {result.reason}"), ("target", result.target)]
     if result.measured:
-        interval = result.speedup_ci95
-        span = f", 95% [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
-        rows += [
-            (f"measured ({result.measured_on})", show_us(result.time_us)),
-            ("x eager", f"{show_ratio(result.speedup_vs_eager)} ({show_us(result.eager_us)})"),
-            (
-                "x torch.compile",
-                f"{show_ratio(result.speedup_vs_compile)} ({show_us(result.compiled_us)}){span}",
-            ),
-            ("roofline", show_share(result.roofline_fraction)),
-        ]
+        rows.append((f"measured ({result.measured_on})", show_us(result.time_us)))
+        rows += baseline_rows(result, no_autotune)
+        rows.append(("roofline", show_share(result.roofline_fraction)))
     if result.estimated_time_us is not None:
         eager = f", eager {show_us(result.estimated_eager_us)}"
         ratio = f", {show_ratio(result.estimated_speedup_vs_eager)}"
@@ -75,6 +69,31 @@ def facts(result: Result) -> Table:
     for name, text in rows:
         table.add_row(name, Text(text))
     return table
+
+
+def baseline_rows(result: Result, no_autotune: str | None) -> list[tuple[str, str]]:
+    """The speedup over each baseline, the interval beside the fastest one."""
+    interval = result.speedup_ci95
+    span = f", 95% [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+    every = [
+        ("x eager", result.speedup_vs_eager, result.eager_us),
+        ("x torch.compile", result.speedup_vs_compile, result.compiled_us),
+    ]
+    if result.autotuned_us is not None:
+        every.append(("x max-autotune", result.speedup_vs_autotune, result.autotuned_us))
+    fastest = min((us for _, _, us in every if us is not None), default=None)
+    rows = [
+        (name, f"{show_ratio(ratio)} ({show_us(us)}){span if us == fastest else ''}")
+        for name, ratio, us in every
+    ]
+    if result.autotuned_us is None and no_autotune is not None:
+        rows.append(("x max-autotune", unmeasured_words(no_autotune)))
+    return rows
+
+
+def why_no_autotune(profile: Profile) -> str | None:
+    """What the profile says of a max-autotune without a time, on the primary shapes."""
+    return profile.measurements[0].autotune_error if profile.measurements else None
 
 
 def resources(profile: Profile) -> list[RenderableType]:

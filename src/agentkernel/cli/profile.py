@@ -98,6 +98,7 @@ def profile_parts(profile: Profile) -> list[RenderableType]:
 def measured_lines(item: Measurement) -> list[str]:
     """One shape set on a GPU."""
     from agentkernel.cli.quantities import show_bytes, show_share, show_us
+    from agentkernel.domain.profile import unmeasured_words
 
     ratio = item.vs_eager
     lines = [
@@ -111,6 +112,14 @@ def measured_lines(item: Measurement) -> list[str]:
             f"  torch.compile {show_us(item.compiled.median_us)}: "
             f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
         )
+    if item.autotuned is not None and item.vs_autotune is not None:
+        ratio = item.vs_autotune
+        lines.append(
+            f"  max-autotune {show_us(item.autotuned.median_us)}: "
+            f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+        )
+    elif item.autotune_error is not None:
+        lines.append(f"  max-autotune {unmeasured_words(item.autotune_error)}")
     lines.append(
         f"  {item.achieved_gb_per_s:.0f} GB/s of {item.copy_gb_per_s:.0f} (copy), "
         f"{item.achieved_tflops:.1f} TFLOP/s, {show_share(item.roofline_fraction)} of the roofline"

@@ -9,8 +9,17 @@ from agentkernel.domain.verdict import TimingDisputed
 
 Call = Literal["faster", "slower", "same", "too_noisy"]
 """What a ratio says: beyond 1% either way for sure, about equal, or not known well enough."""
+LEFT_OUT = "left out on request"
+"""What stands in the place of a baseline's error where nobody wanted its time."""
 ClockState = Literal["agrees", "disputed", "outside_shorter", "too_short", "unknown"]
 """How the two clocks stand to one another; see `ClockCheck.state`."""
+
+
+def unmeasured_words(error: str) -> str:
+    """`left out on request`, or `failed: ` with the last line of what went wrong."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    last = lines[-1][:200] if lines else "it failed"
+    return last if error == LEFT_OUT else f"failed: {last}"
 
 
 class KernelResources(Frozen):
@@ -149,7 +158,7 @@ class GpuState(Frozen):
 
 
 class Measurement(Frozen):
-    """What one GPU did with the candidate and both baselines on one shape set."""
+    """What one GPU did with the candidate and the baselines on one shape set."""
 
     shapes: str
     candidate: Timing

@@ -49,8 +49,8 @@ class JudgeOptions(Frozen):
 class ProfileOptions(Frozen):
     """Which baselines are timed beside eager and torch.compile, and how long one may compile."""
 
-    max_autotune: bool
-    autotune_limit_s: float = Field(gt=0)
+    max_autotune: bool = True
+    autotune_limit_s: float = Field(default=120.0, gt=0)
 
 
 class KnowledgeOptions(Frozen):
@@ -71,7 +71,7 @@ class Settings(Frozen):
     goals: GoalSettings
     budget: BudgetSettings
     judge: JudgeOptions
-    profile: ProfileOptions
+    profile: ProfileOptions = ProfileOptions()
     knowledge: KnowledgeOptions
 
     @property

@@ -12,7 +12,7 @@ from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
-from agentkernel.domain.profile import Measurement, Profile, Ratio
+from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
 from agentkernel.domain.verdict import Verdict
 
 HEADLINES: dict[Status, str] = {
@@ -103,6 +103,7 @@ def render_report(
         us=microseconds,
         fewer=fewer,
         ratio=ratio_text,
+        missing=unmeasured_words,
     )
 
 
@@ -228,6 +229,9 @@ def _gaps(item: Measurement) -> list[str]:
     lines = []
     if item.compiled is None:
         lines.append(f"torch.compile at {item.shapes}: {item.compile_error or 'it failed'}.")
+    if item.autotuned is None and item.autotune_error is not None:
+        why = unmeasured_words(item.autotune_error)
+        lines.append(f"torch.compile's max-autotune at {item.shapes}: {why}.")
     if item.energy_mj is None:
         lines.append(f"Energy a call at {item.shapes}.")
     if item.own_kernel_share is None:

@@ -159,6 +159,7 @@ def _result(
         report=paths.report,
         problem=manifest.problem.name,
         target=manifest.target,
+        baseline=outcome.baseline,
         interpreted=verdict.interpreted if verdict else True,
         error_vs_oracle=verdict.worst_error if verdict else None,
         eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
@@ -173,11 +174,13 @@ class _Figures(Frozen):
     measured_on: str | None = None
     speedup_vs_eager: float | None = None
     speedup_vs_compile: float | None = None
+    speedup_vs_autotune: float | None = None
     speedup_ci95: tuple[float, float] | None = None
     roofline_fraction: float | None = None
     time_us: float | None = None
     eager_us: float | None = None
     compiled_us: float | None = None
+    autotuned_us: float | None = None
     estimated_time_us: float | None = None
     estimated_eager_us: float | None = None
     estimated_speedup_vs_eager: float | None = None
@@ -203,10 +206,12 @@ def _figures(best: Attempt | None) -> _Figures:
             "measured_on": profile.measured_on,
             "speedup_vs_eager": primary.vs_eager.value,
             "speedup_vs_compile": primary.vs_compile.value if primary.vs_compile else None,
+            "speedup_vs_autotune": primary.vs_autotune.value if primary.vs_autotune else None,
             "speedup_ci95": (nearest.low, nearest.high),
             "roofline_fraction": primary.roofline_fraction,
             "time_us": primary.candidate.median_us,
             "eager_us": primary.eager.median_us,
             "compiled_us": primary.compiled.median_us if primary.compiled else None,
+            "autotuned_us": primary.autotuned.median_us if primary.autotuned else None,
         }
     )

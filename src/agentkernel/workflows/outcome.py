@@ -9,25 +9,27 @@ from typing import Literal
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
-from agentkernel.domain.profile import Measurement, ProfileFailed, Ratio
+from agentkernel.domain.profile import LEFT_OUT, Measurement, ProfileFailed, Ratio
 
-Faster = Literal["eager", "torch.compile"]
+Faster = Literal["eager", "torch.compile", "max-autotune"]
 TIE = 0.01
 """An interval that lies within this of 1 is called a tie, not noise."""
 
 
 class Baselines(Frozen):
-    """Measured times of the two baselines in microseconds, where no candidate was measured."""
+    """Measured times of the baselines in microseconds, where no candidate was measured."""
 
     eager_us: float
     compiled_us: float | None
+    autotuned_us: float | None = None
 
 
 class Result(Frozen):
     """What a run hands back; with a kept baseline the figures are the best tried candidate's.
 
-    `candidate`, `certificate` and `report` are paths; `candidate` is None where a baseline is kept.
-    Speedups are measured, baseline time / candidate time; `speedup_ci95` belongs to the faster
+    `candidate`, `certificate` and `report` are paths; `candidate` is None where a baseline is kept,
+    and `baseline` says which (None in records from before it was said).
+    Speedups are measured, baseline time / candidate time; `speedup_ci95` belongs to the fastest
     baseline. Everything that nobody measured has a name that begins with `estimated_`.
     """
 
@@ -41,15 +43,18 @@ class Result(Frozen):
     report: str | None
     problem: str
     target: str
+    baseline: Faster | None = None
     measured_on: str | None = None
     interpreted: bool = True
     speedup_vs_eager: float | None = None
     speedup_vs_compile: float | None = None
+    speedup_vs_autotune: float | None = None
     speedup_ci95: tuple[float, float] | None = None
     roofline_fraction: float | None = None
     time_us: float | None = None
     eager_us: float | None = None
     compiled_us: float | None = None
+    autotuned_us: float | None = None
     error_vs_oracle: float | None = None
     eager_error_vs_oracle: float | None = None
     estimated_time_us: float | None = None
@@ -73,12 +78,14 @@ class Outcome(Frozen):
     """The status with its reason, and the attempt that it rests on.
 
     `best` is the best candidate known, also where a baseline is kept; `handed_over` says which.
+    `baseline` names the one that is kept; None where a candidate is handed over, or nothing is.
     """
 
     status: Status
     reason: str
     best: Attempt | None
     handed_over: bool
+    baseline: Faster | None = None
 
 
 def accepted(attempt: Attempt) -> bool:
@@ -131,21 +138,36 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def faster_baseline(measurement: Measurement) -> Faster:
-    """Which of the two baselines was faster."""
-    compiled = measurement.compiled
-    if compiled is not None and compiled.median_us < measurement.eager.median_us:
-        return "torch.compile"
-    return "eager"
+    """Which of the baselines was the fastest."""
+    compiled, autotuned = measurement.compiled, measurement.autotuned
+    return _fastest(
+        measurement.eager.median_us,
+        compiled.median_us if compiled is not None else None,
+        autotuned.median_us if autotuned is not None else None,
+    )
+
+
+def _fastest(eager_us: float, compiled_us: float | None, autotuned_us: float | None) -> Faster:
+    """The least time that is known; of equal ones the plainer."""
+    times: list[tuple[Faster, float | None]] = [
+        ("eager", eager_us),
+        ("torch.compile", compiled_us),
+        ("max-autotune", autotuned_us),
+    ]
+    known = [(name, time_us) for name, time_us in times if time_us is not None]
+    return min(known, key=lambda item: item[1])[0]
 
 
 def ratio_against(measurement: Measurement, baseline: str) -> Ratio:
-    """The speedup over "eager", "compile" or "best" (the one with the smaller lower bound)."""
+    """The speedup over "eager", "compile" or "best" (of all that have a time the one with the
+    smallest lower bound)."""
     compiled = measurement.vs_compile
-    if baseline == "eager" or compiled is None:
+    if baseline == "eager" or (baseline == "compile" and compiled is None):
         return measurement.vs_eager
-    if baseline == "compile":
+    if baseline == "compile" and compiled is not None:
         return compiled
-    return min(measurement.vs_eager, compiled, key=lambda ratio: ratio.low)
+    every = (measurement.vs_eager, compiled, measurement.vs_autotune)
+    return min((ratio for ratio in every if ratio is not None), key=lambda ratio: ratio.low)
 
 
 def within_memory(attempt: Attempt, goals: Goals) -> bool:
@@ -168,7 +190,7 @@ def goals_met(attempt: Attempt, goals: Goals) -> bool:
 
 
 def safe_to_hand_over(attempt: Attempt) -> bool:
-    """Not slower than the faster baseline with 95% confidence, for the primary shapes and in the
+    """Not slower than any baseline with 95% confidence, for the primary shapes and in the
     geometric mean, and measurably slower for no other shapes."""
     measurements = attempt.profile.measurements if attempt.profile else ()
     if not measurements:
@@ -262,11 +284,17 @@ def _missed(ratio: Ratio, baseline: Faster) -> str:
 
 
 def describe_speed(measurement: Measurement) -> str:
-    """`1.31x eager [1.30, 1.32], 1.02x torch.compile [1.01, 1.03]` at the given shapes."""
+    """`1.31x [1.30, 1.32] against eager, 1.02x [1.01, 1.03] against torch.compile`, and against
+    max-autotune where that was measured or failed."""
     text = f"{_ratio_text(measurement.vs_eager)} against eager"
     if measurement.vs_compile is not None:
-        return f"{text}, {_ratio_text(measurement.vs_compile)} against torch.compile"
-    return f"{text}, torch.compile failed"
+        text += f", {_ratio_text(measurement.vs_compile)} against torch.compile"
+    else:
+        text += ", torch.compile failed"
+    if measurement.vs_autotune is not None:
+        return f"{text}, {_ratio_text(measurement.vs_autotune)} against max-autotune"
+    failed = measurement.autotune_error not in (None, LEFT_OUT)
+    return f"{text}, max-autotune failed" if failed else text
 
 
 def _ratio_text(ratio: Ratio) -> str:
@@ -274,14 +302,17 @@ def _ratio_text(ratio: Ratio) -> str:
 
 
 def _baseline_name(baselines: Baselines | None) -> Faster:
-    if baselines is None or baselines.compiled_us is None:
+    if baselines is None:
         return "eager"
-    return "torch.compile" if baselines.compiled_us < baselines.eager_us else "eager"
+    return _fastest(baselines.eager_us, baselines.compiled_us, baselines.autotuned_us)
 
 
 def _kept(reason: str, best: Attempt | None, baseline: Faster) -> Outcome:
-    status: Status = "kept_compiled" if baseline == "torch.compile" else "kept_original"
-    return Outcome(status=status, reason=reason, best=best, handed_over=False)
+    """A baseline, by name: the status has one word for both modes of torch.compile."""
+    status: Status = "kept_original" if baseline == "eager" else "kept_compiled"
+    if baseline == "max-autotune":
+        reason = f"{reason}; torch.compile's max-autotune is the fastest and is kept"
+    return Outcome(status=status, reason=reason, best=best, handed_over=False, baseline=baseline)
 
 
 def _why_none(history: Sequence[Attempt], nothing: str) -> str:

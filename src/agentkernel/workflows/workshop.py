@@ -206,6 +206,8 @@ def profile_settings(settings: Settings) -> ProfileSettings:
     return ProfileSettings(
         seed=settings.seed,
         precision=settings.goals.precision,
+        max_autotune=settings.profile.max_autotune,
+        autotune_limit_s=settings.profile.autotune_limit_s,
         allow_unsandboxed=settings.judge.allow_unsandboxed,
     )
 
@@ -225,14 +227,15 @@ def _judge_scope(loaded: LoadedProblem, judging: JudgeSettings, versions: Versio
 
 
 def _baselines(session: ProfileSession) -> Baselines | None:
-    """Eager and torch.compile on the primary shapes, None where nothing can be measured."""
+    """The baselines on the primary shapes, None where nothing can be measured."""
     if not session.measures:
         return None
     found = session.baselines()
     if isinstance(found, ProfileFailed):
         return None
-    compiled = found.compiled
+    compiled, autotuned = found.compiled, found.autotuned
     return Baselines(
         eager_us=found.eager.median_us,
         compiled_us=compiled.median_us if compiled is not None else None,
+        autotuned_us=autotuned.median_us if autotuned is not None else None,
     )

@@ -10,7 +10,8 @@ from simulated_gpu import SimulatedGauge
 
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.problems import load_problem
-from agentkernel.tools.profile.contest import Contest, Contested
+from agentkernel.tools.profile.contest import Contest
+from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.rounds import Lost, Pace
 from agentkernel.tools.profile.settings import ProfileSettings
 

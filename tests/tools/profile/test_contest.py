@@ -11,7 +11,8 @@ import pytest
 from simulated_gpu import SimulatedGauge
 
 from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile.contest import Contest, Contested
+from agentkernel.tools.profile.contest import Contest
+from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.rounds import Lost, Pace
 from agentkernel.tools.profile.settings import ProfileSettings
 
@@ -90,7 +91,7 @@ def test_a_slower_candidate_is_seen_as_such(contest: Contest) -> None:
 
 def test_what_was_posted_ahead_answers_the_same_question_only(contest: Contest) -> None:
     assert contest.start() is None
-    twin = contest._twin
+    twin = contest._twin.process
     assert twin is not None
     twin.post({"do": "copy", "bytes": 1 << 20})
     twin.settle(20.0)
@@ -134,7 +135,7 @@ def test_a_candidate_that_hangs_runs_into_the_limit(problem: LoadedProblem) -> N
 @pytest.mark.slow
 def test_a_twin_that_died_is_started_again(contest: Contest) -> None:
     assert contest.start() is None
-    twin = contest._twin
+    twin = contest._twin.process
     assert twin is not None
     twin.close()
     assert isinstance(measured(contest, CANDIDATE), Contested)
@@ -184,16 +185,16 @@ def test_what_was_begun_ahead_is_taken_up(
     problem: LoadedProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the CPU nothing begins by itself, since its tensors travel by value: small ones may."""
-    monkeypatch.setattr("agentkernel.tools.profile.contest._sends_tensors", lambda request: False)
+    monkeypatch.setattr("agentkernel.tools.profile.held_twin.sends_tensors", lambda request: False)
     single = problem.problem.model_copy(update={"shape_sets": problem.problem.shape_sets[:1]})
     alone = dataclasses.replace(problem, problem=single)
     with Contest(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         held.begin()
-        twin = held._twin
+        twin = held._twin.process
         assert twin is not None
         held.settle()
         assert not isinstance(held.copy_gb_per_s(), Lost)
         rounds = held.measure_baselines(0)
-        assert held._twin is twin
+        assert held._twin.process is twin
     assert not isinstance(rounds, Lost)
     assert rounds.samples("eager")

@@ -10,7 +10,7 @@ from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import ClockCheck, Measurement
 from agentkernel.tools.profile.bench import Launched
-from agentkernel.tools.profile.contest import Contested, Extras
+from agentkernel.tools.profile.contested import Contested, Extras
 from agentkernel.tools.profile.figures import kernel_names, own_share, to_measurement
 from agentkernel.tools.profile.rounds import Pace, Rounds, measure_rounds
 
@@ -101,6 +101,26 @@ def test_a_failed_torch_compile_leaves_its_reason() -> None:
     assert found.compiled is None
     assert found.vs_compile is None
     assert found.compile_error == "Unsupported: it broke"
+
+
+def test_the_third_baseline_has_its_own_time_and_ratio() -> None:
+    clockwork = SimulatedClockwork()
+    times = {"candidate": 100.0, "eager": 200.0, "max-autotune": 105.0}
+    sides = [SimulatedSide(name, us, clockwork, 0.0) for name, us in times.items()]
+    rounds = measure_rounds(sides, clockwork, Pace())
+    assert isinstance(rounds, Rounds)
+    found = to_measurement(
+        dataclasses.replace(contested(compiled=False), rounds=rounds, autotuned=Extras(0, 104.0)),
+        shapes="x",
+        analysis=analysis(1000, 1000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=(),
+    )
+    assert found.autotuned is not None
+    assert found.autotuned.do_bench_us == 104.0
+    assert found.vs_autotune is not None
+    assert found.vs_autotune.value == pytest.approx(1.05)
+    assert found.vs_compile is None
 
 
 def test_own_kernels_are_those_under_a_jit_decorator() -> None:

@@ -112,3 +112,17 @@ def test_the_order_of_the_sides_changes_from_round_to_round() -> None:
 )
 def test_calls_fill_a_block(call_us: float, expected: int) -> None:
     assert calls_per_block(call_us, PACE) == expected
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.05, 1.5])
+def test_a_fourth_side_makes_a_profile_no_more_than_a_third_longer(noise: float) -> None:
+    def length_s(names: tuple[str, ...], seed: int) -> float:
+        clockwork = SimulatedClockwork()
+        sides = [SimulatedSide(name, 150.0, clockwork, noise) for name in names]
+        assert isinstance(measure_rounds(sides, clockwork, PACE, seed), Rounds)
+        return clockwork.time_s
+
+    three = ("candidate", "eager", "compile")
+    before = sum(length_s(three, seed) for seed in range(4))
+    after = sum(length_s((*three, "max-autotune"), seed) for seed in range(4))
+    assert after <= before * 4 / 3 * 1.02

@@ -20,7 +20,8 @@ from agentkernel.tools.problems import load_problem
 from agentkernel.tools.profile.audit_problems import PROBLEMS, AuditProblem, waste_bytes
 from agentkernel.tools.profile.bench import Device, flush_bytes
 from agentkernel.tools.profile.candidate_process import CandidateProcess
-from agentkernel.tools.profile.contest import Contest, Contested
+from agentkernel.tools.profile.contest import Contest
+from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.nvml import Gauge
 from agentkernel.tools.profile.ratio import half_width, paired_ratio
 from agentkernel.tools.profile.rounds import Lost, Pace

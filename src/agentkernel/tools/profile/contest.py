@@ -2,72 +2,43 @@
 
 from __future__ import annotations
 
-import copy
-import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Self
 
-from agentkernel.domain.profile import ClockCheck, GpuState
+from agentkernel.domain.profile import LEFT_OUT
+from agentkernel.tools import gate
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.profile.bench import Device, Launched
+from agentkernel.tools.profile.bench import Device
 from agentkernel.tools.profile.candidate_process import CandidateProcess
+from agentkernel.tools.profile.clock import Stand
+from agentkernel.tools.profile.contested import Contested, Extras
 from agentkernel.tools.profile.energy import energy_per_call_mj
 from agentkernel.tools.profile.fresh import sums_of
+from agentkernel.tools.profile.held_problem import HeldProblem
+from agentkernel.tools.profile.held_twin import HeldTwin, main_duty, tuned_duty
 from agentkernel.tools.profile.nvml import Gauge, Watch, busy_state
 from agentkernel.tools.profile.rounds import Lost, Rounds, Side, measure_rounds
 from agentkernel.tools.profile.settings import ProfileSettings
-from agentkernel.tools.profile.sides import RemoteSide
+from agentkernel.tools.profile.sides import AUTOTUNED, Line, RemoteSide
 from agentkernel.tools.profile.twin_process import TwinProcess
-from agentkernel.tools.profile.volleys import CandidateSide, Volleys, VolleySide, lay_ground
+from agentkernel.tools.profile.volleys import Volleys, VolleySide, lay_ground
 from agentkernel.tools.profile.worker_ops import CANDIDATE
 from agentkernel.tools.sandbox.session import open_worker, settle_spares
-from agentkernel.tools.sandbox.tensors import share_tensor
-
-if TYPE_CHECKING:
-    import torch
 
 COPY_BYTES = 1 << 30
-AHEAD_BYTES = 4 << 30
-"""Inputs up to this size are held from the start of a run: little beside what the judge
-and the search need of a GPU's memory."""
-
-
-class Extras(NamedTuple):
-    """What is measured of one side beside its time; None where this device has no such figure."""
-
-    peak_bytes: int
-    do_bench_us: float | None = None
-    energy_mj: float | None = None
-
-
-@dataclass(frozen=True)
-class Contested:
-    """Everything that one shape set's measurement yields. `compiled` None: torch.compile failed.
-
-    `launches` is empty where the profiler gives no record; the clocks are None where the device
-    shares no memory between processes.
-    """
-
-    rounds: Rounds
-    candidate: Extras
-    eager: Extras
-    compiled: Extras | None
-    compile_error: str | None
-    launches: tuple[Launched, ...]
-    gpu: GpuState
-    clock: ClockCheck | None = None
-    eager_clock: ClockCheck | None = None
+DIED = Lost(side="twin", reason="died", log="")
 
 
 class Contest:
-    """Holds the weights and the inputs of a problem, and the twin process, while a run lasts.
+    """Holds the weights and the inputs of a problem, and the baselines' processes, while a run
+    lasts: one with eager and torch.compile, one with its max-autotune.
 
-    The parent makes weights and inputs once, on the device; both processes map the same memory.
-    The inputs of one shape set are in memory at a time. `device` "cpu" serves the tests.
+    The parent makes weights and inputs once, on the device; all processes map the same memory.
+    The inputs of one shape set are in memory at a time. `device` "cpu" serves the tests. Where
+    several runs share the GPU, what is timed happens while the others wait (`tools.gate`); the gate
+    is never held while a process is awaited that goes through it itself.
     """
 
     def __init__(
@@ -79,25 +50,19 @@ class Contest:
         flush_bytes: int,
         device: Device = "cuda",
     ) -> None:
-        self._loaded = loaded
         self._settings = settings
         self._gauge = gauge
         self._flush_bytes = flush_bytes
         self._device: Device = device
-        self._weights: dict[str, torch.Tensor] | None = None
-        self._inputs: tuple[object, ...] = ()
-        self._shape_set: int | None = None
-        self._twin: TwinProcess | None = None
-        self._twin_holds: int | None = None
-        self._fresh = False
-        self._compile_errors: dict[int, str] = {}
+        self._problem = HeldProblem(
+            loaded, seed=settings.seed, flush_bytes=flush_bytes, device=device
+        )
+        self._twin = HeldTwin(self._problem, main_duty(settings))
+        self._tuned = HeldTwin(self._problem, tuned_duty(settings))
         self._baselines: dict[tuple[int, str], Extras] = {}
         self._copy_gb_per_s: float | None = None
-        self._pace = settings.pace
-        self._event_us = 0.0
-        self._outputs: object = None
         self._ground: Volleys | None = None
-        self._groundless = False
+        self._ground_of: TwinProcess | None = None
         self._own_writes: frozenset[str] = frozenset()
 
     def __enter__(self) -> Self:
@@ -109,64 +74,41 @@ class Contest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end_twin()
-        self._inputs, self._weights = (), None
-        self._empty_cache()
+        for twin in self._twins():
+            twin.end()
+        self._leave_ground()
+        self._problem.release()
 
     def begin(self) -> None:
-        """Let the twin start, warm up and compile the first shape set while others work.
+        """Let the twins start, warm up and compile the first shape set while others work.
 
         Only where the requests are small: device memory by handle, a module made from its source.
         """
-        import torch
-
-        specs = self._loaded.problem.shape_sets[0].tensors
-        sizes = [math.prod(s.shape) * getattr(torch, s.dtype).itemsize for s in specs]
-        several = len(self._loaded.problem.shape_sets) > 1
-        if self._loaded.live is not None or several or sum(sizes) > AHEAD_BYTES:
+        if self._twin.process is not None or not self._problem.small:
             return
-        if self._twin is not None or self._make_inputs(0) is not None:
-            return
-        requests = [self._start_request(), self._prepare_request(0)]
-        if self._settings.compare_compile:
-            requests.append({"do": "compile", "shape_set": 0})
-        if not any(_sends_tensors(request) for request in requests):
-            self._twin = TwinProcess()
-            self._fresh = True
-            for request in requests:
-                self._twin.post(request)
+        if self._make_inputs(0) is None:
+            for twin in self._twins():
+                twin.post(0)
 
     def settle(self) -> None:
         """Until what `begin` asked for is done, so that the device is quiet."""
-        if self._twin is not None:
-            self._twin.settle(self._settings.compile_limit_s)
+        for twin in self._twins():
+            twin.settle()
 
     def start(self) -> Lost | None:
         """Start the twin with the weights, unless it runs."""
-        if self._twin is not None and self._twin.alive and not self._fresh:
-            return None
-        if self._twin is None or not self._twin.alive:
-            self._end_twin()
-            self._twin = TwinProcess()
-        self._fresh = False
-        answer = self._twin.ask(self._start_request(), self._settings.start_limit_s)
-        if isinstance(answer, Lost):
-            self._end_twin()
-            return answer.model_copy(update={"side": "eager"})
-        flush_us = float(str(answer["flush_us"]))
-        self._event_us = float(str(answer["event_us"]))
-        self._pace = self._settings.pace.model_copy(update={"flush_us": flush_us})
-        return None
+        return self._twin.start()
 
     def copy_gb_per_s(self) -> float | Lost:
         """The copy ceiling, measured once (read and write counted)."""
         if self._copy_gb_per_s is None:
-            begun = self._shape_set if self._fresh else None
+            begun = self._problem.shape_set if self._twin.fresh else None
             lost = self.start() if begun is None else self._hold(begun)
-            if lost is not None or self._twin is None:
-                return lost or Lost(side="twin", reason="died", log="")
-            size = COPY_BYTES if self._device == "cuda" else 1 << 22
-            answer = self._twin.ask({"do": "copy", "bytes": size}, self._settings.call_limit_s)
+            if lost is not None or self._twin.process is None:
+                return lost or DIED
+            request = {"do": "copy", "bytes": COPY_BYTES if self._device == "cuda" else 1 << 22}
+            with gate.timing():
+                answer = self._twin.process.ask(request, self._settings.call_limit_s)
             if isinstance(answer, Lost):
                 return answer
             self._copy_gb_per_s = float(str(answer["gb_per_s"]))
@@ -182,14 +124,16 @@ class Contest:
         process = CandidateProcess(worker, self._settings.start_limit_s)
         with ExitStack() as cleanup:
             cleanup.push(process)
-            lost = process.load(
-                source,
-                self._loaded.init_args,
-                self._loaded.init_kwargs,
-                self._parameters(),
-                seed=self._settings.seed,
-                flush_bytes=self._flush_bytes,
-            )
+            loaded = self._problem.loaded
+            with gate.working():
+                lost = process.load(
+                    source,
+                    loaded.init_args,
+                    loaded.init_kwargs,
+                    self._problem.parameters(),
+                    seed=self._settings.seed,
+                    flush_bytes=self._flush_bytes,
+                )
             if lost is not None:
                 return lost
             cleanup.pop_all()
@@ -198,23 +142,60 @@ class Contest:
     def measure(
         self, process: CandidateProcess, shape_set: int, *, record: bool = True
     ) -> Contested | Lost:
-        """The candidate against both baselines on one shape set, and all that is not a time.
+        """The candidate against the baselines on one shape set, and all that is not a time.
 
         `record` notes the launches, after which the process's launches are slower: the last time.
         """
-        lost = process.forget() or self._hold(shape_set) or process.prepare(self._inputs)
-        if lost is not None or self._twin is None:
-            return lost or Lost(side="twin", reason="died", log="")
-        settings, limit = self._settings, self._settings.call_limit_s
-        own_side = RemoteSide(CANDIDATE, process, limit, self._event_us)
-        sides = [own_side, *self._twin_sides(shape_set)]
-        timed = self._timed(process, shape_set)
-        if isinstance(timed, Lost):
-            return timed
+        lost = process.forget() or self._hold(shape_set)
+        if lost is not None:
+            return lost
+        with gate.working():
+            lost = process.prepare(self._problem.inputs)
+            stand = lost or self._stand(process, shape_set)
+        if isinstance(stand, Lost):
+            return stand
         settle_spares()
+        with gate.timing():
+            found = self._measured(process, shape_set, stand, record=record)
+            if isinstance(found, Lost) and self._without_tuned(found, shape_set):
+                found = self._measured(process, shape_set, stand, record=record)
+        return found
+
+    def measure_baselines(self, shape_set: int) -> Rounds | Lost:
+        """Eager (first), torch.compile and its max-autotune alone, interleaved."""
+        lost = self._hold(shape_set)
+        if lost is not None:
+            return lost
+        with gate.working():
+            ground = self._laid(shape_set)
+        if isinstance(ground, Lost):
+            return ground
+        with gate.timing():
+            found = self._rounds(self._sides(shape_set, ground))
+            if isinstance(found, Lost) and self._without_tuned(found, shape_set):
+                found = self._rounds(self._sides(shape_set, ground))
+        return found
+
+    def compile_error(self, shape_set: int) -> str | None:
+        """Why torch.compile has no time for this shape set; None where it has, or is untried."""
+        return self._twin.errors.get(shape_set)
+
+    def autotune_error(self, shape_set: int) -> str | None:
+        """The same of its max-autotune."""
+        if not self._settings.max_autotune:
+            return LEFT_OUT
+        return self._tuned.errors.get(shape_set)
+
+    def _measured(
+        self, process: CandidateProcess, shape_set: int, stand: Stand | None, *, record: bool
+    ) -> Contested | Lost:
+        """Rounds and extras, with the GPU alone. `stand`: the candidate's, where volleys time."""
+        own_side = self._remote(CANDIDATE, process, self._twin.event_us)
+        ground = self._ground if stand is not None else None
+        own = ground.candidate(CANDIDATE, stand) if ground and stand else None
+        sides = self._sides(shape_set, ground)
         weights = process.weight_sums()
-        with Watch(self._gauge) as watch:
-            rounds = measure_rounds(timed or sides, watch, self._pace, settings.seed)
+        rounds = self._rounds([own or own_side, *sides])
         if isinstance(rounds, Lost):
             return rounds
         changed = _changed(weights, process.weight_sums()) - self._own_writes
@@ -222,145 +203,144 @@ class Contest:
             text = f"written to: {', '.join(sorted(changed))}"
             return Lost(side=CANDIDATE, reason="weights_changed", log=text)
         gpu = busy_state(self._gauge.state(), rounds.readings())
-        clock = _clock(timed)
+        clock = own.clock() if own is not None else None
         if isinstance(clock, Lost):
             return clock
-        own = self._extras(sides[0])
-        if isinstance(own, Lost):
-            return own
-        baselines = {side.name: self._baseline(side, shape_set) for side in sides[1:]}
-        launches = sides[0].launches() if settings.extras and record else ()
+        extras = self._extras(own_side)
+        if isinstance(extras, Lost):
+            return extras
+        baselines = {
+            side.name: self._baseline(side, shape_set) for side in self._remotes(shape_set)
+        }
+        launches = own_side.launches() if self._settings.extras and record else ()
+        eager = sides[0]
         return Contested(
             rounds=rounds,
-            candidate=own,
+            candidate=extras,
             eager=baselines["eager"],
             compiled=baselines.get("compile"),
-            compile_error=self._compile_errors.get(shape_set),
+            compile_error=self.compile_error(shape_set),
+            autotuned=baselines.get(AUTOTUNED),
+            autotune_error=self.autotune_error(shape_set),
             launches=() if isinstance(launches, Lost) else launches,
             gpu=gpu,
             clock=clock,
-            eager_clock=_eager_clock(timed),
+            eager_clock=own.clock_of(eager) if own and isinstance(eager, VolleySide) else None,
         )
 
-    def measure_baselines(self, shape_set: int) -> Rounds | Lost:
-        """Eager (first) and torch.compile alone, interleaved."""
-        lost = self._hold(shape_set)
-        if lost is not None or self._twin is None:
-            return lost or Lost(side="twin", reason="died", log="")
-        ground = self._laid()
-        if isinstance(ground, Lost):
-            return ground
-        remote = self._twin_sides(shape_set)
-        sides: Sequence[Side] = [ground.side(item.name) for item in remote] if ground else remote
+    def _rounds(self, sides: Sequence[Side]) -> Rounds | Lost:
+        pace = self._settings.pace.model_copy(update={"flush_us": self._twin.flush_us})
         with Watch(self._gauge) as watch:
-            return measure_rounds(sides, watch, self._pace, self._settings.seed)
+            return measure_rounds(sides, watch, pace, self._settings.seed)
 
-    def compile_error(self, shape_set: int) -> str | None:
-        """Why torch.compile has no time for this shape set; None where it has, or is untried."""
-        return self._compile_errors.get(shape_set)
+    def _without_tuned(self, lost: Lost, shape_set: int) -> bool:
+        """True where max-autotune alone was lost: it has failed, and the others go on."""
+        if lost.side != AUTOTUNED or self._tuned.process is None:
+            return False
+        self._tuned.give_up(shape_set, lost)
+        return True
 
-    def _twin_sides(self, shape_set: int) -> list[RemoteSide]:
-        """Eager, and the compiled module where there is one."""
-        if self._twin is None:
-            return []
-        names = ["eager"] + ([] if shape_set in self._compile_errors else ["compile"])
-        limit = self._settings.call_limit_s
-        return [RemoteSide(name, self._twin, limit, self._event_us) for name in names]
+    def _twins(self) -> tuple[HeldTwin, ...]:
+        return (self._twin, self._tuned) if self._settings.max_autotune else (self._twin,)
 
-    def _timed(self, process: CandidateProcess, shape_set: int) -> list[VolleySide] | Lost:
-        """The sides as volleys time them, the candidate first; none without shared memory."""
-        ground = self._laid()
+    def _remote(self, name: str, line: Line, event_us: float) -> RemoteSide:
+        return RemoteSide(name, line, self._settings.call_limit_s, event_us)
+
+    def _remotes(self, shape_set: int) -> list[RemoteSide]:
+        """Eager, and the compiled modules that there are."""
+        held = [("eager", self._twin)]
+        if self.compile_error(shape_set) is None:
+            held.append(("compile", self._twin))
+        if self.autotune_error(shape_set) is None:
+            held.append((AUTOTUNED, self._tuned))
+        return [
+            self._remote(name, twin.process, twin.event_us)
+            for name, twin in held
+            if twin.process is not None
+        ]
+
+    def _sides(self, shape_set: int, ground: Volleys | None) -> list[Side]:
+        """The same, as volleys time them where there is ground for it."""
+        remotes = self._remotes(shape_set)
+        return [ground.side(item.name) if ground else item for item in remotes]
+
+    def _stand(self, process: CandidateProcess, shape_set: int) -> Stand | Lost | None:
+        """The candidate's place on the ground; None without shared memory."""
+        ground = self._laid(shape_set)
         if ground is None or isinstance(ground, Lost):
-            return ground or []
-        stand = process.ground(ground)
-        if stand is None or isinstance(stand, Lost):
-            return stand or []
-        others = [ground.side(item.name) for item in self._twin_sides(shape_set)]
-        return [ground.candidate(CANDIDATE, stand), *others]
+            return ground
+        return process.ground(ground)
 
-    def _laid(self) -> Volleys | Lost | None:
-        """The ground of the shape set in memory, laid at its first use."""
-        if self._ground is not None or self._groundless or self._twin is None:
-            return self._ground
-        before = sums_of(self._parameters())
+    def _laid(self, shape_set: int) -> Volleys | Lost | None:
+        """The ground of the shape set in memory, laid at its first use, with all twins on it."""
+        process = self._twin.process
+        if process is None:
+            return DIED
+        if self._ground_of is not process:
+            lost = self._lay(process)
+            if lost is not None:
+                return lost
+        tuned, ground = self._tuned.process, self._ground
+        if ground is not None and tuned is not None and self.autotune_error(shape_set) is None:
+            known = ground.others.get(AUTOTUNED)
+            if known is None or known.line is not tuned:
+                lost = ground.join(AUTOTUNED, tuned, self._tuned.event_us)
+                if lost is not None:
+                    self._tuned.give_up(shape_set, lost)
+        return ground
+
+    def _lay(self, process: TwinProcess) -> Lost | None:
+        self._leave_ground()
+        before = sums_of(self._problem.parameters())
         found = lay_ground(
-            self._twin,
-            self._inputs,
-            self._outputs,
+            process,
+            self._problem.inputs,
+            self._twin.outputs,
             device=self._device,
             flush_bytes=self._flush_bytes,
-            calls=self._pace.max_calls,
+            calls=self._settings.pace.max_calls,
             limit_s=self._settings.call_limit_s,
             seed=self._settings.seed,
-            event_us=self._event_us,
+            event_us=self._twin.event_us,
         )
-        if isinstance(found, Lost) and not self._twin.alive:
+        if isinstance(found, Lost) and not process.alive:
             return found
-        self._own_writes = frozenset(_changed(before, sums_of(self._parameters())))
+        self._own_writes = frozenset(_changed(before, sums_of(self._problem.parameters())))
         self._ground = found if isinstance(found, Volleys) else None
-        self._groundless = self._ground is None
-        return self._ground
+        self._ground_of = process
+        return None
 
     def _leave_ground(self) -> None:
         """Let go of the shared memory; the processes have."""
         if self._ground is not None:
             self._ground.close()
-        self._ground, self._groundless = None, False
+        self._ground, self._ground_of = None, None
 
     def _hold(self, shape_set: int) -> Lost | None:
-        """Bring the inputs of `shape_set` into memory and into the twin, compiled there."""
-        lost = self._make_inputs(shape_set) or self.start()
-        if lost is None and self._twin_holds != shape_set:
-            lost = self._feed_twin(shape_set)
+        """Bring the inputs of `shape_set` into memory and into the twins, compiled there. What
+        goes wrong with max-autotune is noted and costs nothing else."""
+        lost = self._make_inputs(shape_set)
+        tune = self.autotune_error(shape_set) is None
+        if lost is None and tune:
+            self._tuned.post(shape_set)
+        lost = lost or self._twin.hold(shape_set)
+        failed = self._tuned.hold(shape_set) if lost is None and tune else None
+        if lost is None and not all(twin.calibrated for twin in self._twins()):
+            with gate.timing():
+                lost = self._twin.calibrate()
+                failed = failed or self._tuned.calibrate()
+        if failed is not None:
+            self._tuned.give_up(shape_set, failed)
         return lost
 
     def _make_inputs(self, shape_set: int) -> Lost | None:
-        """Bring the weights and the inputs of `shape_set` into memory, and no others."""
-        import torch
-
-        if self._shape_set == shape_set:
+        """Bring the inputs of `shape_set` into memory, and no others."""
+        if self._problem.shape_set == shape_set:
             return None
-        if self._twin is not None and self._twin_holds is not None:
-            self._twin.ask({"do": "forget"}, self._settings.call_limit_s)
-            self._twin_holds = None
+        for twin in self._twins():
+            twin.forget()
         self._leave_ground()
-        if self._fresh:
-            self._end_twin()
-        self._inputs = ()
-        self._empty_cache()
-        self._shape_set = None
-        try:
-            self._parameters()
-            self._inputs = self._loaded.make_inputs(
-                shape_set, seed=self._settings.seed, device=self._device
-            )
-        except torch.OutOfMemoryError as error:
-            return Lost(side="inputs", reason="memory", log=str(error))
-        self._shape_set = shape_set
-        return None
-
-    def _feed_twin(self, shape_set: int) -> Lost | None:
-        if self._twin is None:
-            return Lost(side="twin", reason="died", log="")
-        answer = self._twin.ask(self._prepare_request(shape_set), self._settings.start_limit_s)
-        if isinstance(answer, Lost):
-            return answer.model_copy(update={"side": "eager"})
-        self._twin_holds = shape_set
-        self._outputs = answer.get("outputs")
-        if not self._settings.compare_compile:
-            self._compile_errors[shape_set] = "left out on request"
-        if shape_set in self._compile_errors:
-            return None
-        answer = self._twin.ask(
-            {"do": "compile", "shape_set": shape_set}, self._settings.compile_limit_s
-        )
-        if not isinstance(answer, Lost):
-            return None
-        self._compile_errors[shape_set] = f"{answer.reason}: {answer.log}"[-1500:]
-        if self._twin.alive and "CUDA error" not in answer.log:
-            return None
-        self._end_twin()
-        return self.start() or self._feed_twin(shape_set)
+        return self._problem.make_inputs(shape_set)
 
     def _extras(self, side: RemoteSide) -> Extras | Lost:
         peak = side.peak_bytes()
@@ -371,6 +351,8 @@ class Contest:
         bench = side.do_bench_us()
         if isinstance(bench, Lost):
             return bench
+        if side.name == AUTOTUNED:
+            return Extras(peak, bench)
         energy = energy_per_call_mj(side, self._gauge, self._settings.energy_s)
         return energy if isinstance(energy, Lost) else Extras(peak, bench, energy)
 
@@ -382,83 +364,6 @@ class Contest:
             self._baselines[key] = Extras(0) if isinstance(found, Lost) else found
         return self._baselines[key]
 
-    def _prepare_request(self, shape_set: int) -> dict[str, object]:
-        inputs = [self._sendable(item) for item in self._inputs]
-        return {"do": "prepare", "shape_set": shape_set, "inputs": inputs}
-
-    def _start_request(self) -> dict[str, object]:
-        import torch
-
-        live = self._loaded.live
-        return {
-            "do": "start",
-            "device": self._device,
-            "problem": self._loaded.problem,
-            "live": None if live is None else (copy.deepcopy(live).cpu(), ()),
-            "seed": self._settings.seed,
-            "flush_bytes": self._flush_bytes,
-            "matmul_precision": torch.get_float32_matmul_precision(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "state": {name: self._sendable(value) for name, value in self._parameters().items()},
-        }
-
-    def _parameters(self) -> dict[str, torch.Tensor]:
-        """The reference's state dict on the device, made once."""
-        import torch
-
-        if self._weights is None:
-            module = self._loaded.build(seed=self._settings.seed, device=self._device)
-            self._weights = {
-                name: value.detach()
-                for name, value in module.state_dict().items()
-                if isinstance(value, torch.Tensor)
-            }
-        return self._weights
-
-    def _sendable(self, value: object) -> object:
-        """How the twin gets a value: device memory by handle, or else by copy."""
-        import torch
-
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.device.type == "cuda":
-            shared = share_tensor(value)
-            if shared.ref.kind == "ipc":
-                return shared.ref
-            if shared.fd is not None:
-                os.close(shared.fd)
-        return value.detach().cpu()
-
-    def _end_twin(self) -> None:
-        if self._twin is not None:
-            self._twin.__exit__(None, None, None)
-        self._leave_ground()
-        self._twin, self._twin_holds, self._fresh = None, None, False
-
-    def _empty_cache(self) -> None:
-        if self._device == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
-
 
 def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> set[str]:
     return {name for name, value in before.items() if after.get(name) != value}
-
-
-def _clock(timed: Sequence[VolleySide]) -> ClockCheck | Lost | None:
-    own = timed[0] if timed else None
-    return own.clock() if isinstance(own, CandidateSide) else None
-
-
-def _eager_clock(timed: Sequence[VolleySide]) -> ClockCheck | None:
-    own = timed[0] if timed else None
-    return own.clock_of(timed[1]) if isinstance(own, CandidateSide) else None
-
-
-def _sends_tensors(request: Mapping[str, object]) -> bool:
-    """True where a request carries the numbers themselves, which are too much for a pipe."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return any(isinstance(item, torch.Tensor) for item in tree_leaves(dict(request)))

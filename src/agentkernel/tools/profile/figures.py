@@ -9,8 +9,9 @@ from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Measurement, Timing
 from agentkernel.tools.judge.kernel_text import functions, is_jit
 from agentkernel.tools.profile.bench import Launched
-from agentkernel.tools.profile.contest import Contested, Extras
+from agentkernel.tools.profile.contested import Contested, Extras
 from agentkernel.tools.profile.ratio import paired_ratio, summarise
+from agentkernel.tools.profile.sides import AUTOTUNED
 from agentkernel.tools.profile.worker_ops import CANDIDATE
 
 
@@ -32,6 +33,7 @@ def to_measurement(
     own = rounds.medians(CANDIDATE)
     candidate = summarise(rounds.samples(CANDIDATE), found.candidate.do_bench_us)
     compiled = _side("compile", found.compiled, found)
+    autotuned = _side(AUTOTUNED, found.autotuned, found)
     roofline_us = max(analysis.bytes_min / (copy_gb_per_s * 1e3), analysis.compute_time_us)
     return Measurement(
         shapes=shapes,
@@ -42,6 +44,11 @@ def to_measurement(
         vs_eager=paired_ratio(rounds.medians("eager"), own, seed=seed),
         vs_compile=(
             None if compiled is None else paired_ratio(rounds.medians("compile"), own, seed=seed)
+        ),
+        autotuned=autotuned,
+        autotune_error=found.autotune_error,
+        vs_autotune=(
+            None if autotuned is None else paired_ratio(rounds.medians(AUTOTUNED), own, seed=seed)
         ),
         achieved_gb_per_s=analysis.bytes_min / candidate.median_us / 1e3,
         achieved_tflops=analysis.flops / candidate.median_us / 1e6,

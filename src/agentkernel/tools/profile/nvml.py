@@ -16,6 +16,7 @@ import pynvml
 
 from agentkernel.domain.profile import GpuState
 from agentkernel.errors import MissingDependency
+from agentkernel.tools import gate
 
 REASONS: dict[int, str] = {
     0x001: "gpu_idle",
@@ -128,7 +129,10 @@ class NvmlGauge:
 
     def _other_processes(self) -> int | None:
         """Compute processes on the GPU that are neither this one nor its descendants; None where
-        NVML counts processes otherwise than we do (in a container it sees the host's numbers)."""
+        NVML counts processes otherwise than we do (in a container it sees the host's numbers), and
+        where the gate is in use: the others are runs of the same bench, which wait meanwhile."""
+        if gate.FOLDER in os.environ:
+            return None
         try:
             listed = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except pynvml.NVMLError:

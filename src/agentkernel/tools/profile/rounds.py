@@ -82,6 +82,10 @@ class Rounds:
     kept: list[Round] = field(default_factory=list)
     discarded: list[Round] = field(default_factory=list)
 
+    def sides(self) -> tuple[str, ...]:
+        """Who was timed; nobody where no round was kept."""
+        return tuple(sorted(self.kept[0].samples_us)) if self.kept else ()
+
     def samples(self, side: str) -> list[float]:
         """Every kept single call of `side`, in microseconds."""
         return [value for item in self.kept for value in item.samples_us[side]]

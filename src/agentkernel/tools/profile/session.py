@@ -22,18 +22,25 @@ from agentkernel.tools.profile.nvml import NvmlGauge
 from agentkernel.tools.profile.ratio import paired_ratio, summarise
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.profile.sides import AUTOTUNED
 from agentkernel.tools.roofline import analyse
 from agentkernel.tools.targets import ResolvedTarget
 
 
 class BaselineTimes(Frozen):
-    """Eager and torch.compile of one shape set, interleaved, without a candidate."""
+    """Eager, torch.compile and its max-autotune of one shape set, interleaved, without a candidate.
+
+    An `autotune_error` says that max-autotune was left out or how it failed.
+    """
 
     shapes: str
     eager: Timing
     compiled: Timing | None
     compile_error: str | None
     eager_over_compiled: Ratio | None
+    autotuned: Timing | None = None
+    autotune_error: str | None = None
+    eager_over_autotuned: Ratio | None = None
 
 
 class ProfileSession:
@@ -120,7 +127,7 @@ class ProfileSession:
         )
 
     def baselines(self, shape_set: int = 0) -> BaselineTimes | ProfileFailed:
-        """Times of eager and torch.compile alone. Raises MissingDependency without a GPU."""
+        """Times of the baselines alone. Raises MissingDependency without a GPU."""
         if not self.measures:
             raise MissingDependency(
                 f"Baselines are measured, and this machine cannot stand for "
@@ -132,15 +139,18 @@ class ProfileSession:
             return _failed(rounds)
         if not rounds.kept:
             return _throttled(len(rounds.discarded))
-        error = contest.compile_error(shape_set)
-        has_compiled = error is None
-        eager, compiled = rounds.medians("eager"), rounds.medians("compile") if has_compiled else []
+        eager = rounds.medians("eager")
+        times = {name: summarise(rounds.samples(name)) for name in rounds.sides()}
+        ratios = {name: paired_ratio(eager, rounds.medians(name)) for name in rounds.sides()}
         return BaselineTimes(
             shapes=self._loaded.problem.shape_sets[shape_set].label,
-            eager=summarise(rounds.samples("eager")),
-            compiled=summarise(rounds.samples("compile")) if has_compiled else None,
-            compile_error=error,
-            eager_over_compiled=paired_ratio(eager, compiled) if has_compiled else None,
+            eager=times["eager"],
+            compiled=times.get("compile"),
+            compile_error=contest.compile_error(shape_set),
+            eager_over_compiled=ratios.get("compile"),
+            autotuned=times.get(AUTOTUNED),
+            autotune_error=contest.autotune_error(shape_set),
+            eager_over_autotuned=ratios.get(AUTOTUNED),
         )
 
     def _measure(self, captured: Captured, source: str) -> tuple[Measurement, ...] | ProfileFailed:

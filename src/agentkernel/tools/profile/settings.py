@@ -18,6 +18,11 @@ class ProfileSettings(Frozen):
     """Decides which compute peak the roofline is made of."""
     compare_compile: bool = True
     """Without it torch.compile is left out, and `compile_error` says so."""
+    max_autotune: bool = False
+    """A third baseline: torch.compile with mode="max-autotune", in a process of its own. Without it
+    `autotune_error` says that it was left out."""
+    autotune_limit_s: float = 120.0
+    """What that mode may take to compile one shape set; past it, it counts as failed."""
     extras: bool = True
     """do_bench, energy and the profiled call; peak memory is always measured."""
     energy_s: float = 0.4

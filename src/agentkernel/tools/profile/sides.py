@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Protocol, TypeGuard
+from typing import Final, Protocol, TypeGuard
 
 from agentkernel.tools.profile.bench import Launched, Sustained, less_events
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.protocol import JSON
+
+AUTOTUNED: Final = "max-autotune"
+"""The side of torch.compile in that mode, which has a process of its own."""
 
 
 class Line(Protocol):

@@ -1,5 +1,5 @@
-"""What does the trusted process beside the candidate's worker do? It holds eager and the compiled
-module and times them by the same lines.
+"""What does a trusted process beside the candidate's worker do? It holds eager and a compiled form
+of the module and times them by the same lines.
 
 Started as `python -m agentkernel.tools.profile.twin FD`; pickles both ways, since both ends are
 ours and the reference is the user's own code.
@@ -14,13 +14,15 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.errors import one_line
 from agentkernel.tools.profile.arena import Buffers, Layout
 from agentkernel.tools.profile.bench import Bench, Device
+from agentkernel.tools.profile.compiling import Deadline, Doors, patch_compiler
+from agentkernel.tools.profile.sides import AUTOTUNED
 from agentkernel.tools.profile.volley import copy_of, open_ground, outputs_of
 from agentkernel.tools.profile.workbench import Workbench
 from agentkernel.tools.sandbox.protocol import JSON
@@ -32,31 +34,42 @@ if TYPE_CHECKING:
     from agentkernel.domain.problem import Problem
 
 LOG_CHARS = 4000
+MODES = {"default": "compile", "max-autotune": AUTOTUNED}
+"""The side that a mode of torch.compile is timed as."""
 
 
 class Twin:
-    """The process's state: the module, its compiled form a shape set, the inputs now in memory."""
+    """The process's state: the module, its compiled forms a shape set and mode, the inputs now in
+    memory. `out_of_time` is called where a compilation takes longer than its limit."""
 
-    def __init__(self) -> None:
+    def __init__(self, out_of_time: Callable[[str], None]) -> None:
+        self._out_of_time = out_of_time
+        self._deadline = Deadline()
+        self._doors = Doors(self._deadline)
+        self._patched = False
         self._device: Device = "cpu"
         self._bench: Workbench | None = None
         self._module: nn.Module | None = None
-        self._compiled: dict[int, object] = {}
+        self._compiled: dict[tuple[int, str], object] = {}
         self._inputs: tuple[object, ...] = ()
         self._input_numbers: list[int] = []
         self._opened = OpenTensors()
 
     def answer(self, request: Mapping[str, object]) -> dict[str, JSON]:
-        """One request; the timing ones go on to the workbench."""
+        """One request; the timing ones go on to the workbench. Those that the parent awaits
+        without holding the gate go through it here."""
+        gated = {"start": self._start, "prepare": self._prepare, "compile": self._compile}
         own = {
-            "start": self._start,
-            "prepare": self._prepare,
-            "compile": self._compile,
+            "calibrate": self._calibrate,
             "ground": self._ground,
             "forget": self._forget,
             "copy": self._copy,
-        }.get(str(request["do"]))
-        return own(request) if own else self._workbench.answer(request)
+        }
+        do = str(request["do"])
+        if do in gated:
+            with self._doors.working():
+                return gated[do](request)
+        return own[do](request) if do in own else self._workbench.answer(request)
 
     @property
     def _workbench(self) -> Workbench:
@@ -82,16 +95,22 @@ class Twin:
         module.load_state_dict(weights, strict=False, assign=True)
         self._module = module.to(self._device).eval()
         self._bench = Workbench(Bench(self._device, cast(int, request["flush_bytes"])))
-        bench = self._bench.bench
+        return {}
+
+    def _calibrate(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """What a flush and two events cost."""
+        bench = self._workbench.bench
         return {"flush_us": bench.flush_us(), "event_us": bench.event_us()}
 
     def _prepare(self, request: Mapping[str, object]) -> dict[str, JSON]:
-        """Take the inputs of a shape set in and call eager on them."""
+        """Take the inputs of a shape set in and, where it is timed here, call eager on them."""
         if self._inputs:
             self._forget(request)
         listed = cast("Sequence[object]", request["inputs"])
         self._input_numbers = [item.number for item in listed if isinstance(item, TensorRef)]
         self._inputs = tuple(self._here(item) for item in listed)
+        if not request["eager"]:
+            return {}
         found = self._add("eager", self._module)
         self._workbench.add("null", lambda: found, lambda *inputs: copy_of(found))
         return {"outputs": cast("JSON", outputs_of(found))}
@@ -117,7 +136,7 @@ class Twin:
         """Let go of the inputs, so that the parent may free them."""
         import torch
 
-        for side in ("eager", "compile", "null"):
+        for side in ("eager", *MODES.values(), "null"):
             self._workbench.drop(side)
         self._workbench.ground = None
         self._inputs = ()
@@ -128,14 +147,32 @@ class Twin:
         return {}
 
     def _compile(self, request: Mapping[str, object]) -> dict[str, JSON]:
-        """torch.compile in its default mode for this shape set; kept while the process lives."""
+        """torch.compile in one of its modes for this shape set; kept while the process lives."""
+        if not self._patched:
+            patch_compiler(self._doors)
+            self._patched = True
+        mode = str(request["mode"])
+        limit_s = cast("float | None", request["limit_s"])
+        if limit_s is None:
+            return self._compile_in(mode, cast(int, request["shape_set"]))
+
+        def expired() -> None:
+            self._out_of_time(f"{mode} took longer than {limit_s:g} s to compile")
+
+        with self._deadline.within(limit_s, expired):
+            return self._compile_in(mode, cast(int, request["shape_set"]))
+
+    def _compile_in(self, mode: str, shape_set: int) -> dict[str, JSON]:
+        """Under CUDA graphs, which max-autotune comes with, every call overwrites the outputs of
+        the one before: none of them is held past the next call."""
         import torch
 
-        if request["shape_set"] not in self._compiled:
+        if (shape_set, mode) not in self._compiled:
             torch._dynamo.config.recompile_limit = 64
-            made = torch.compile(self._module, dynamic=False)
-            self._compiled[cast(int, request["shape_set"])] = made
-        self._add("compile", self._compiled[cast(int, request["shape_set"])])
+            chosen = None if mode == "default" else mode
+            made = torch.compile(self._module, dynamic=False, mode=chosen)
+            self._compiled[shape_set, mode] = made
+        self._add(MODES[mode], self._compiled[shape_set, mode], holds=mode == "default")
         return {}
 
     def _copy(self, request: Mapping[str, object]) -> dict[str, JSON]:
@@ -146,7 +183,7 @@ class Twin:
             torch.cuda.empty_cache()
         return {"gb_per_s": found}
 
-    def _add(self, side: str, module: object) -> object:
+    def _add(self, side: str, module: object, *, holds: bool = True) -> object:
         """Name a callable and warm it up: compilation and first-use costs end here. Its output."""
         import torch
 
@@ -156,7 +193,7 @@ class Twin:
             for _ in range(3):
                 found: object = function(*inputs)
         self._workbench.bench.wait()
-        self._workbench.add(side, lambda: function(*inputs), function)
+        self._workbench.add(side, lambda: function(*inputs), function, holds=holds)
         return found
 
     def _here(self, value: object) -> object:
@@ -170,8 +207,13 @@ class Twin:
 
 
 def serve(line: Connection) -> None:
-    """Answer until the parent closes the line."""
-    twin = Twin()
+    """Answer until the parent closes the line, or a compilation is out of time."""
+
+    def out_of_time(text: str) -> None:
+        line.send_bytes(pickle.dumps({"error": text, "line": "timeout"}))
+        os.killpg(0, signal.SIGKILL)
+
+    twin = Twin(out_of_time)
     while True:
         try:
             body = line.recv_bytes()

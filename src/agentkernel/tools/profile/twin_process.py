@@ -1,4 +1,4 @@
-"""How does the parent start, ask and end the process that holds eager and the compiled module?"""
+"""How does the parent start, ask and end a process that holds eager or a compiled module?"""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class TwinProcess:
 
 def _words(request: Mapping[str, object]) -> str:
     """What a request is about."""
-    return f"{request['do']} {request.get('shape_set')}"
+    return f"{request['do']} {request.get('shape_set')} {request.get('mode')}"
 
 
 def _packed(request: Mapping[str, object]) -> bytes:

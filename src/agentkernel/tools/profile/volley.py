@@ -81,12 +81,20 @@ def open_ground(
 
 
 def fire(
-    ground: Ground, bench: Bench, function: Function, calls: int, fills: int, last_us: float
+    ground: Ground,
+    bench: Bench,
+    function: Function,
+    calls: int,
+    fills: int,
+    last_us: float,
+    *,
+    holds: bool = True,
 ) -> Fired:
     """Warm up, wait for the parent's word, call up to `calls` times, show what was kept.
 
     The parent chooses the row of inputs of each call, what each of the `fills` flushes before it
-    writes and when to stop, all after this process said that it is ready.
+    writes and when to stop, all after this process said that it is ready. `holds` False: no output
+    is kept past the next call, which is only for sides that nobody checks.
     """
     import torch
 
@@ -111,7 +119,7 @@ def fire(
             found = function(*values)
             watch.end(index)
             deliver(found, ground.slots[index])
-            if order[index] & KEEP and len(held) < len(ground.kept):
+            if holds and order[index] & KEEP and len(held) < len(ground.kept):
                 held.append(found)
             done = index + 1
             ground.control[PROGRESS] = done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -64,11 +64,26 @@ class Volleys:
     exempt: frozenset[int] = frozenset()
     """Inputs that the reference itself writes to."""
     eager_us: float | None = None
+    others: dict[str, Stand] = field(default_factory=dict)
+    """Where a side is timed that has a process of its own, by name."""
     chosen: random.Random = field(default_factory=random.SystemRandom)
 
     def side(self, name: str) -> VolleySide:
-        """Eager or the compiled module."""
-        return VolleySide(name, self, self.twin)
+        """Eager or a compiled module."""
+        return VolleySide(name, self, self.others.get(name, self.twin))
+
+    def join(self, name: str, line: TwinProcess, event_us: float) -> Lost | None:
+        """Let the process of the side `name` map the memory too, and try it on two rows."""
+        shared = dict(zip(Buffers._fields, self.twin_sees, strict=True))
+        self.write(self.twin)
+        tried = line.ask(ground_request(self, shared), self.limit_s)
+        if not isinstance(tried, Lost):
+            request = {"do": "answers", "side": name, "rows": [0, 1]}
+            tried = line.ask(request, self.limit_s)
+        if isinstance(tried, Lost):
+            return tried.model_copy(update={"side": name})
+        self.others[name] = replace(self.twin, line=line, event_us=event_us)
+        return None
 
     def candidate(self, name: str, stand: Stand) -> CandidateSide:
         """The candidate, whose outputs are checked."""

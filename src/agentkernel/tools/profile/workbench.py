@@ -20,12 +20,19 @@ class Workbench:
         self.bench = bench
         self._calls: dict[str, Call] = {}
         self._functions: dict[str, Function] = {}
+        self._holding: dict[str, bool] = {}
         self._last_us: dict[str, float] = {}
         self.ground: Ground | None = None
 
-    def add(self, side: str, call: Call, function: Function | None = None) -> None:
-        """Make `call` answer to the name `side`; `function` takes the inputs of a volley."""
+    def add(
+        self, side: str, call: Call, function: Function | None = None, *, holds: bool = True
+    ) -> None:
+        """Make `call` answer to the name `side`; `function` takes the inputs of a volley.
+
+        `holds` False: its outputs are only good until its next call, so that a volley holds none.
+        """
         self._calls[side] = call
+        self._holding[side] = holds
         self._last_us.pop(side, None)
         if function is not None:
             self._functions[side] = function
@@ -59,7 +66,8 @@ class Workbench:
         calls = _integer(request["calls"])
         last_us = self._last_us.get(side, 0.0)
         fills = _integer(request["fills"])
-        done = fire(self._ground, self.bench, self._functions[side], calls, fills, last_us)
+        function, holds = self._functions[side], self._holding[side]
+        done = fire(self._ground, self.bench, function, calls, fills, last_us, holds=holds)
         self._last_us[side] = min(done.samples_us)
         return {"us": list(done.samples_us), "strays": done.strays}
 

@@ -1,0 +1,253 @@
+"""Does a compiler in the twin let others time, and have the GPU alone where it times itself?"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from simulated_gpu import SimulatedGauge
+
+from agentkernel.tools import gate
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.profile.compiling import Deadline, Doors, wrap
+from agentkernel.tools.profile.contest import Contest
+from agentkernel.tools.profile.contested import Contested
+from agentkernel.tools.profile.rounds import Lost, Pace, Rounds, Side
+from agentkernel.tools.profile.settings import ProfileSettings
+
+OTHER = """
+import sys
+from pathlib import Path
+from agentkernel.tools.gate import Gate
+with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
+BUSY = """
+import sys, time
+from pathlib import Path
+from agentkernel.tools.gate import Gate
+place = Gate(Path(sys.argv[1]))
+while True:
+    with place.hold("working"):
+        time.sleep(0.05)
+    with place.hold("timing"):
+        time.sleep(0.05)
+    time.sleep(0.01)
+"""
+COMPILED = """
+import torch
+import torch._inductor.compile_fx as compile_fx
+import torch._inductor.select_algorithm as select
+from agentkernel.tools import gate
+from agentkernel.tools.profile.compiling import Deadline, Doors, patch_compiler
+
+held = lambda: gate._gate()._held
+inner = compile_fx.compile_fx
+
+def compiler(*args, **kwargs):
+    print("compiler", held())
+    select.AlgorithmSelectorCache.benchmark_in_current_process([])
+    print("compiler", held())
+    return inner(*args, **kwargs)
+
+def tuner(cls, choices):
+    print("tuner", held())
+
+compile_fx.compile_fx = compiler
+select.AlgorithmSelectorCache.benchmark_in_current_process = classmethod(tuner)
+doors = Doors(Deadline())
+patch_compiler(doors)
+with doors.working():
+    torch.compile(lambda x: x + 1.0)(torch.ones(4))
+    select.AlgorithmSelectorCache.benchmark_in_current_process([])
+    print("request", held())
+select.AlgorithmSelectorCache.benchmark_in_current_process([])
+print("after", held())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A gate that this process and those that it starts go through."""
+    monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    gate._gate.cache_clear()
+    yield tmp_path
+    gate._gate.cache_clear()
+
+
+@contextmanager
+def other(folder: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(folder), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def inside(process: subprocess.Popen[str], within_s: float) -> bool:
+    assert process.stdout is not None
+    return bool(select.select([process.stdout], [], [], within_s)[0])
+
+
+def leave(process: subprocess.Popen[str]) -> None:
+    process.communicate("\n", timeout=20)
+
+
+def test_others_time_while_the_compiler_works_and_not_while_it_times(folder: Path) -> None:
+    doors = Doors(Deadline())
+    with other(folder, "timing") as timer:
+        with doors.working():
+            started = inside(timer, 0.0)
+        assert not started
+        with doors.working(), doors.without_gpu():
+            assert inside(timer, 20.0)
+            leave(timer)
+    with other(folder, "working") as worker:
+        assert inside(worker, 20.0)
+        leave(worker)
+    for part in (doors.without_gpu, doors.working):
+        with doors.working(), part(), doors.alone(), other(folder, "working") as worker:
+            assert not inside(worker, 1.0)
+        with doors.working(), other(folder, "timing") as timer:
+            assert not inside(timer, 1.0), "working is held again"
+
+
+def test_outside_of_a_request_the_parent_holds_the_gate(folder: Path) -> None:
+    """A benchmark in the middle of a volley must not wait for whom it is made for."""
+    doors = Doors(Deadline())
+    with other(folder, "timing") as parent:
+        assert inside(parent, 20.0)
+        with doors.alone(), doors.without_gpu():
+            assert gate._gate()._held is None
+        leave(parent)
+
+
+def test_waiting_at_the_gate_is_not_held_against_a_compilation(folder: Path) -> None:
+    deadline, expired = Deadline(), threading.Event()
+    with other(folder, "timing") as timer:
+        assert inside(timer, 20.0)
+        threading.Timer(1.5, leave, (timer,)).start()
+        with deadline.within(0.6, expired.set), Doors(deadline).working():
+            assert not expired.is_set()
+            assert expired.wait(20.0), "what it does inside counts"
+
+
+def test_what_ends_in_time_is_not_cut_off() -> None:
+    deadline, expired = Deadline(), threading.Event()
+    with deadline.within(0.3, expired.set):
+        pass
+    time.sleep(0.5)
+    assert not expired.is_set()
+
+
+class Tuner:
+    @staticmethod
+    def loose(x: int) -> int:
+        return x + 1
+
+    @classmethod
+    def of_class(cls, x: int) -> str:
+        return f"{cls.__name__}{x}"
+
+    def own(self, x: int, *, y: int) -> int:
+        return x * y
+
+
+def test_methods_of_every_kind_stay_what_they_are() -> None:
+    entered: list[str] = []
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        entered.append("in")
+        yield
+
+    for name in ("loose", "of_class", "own", "no_such_name"):
+        wrap(Tuner, name, context)
+    wrap(None, "own", context)
+    assert (Tuner.loose(1), Tuner().loose(2)) == (2, 3)
+    assert Tuner.of_class(3) == "Tuner3"
+    assert Tuner().own(2, y=4) == 8
+    assert len(entered) == 4
+
+
+@pytest.mark.slow
+def test_torch_compile_goes_through_the_doors(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        timeout=300,
+    )
+    assert done.stdout.splitlines() == [
+        "compiler None",
+        "tuner timing",
+        "compiler None",
+        "tuner timing",
+        "request working",
+        "tuner None",
+        "after None",
+    ], done.stderr
+
+
+PROBLEM = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x + 1.0)
+"""
+
+
+class Recorded(Contest):
+    """Says how the gate is held while rounds are timed."""
+
+    held: tuple[object, ...] = ()
+
+    def _rounds(self, sides: Sequence[Side]) -> Rounds | Lost:
+        self.held = (*self.held, gate._gate()._held)
+        return super()._rounds(sides)
+
+
+@pytest.mark.slow
+def test_a_contest_gets_through_beside_another_run(folder: Path, tmp_path: Path) -> None:
+    """The other one works and times by turns; nobody waits forever, and rounds are timed alone."""
+    path = tmp_path / "toy.py"
+    path.write_text(PROBLEM + "def get_inputs():\n    return [torch.randn(4, 64)]\n")
+    settings = ProfileSettings(
+        pace=Pace(seconds=2.0, block_ms=1.0, min_rounds=3, max_rounds=3), max_autotune=True
+    )
+    busy = subprocess.Popen([sys.executable, "-c", BUSY, str(folder)])
+    try:
+        with Recorded(
+            load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
+        ) as held:
+            assert not isinstance(held.copy_gb_per_s(), Lost)
+            process = held.candidate(PROBLEM.replace("Model", "ModelNew"))
+            assert not isinstance(process, Lost)
+            with process:
+                found = held.measure(process, 0)
+            alone = held.measure_baselines(0)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert isinstance(found, Contested), found
+    assert (found.compile_error, found.autotune_error) == (None, None)
+    assert isinstance(alone, Rounds)
+    assert held.held == ("timing", "timing")
+    assert gate._gate()._held is None
