@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import Variant, _compile, family, structure
+from agentkernel.agents.coders.compiler.coder import Variant, family, partitions, structure
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
@@ -51,7 +51,7 @@ class Multiplied(nn.Module):
 
 def variants(loaded: LoadedProblem, wanted: str) -> list[Variant]:
     """Drop-ins with one structure, best guess first."""
-    choices = _compile(loaded, capture(loaded), "mixed")
+    choices = partitions(loaded, capture(loaded), "mixed")
     chosen = [item for item in choices if structure(item) == wanted]
     assert chosen, [structure(item) for item in choices]
     return family(chosen, wanted, lambda _: None, find_target(None).target)

@@ -35,6 +35,14 @@ Sanitize = Annotated[
 ]
 
 
+DeclaredSizes = Annotated[
+    bool,
+    typer.Option(
+        "--declared-sizes", help="It need hold for the declared sizes only, and raise at others."
+    ),
+]
+
+
 def judge(
     reference: Reference,
     candidate: CandidateFile,
@@ -47,6 +55,7 @@ def judge(
     config: ConfigFile = None,
     static: Static = True,
     sanitize: Sanitize = False,
+    declared_sizes: DeclaredSizes = False,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
@@ -68,7 +77,7 @@ def judge(
             "judge.allow_unsandboxed": allow_unsandboxed or None,
         },
     )
-    verdict = find_verdict(bench, static=static, sanitize=sanitize)
+    verdict = find_verdict(bench, static=static, sanitize=sanitize, declared_sizes=declared_sizes)
     if as_json:
         print_json(verdict)
     else:
@@ -79,12 +88,15 @@ def judge(
     raise typer.Exit(0 if verdict.accepted else 3)
 
 
-def find_verdict(bench: CandidateBench, *, static: bool, sanitize: bool) -> Verdict:
+def find_verdict(
+    bench: CandidateBench, *, static: bool, sanitize: bool, declared_sizes: bool = False
+) -> Verdict:
     """The judge's finding, with compute-sanitizer's where it is asked for."""
     from agentkernel.tools.judge.judge import judge as run_judge
     from agentkernel.workflows.workshop import judge_settings
 
-    settings = judge_settings(bench.settings, bench.resolved).model_copy(update={"static": static})
+    asked = {"static": static, "declared_sizes": declared_sizes}
+    settings = judge_settings(bench.settings, bench.resolved).model_copy(update=asked)
     verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
     if not sanitize:
         return verdict
@@ -113,6 +125,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append(f"launched: {', '.join(verdict.launches)}")
     if verdict.repeatable is not None:
         lines.append(f"the same call twice: {'the same' if verdict.repeatable else 'other'} bits")
+    if verdict.declared_sizes:
+        lines.append("for the declared sizes only: at others it raises")
     if verdict.eval_only:
         lines.append("for eval mode only: in training mode it raises")
     lines += list(verdict.notes)

@@ -19,6 +19,8 @@ class Candidate(Frozen):
     schedule: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Kernel name -> constants chosen for it (tile sizes, num_warps, num_stages)."""
     kernels: tuple[str, ...] = ()
+    declared_sizes: bool = False
+    """Written for the declared sizes alone: at others it raises."""
 
     @property
     def sha256(self) -> str:

@@ -189,6 +189,7 @@ def replay_settings(
         device="cuda" if resolved.measurable and resolved.target.vendor == "nvidia" else "cpu",
         seed=then.seed,
         seeds=max(1, min(seeds, MOST_SEEDS)),
+        declared_sizes=then.declared_sizes,
         allow_unsandboxed=allow_unsandboxed,
     )
 

@@ -22,6 +22,7 @@ class JudgeScope(Frozen):
     kernelbench: bool = False
     judge_sha256: str
     versions: Versions
+    declared_sizes: bool = False
 
 
 class ProfileScope(Frozen):

@@ -61,10 +61,12 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
         state.history,
         state.retrieved,
     )
+    fresh = tuple(item for item in made.hypotheses if item.strategy not in state.barren)
+    made = made.model_copy(update={"hypotheses": fresh})
     replans = state.replans + (state.plan is not None)
-    kept = state.plan if state.plan is not None and not made.hypotheses else made
+    kept = state.plan if state.plan is not None and not fresh else made
     context.emit(events.Planned(round=state.round, plan=kept))
-    update = Update(plan=kept, queue=made.hypotheses, replans=replans)
+    update = Update(plan=kept, queue=fresh, replans=replans)
     if not kept.hypotheses:
         missing = ", ".join(kept.analysis.uncovered) or "this module"
         update["nothing"] = f"the {context.crew.coder.name} coder has no template for {missing}"
@@ -115,6 +117,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
     return Update(
         candidate=candidate,
         nothing=reason,
+        barren=state.barren if made.none is None else (*state.barren, request.hypothesis.strategy),
         hypothesis=request.hypothesis,
         queue=state.queue if repair else state.queue[1:],
         round=request.round,

@@ -71,6 +71,8 @@ class LoopState(LoopInput):
     candidate: Candidate | None = None
     nothing: str = ""
     """Why the coder had nothing to offer, the last time it had nothing."""
+    barren: tuple[str, ...] = ()
+    """Strategies for which it had nothing: a new plan does not name them again."""
     verdict: Verdict | None = None
     profile: Profile | None = None
     diagnosis: Diagnosis | None = None
@@ -92,6 +94,7 @@ class Update(TypedDict, total=False):
     retrieved: tuple[Retrieved, ...]
     candidate: Candidate | None
     nothing: str
+    barren: tuple[str, ...]
     verdict: Verdict | None
     profile: Profile | None
     diagnosis: Diagnosis | None

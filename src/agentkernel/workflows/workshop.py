@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, written_from
-from agentkernel.agents.coders.compiler.coder import hypotheses as compiler_hypotheses
+from agentkernel.agents.coders.compiler.strategies import ask_ahead
+from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.planner import RulesPlanner
@@ -29,6 +30,7 @@ from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.workers import expect_judged
+from agentkernel.tools.lift.writer import InductorWriter
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline import analyse
@@ -77,12 +79,16 @@ class LocalWorkshop:
         def captured() -> Captured:
             return capture(loaded)
 
-        with ProfileSession(loaded, resolved, profile_settings(settings)) as session:
+        with (
+            ProfileSession(loaded, resolved, profile_settings(settings)) as session,
+            InductorWriter(resolved.target) as writer,
+        ):
             session.begin()
-            coder = make_coder(settings.coder, make_searcher(settings, resolved, session.settle))
+            searcher = make_searcher(settings, resolved, session.settle)
+            coder = make_coder(settings.coder, searcher, writer)
             tools = _tools(loaded, settings, resolved, coder, captured, session)
             try:
-                yield Kit(make_crew(settings, coder, captured), tools)
+                yield Kit(make_crew(settings, resolved, coder, captured), tools)
             finally:
                 close_spares()
 
@@ -106,12 +112,19 @@ def make_searcher(
     return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
 
 
-def make_crew(settings: Settings, coder: Coder, captured: Callable[[], Captured]) -> Crew:
+def make_crew(
+    settings: Settings, resolved: ResolvedTarget, coder: Coder, captured: Callable[[], Captured]
+) -> Crew:
     """The agents that the settings name."""
 
     def hypotheses(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:
         if isinstance(coder, CompilerCoder):
-            return compiler_hypotheses(problem, captured(), target)
+            offered = compiler_hypotheses(
+                problem, captured(), measurable=resolved.measurable,
+                lifting=coder.writer is not None and target.vendor == "nvidia",
+            )  # fmt: skip
+            ask_ahead(coder, problem, captured(), offered)
+            return offered
         return tuple(Hypothesis(strategy=name, reason=why) for name, why in MODEL_IDEAS)
 
     known = settings.knowledge
@@ -140,6 +153,12 @@ def _tools(
     )
     draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}")
 
+    def judging_of(candidate: Candidate) -> JudgeSettings:
+        return judging.model_copy(update={"declared_sizes": candidate.declared_sizes})
+
+    def scope_of(candidate: Candidate) -> JudgeScope:
+        return judge_scope.model_copy(update={"declared_sizes": candidate.declared_sizes})
+
     def run_analysis() -> Analysis:
         facts = analyse(captured(), resolved.target, settings.goals.precision)
         covered = coverage(loaded, captured())
@@ -151,7 +170,7 @@ def _tools(
         if judging.device == "cuda":
             # The second one is the profile's, the third one KernelBench's rule's.
             expect_judged(judging, count=3 if judging.kernelbench else 2)
-        return judge(loaded, captured(), candidate.source, judging)
+        return judge(loaded, captured(), candidate.source, judging_of(candidate))
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
         written = written_from(loaded, captured(), candidate)
@@ -163,7 +182,7 @@ def _tools(
         profile=run_profile,
         baselines=lambda: _baselines(session),
         apply_hints=apply_hints,
-        judge_key=lambda candidate: work_key(judge_scope, candidate),
+        judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),
         draft_key=lambda request: draft_key(draft_scope, request),
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import _compile, family
+from agentkernel.agents.coders.compiler.coder import family, partitions
 from agentkernel.agents.coders.compiler.limits import adopt_limits
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
@@ -69,7 +69,7 @@ def test_a_drop_in_from_the_rewritten_graph(
     result = rewrite(captured)
     assert result.steps
     adopt_limits(problem, captured, result.captured)
-    choices = _compile(problem, result.captured, "mixed")
+    choices = partitions(problem, result.captured, "mixed")
     target = load_targets()["h100-sxm"]
     for variant in family(choices, "any", lambda _: None, target)[:2]:
         text = variant.source.text

@@ -21,13 +21,14 @@ from agentkernel.domain.verdict import (
 )
 from agentkernel.tools import gate
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
-from agentkernel.tools.judge.bounds import find_overrun, interpreted
+from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
     Case,
     interpreted_cases,
     measured_cases,
     training_case,
 )
+from agentkernel.tools.judge.elsewhere import judge_elsewhere
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
@@ -36,6 +37,7 @@ from agentkernel.tools.judge.shapes import CaseShape, count_elements, odd_shapes
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.workers import expect_judged, open_judged
+from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.session import Worker
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 INTERPRETED_ELEMENTS = 100_000
 INTERPRETED_ODD_ELEMENTS = 150_000
+INTERPRETED_FIXED_ELEMENTS = 400_000
+"""What a candidate that holds for its declared sizes alone may take in, to be interpreted."""
 ODD_FLOOR = 20_000
 ODD_FACTOR = 32
 """In the interpreter an odd set has so many times the declared elements at most: a kernel tiled
@@ -98,9 +102,7 @@ def judge(
             expect_judged(interpreted(settings))
         failure = _judge_alone(loaded, captured, source, settings, findings)
     if failure is None and settings.device == "cuda":
-        few = interpreted(settings)
-        plan = plan_cases(loaded, captured, few)
-        failure = find_overrun(loaded, captured, source, few, plan, findings.notes)
+        failure = _look_for_overruns(loaded, captured, source, interpreted(settings), findings)
     if settings.device == "cpu" and _timed_out(failure):
         longer = settings.model_copy(update={"time_limit_s": PATIENCE * settings.time_limit_s})
         findings = Findings()
@@ -135,12 +137,13 @@ def _judge_kernelbench(
     findings: Findings,
 ) -> bool | None:
     """In a worker that has not gone through the strict rule's cases."""
+    judged = specialise(captured) if settings.declared_sizes else captured
     with open_judged(settings) as worker:
         with on_device(settings):
-            trial = Trial(worker, loaded, captured, settings, findings.notes)
+            trial = Trial(worker, loaded, judged, settings, findings.notes)
             if trial.build(source) is not None:
                 return False
-        for case in allclose_cases(plan_cases(loaded, captured, settings), settings.seed):
+        for case in allclose_cases(plan_cases(loaded, judged, settings), settings.seed):
             with on_device(settings):
                 found = passes_allclose(trial, loaded, case, findings.notes)
             if not found:
@@ -151,6 +154,24 @@ def _judge_kernelbench(
 def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
     """Around what uses the GPU: nobody times meanwhile."""
     return gate.working() if settings.device == "cuda" else nullcontext()
+
+
+def _look_for_overruns(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> Failure | None:
+    """In the interpreter, unless the sizes at which it holds are too many for that."""
+    judged = captured
+    if settings.declared_sizes:
+        judged = specialise(captured)
+        if count_elements(loaded.problem.shape_sets[0]) > INTERPRETED_FIXED_ELEMENTS:
+            findings.notes.append(f"{NOT_LOOKED}: the declared sizes are too large to interpret")
+            return None
+    plan = plan_cases(loaded, judged, settings)
+    return find_overrun(loaded, judged, source, settings, plan, findings.notes)
 
 
 def _timed_out(failure: Failure | None) -> bool:
@@ -175,13 +196,14 @@ def _judge_in(
     settings: JudgeSettings,
     findings: Findings,
 ) -> Failure | None:
+    judged = specialise(captured) if settings.declared_sizes else captured
     with on_device(settings):
-        trial = Trial(worker, loaded, captured, settings, findings.notes)
+        trial = Trial(worker, loaded, judged, settings, findings.notes)
         failure: Failure | None = trial.build(source)
     if failure is not None:
         return failure
-    plan = plan_cases(loaded, captured, settings)
-    failure = _judge_cases(trial, plan, captured, settings, findings)
+    plan = plan_cases(loaded, judged, settings)
+    failure = _judge_cases(trial, plan, judged, settings, findings)
     findings.repeatable = trial.repeatable
     if failure is not None:
         return failure
@@ -191,10 +213,14 @@ def _judge_in(
         failure = check_execution(
             worker, trial, plan, source, settings, findings.cases, findings.notes
         )
-    if failure is not None:
-        return failure
-    with on_device(settings):
-        return _judge_training(trial, plan, settings, findings)
+    if failure is None:
+        with on_device(settings):
+            failure = _judge_training(trial, plan, settings, findings)
+    if failure is None and settings.declared_sizes:
+        with on_device(settings):
+            elsewhere = odd_cases(loaded, captured, settings)
+            failure = judge_elsewhere(trial, captured, elsewhere).failure
+    return failure
 
 
 def _judge_cases(
@@ -262,16 +288,24 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
         scaled(inputs, captured, limit, index)
         for index, inputs in enumerate(loaded.problem.shape_sets)
     ]
-    first = loaded.problem.shape_sets[0]
-    few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
-    odd = odd_shapes(
-        first,
-        captured,
-        few if interpret else ODD_ELEMENTS,
-        few if interpret else LARGER_ELEMENTS,
-    )
     plan = interpreted_cases if interpret else measured_cases
-    return plan(declared, odd, settings.seed, settings.seeds)
+    return plan(declared, _odd_shapes(loaded, captured, settings), settings.seed, settings.seeds)
+
+
+def odd_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSettings) -> list[Case]:
+    """A plain call at each size that the problem does not name."""
+    odd = _odd_shapes(loaded, captured, settings)
+    return [Case(shape, "normal", settings.seed + 5) for shape in odd]
+
+
+def _odd_shapes(
+    loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
+) -> tuple[CaseShape, ...]:
+    first = loaded.problem.shape_sets[0]
+    if settings.device == "cuda":
+        return odd_shapes(first, captured, ODD_ELEMENTS, LARGER_ELEMENTS)
+    few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
+    return odd_shapes(first, captured, few, few)
 
 
 def _verdict(
@@ -300,6 +334,7 @@ def _verdict(
         notes=tuple(dict.fromkeys(findings.notes)),
         repeatable=findings.repeatable,
         eval_only=findings.eval_only,
+        declared_sizes=settings.declared_sizes,
         kernelbench=_kernelbench(settings, findings, failure),
     )
 

@@ -17,6 +17,9 @@ class JudgeSettings(Frozen):
     policy: Policy = "triton"
     static: bool = True
     """Read the source before running it. Without, only what the candidate does can reject it."""
+    declared_sizes: bool = False
+    """The candidate is only said to hold for the declared sizes: it is judged at these, and at
+    others it must raise or be right."""
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     seeds: int = 5

@@ -16,6 +16,7 @@ from agentkernel.errors import one_line
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.record import GraphRecord
 from agentkernel.tools.lift.variants import Variant
+from agentkernel.tools.processes import end_with_parent
 
 
 @dataclass(frozen=True)
@@ -78,4 +79,5 @@ if __name__ == "__main__":
     from agentkernel.tools.lift import child
 
     # The request was pickled with this module's name, not as __main__.
+    end_with_parent(int(sys.argv[3]))
     child.main(sys.argv[1], sys.argv[2])

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from agentkernel.tools.lift.variants import Variant
 MODULE = "agentkernel.tools.lift.child"
 TIMEOUT_S = 120.0
 LOG_CHARACTERS = 400
+LOOK_S = 0.1
+"""How often a wait looks whether it has been called off."""
 
 Outcome = InductorCode | NotLifted
 
@@ -39,12 +43,17 @@ def generate(
 
 
 def generate_many(
-    jobs: Sequence[tuple[Captured, Variant]], target: Target, *, timeout_s: float = TIMEOUT_S
+    jobs: Sequence[tuple[Captured, Variant]],
+    target: Target,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    stop: threading.Event | None = None,
 ) -> tuple[Outcome, ...]:
     """`generate` for several graphs and variants, one outcome each, in one process while it lives.
 
     `timeout_s` holds for each on average. One that kills the process or outlasts the time costs
-    that process, not the others' answers.
+    that process, not the others' answers. `stop` calls it off: what has no answer then is not
+    lifted.
     """
     found: dict[int, Outcome] = {}
     waiting: list[tuple[int, Job]] = []
@@ -54,19 +63,23 @@ def generate_many(
         except Unrecordable as error:
             found[place] = NotLifted(reason=str(error), stage="record")
     while waiting:
+        if stop is not None and stop.is_set():
+            off = NotLifted(reason="TorchInductor was called off", stage="generate")
+            found |= dict.fromkeys([place for place, _ in waiting], off)
+            break
         request = Request(tuple(job for _, job in waiting), target)
-        for answer in _answers(request, timeout_s):
+        for answer in _answers(request, timeout_s, stop or threading.Event()):
             found[waiting.pop(0)[0]] = answer
     return tuple(found[place] for place in range(len(jobs)))
 
 
-def _answers(request: Request, timeout_s: float) -> list[Outcome]:
+def _answers(request: Request, timeout_s: float, stop: threading.Event) -> list[Outcome]:
     """Answers to the first jobs of `request`, at least one: a process that ends early has failed
     at the job after its last answer."""
     with tempfile.TemporaryDirectory(prefix="agentkernel-lift-") as folder:
         given, reply, log = (Path(folder) / name for name in ("request", "reply", "log"))
         given.write_bytes(pickle.dumps(request))
-        ended = _run([str(given), str(reply)], log, timeout_s * len(request.jobs), folder)
+        ended = _run([str(given), str(reply)], log, timeout_s * len(request.jobs), folder, stop)
         lines = reply.read_text(encoding="utf-8").splitlines() if reply.is_file() else []
         words = log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:]
     answers = [_outcome(line) for line in lines if line.endswith("}")]
@@ -82,26 +95,41 @@ def _outcome(line: str) -> Outcome:
     return NotLifted.model_validate_json(line)
 
 
-def _run(arguments: Sequence[str], log: Path, timeout_s: float, folder: str) -> str:
-    """Run the child to its end, or end it and its children; how it ended."""
+def _run(
+    arguments: Sequence[str], log: Path, timeout_s: float, folder: str, stop: threading.Event
+) -> str:
+    """Run the child to its end, or end it and its children; how it ended. It ends with us."""
     caches = {
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "TRITON_CACHE_DIR": f"{folder}/triton",
     }
-    with log.open("wb") as sink:
+    ours, theirs = os.pipe()
+    with log.open("wb") as sink, os.fdopen(theirs, "wb"):
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, *arguments],
+            [sys.executable, "-m", MODULE, *arguments, str(ours)],
+            pass_fds=(ours,),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             env=dict(os.environ) | caches,
             start_new_session=True,
         )
+        os.close(ours)
         try:
-            return f"ended with {process.wait(timeout_s)}"
-        except subprocess.TimeoutExpired:
-            return f"gave no answer within {timeout_s:g} s"
+            return _ended(process, timeout_s, stop)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _ended(process: subprocess.Popen[bytes], timeout_s: float, stop: threading.Event) -> str:
+    begin = time.monotonic()
+    while time.monotonic() - begin < timeout_s:
+        if stop.is_set():
+            return "was called off"
+        try:
+            return f"ended with {process.wait(LOOK_S)}"
+        except subprocess.TimeoutExpired:
+            continue
+    return f"gave no answer within {timeout_s:g} s"

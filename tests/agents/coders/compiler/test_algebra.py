@@ -7,12 +7,12 @@ from torch import nn
 from agentkernel.agents.coders.compiler.coder import (
     ALGEBRA,
     CompilerCoder,
-    hypotheses,
     simplified,
     written_from,
 )
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.limits import limits_of
+from agentkernel.agents.coders.compiler.strategies import hypotheses
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.domain.candidate import Candidate, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
@@ -68,7 +68,7 @@ def drafted(problem: LoadedProblem, strategy: str) -> str:
 
 def test_the_rewritten_graph_comes_first_and_says_why() -> None:
     problem = summed()
-    first, *others = hypotheses(problem, capture(problem), TARGET)
+    first, *others = hypotheses(problem, capture(problem))
     assert first.strategy == ALGEBRA
     assert "sum" in first.reason
     assert {item.strategy for item in others} == {"gemm", "library"}
@@ -77,7 +77,7 @@ def test_the_rewritten_graph_comes_first_and_says_why() -> None:
 def test_what_no_rule_shortens_has_no_such_hypothesis() -> None:
     problem = problem_from_module(nn.Softmax(-1), (torch.randn(64, 128),))
     captured = capture(problem)
-    assert ALGEBRA not in {item.strategy for item in hypotheses(problem, captured, TARGET)}
+    assert ALGEBRA not in {item.strategy for item in hypotheses(problem, captured)}
     with pytest.raises(Uncovered, match="no exact rewrite"):
         simplified(problem, captured)
 

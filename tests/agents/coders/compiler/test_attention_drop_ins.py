@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from agentkernel.agents.coders.compiler.attention_step import find_steps
-from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule
@@ -99,7 +99,7 @@ def _accepted(name: str) -> None:
     module, inputs = CASES[name]()
     loaded = problem_from_module(module.eval(), inputs)
     captured = capture(loaded)
-    compiled = _compile(loaded, captured, "triton")[0]
+    compiled = partitions(loaded, captured, "triton")[0]
     found = find_steps(compiled.partition.steps)
     assert len(found) == 1
     chosen: dict[object, AnySchedule] = {}
@@ -127,7 +127,7 @@ def test_every_form_of_attention_passes_the_judge(name: str) -> None:
 
 def test_the_written_form_has_a_rival() -> None:
     loaded = problem_from_module(*CASES["added"]())
-    choices = _compile(loaded, capture(loaded), "mixed")
+    choices = partitions(loaded, capture(loaded), "mixed")
     assert [len(find_steps(item.partition.steps)) for item in choices] == [1, 0]
 
 
@@ -137,4 +137,4 @@ def test_keys_that_come_transposed_are_no_attention() -> None:
             return torch.softmax(q @ k, dim=-1) @ v
 
     loaded = problem_from_module(Turned(), heads(LONG, (2, 4, 20, 40), LONG))
-    assert not find_steps(_compile(loaded, capture(loaded), "mixed")[0].partition.steps)
+    assert not find_steps(partitions(loaded, capture(loaded), "mixed")[0].partition.steps)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import CompilerCoder, _compile, family, hypotheses
+from agentkernel.agents.coders.compiler.coder import CompilerCoder, family, partitions
+from agentkernel.agents.coders.compiler.strategies import hypotheses
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
@@ -96,7 +97,7 @@ def test_nothing_is_drafted_where_every_schedule_is_pruned() -> None:
 
 def test_one_family_spans_the_forms_without_repeats() -> None:
     problem = _norm()
-    found = family(_compile(problem, capture(problem), "mixed"), "fused", lambda _: None, TARGET)
+    found = family(partitions(problem, capture(problem), "mixed"), "fused", lambda _: None, TARGET)
     texts = [variant.source.text for variant in found]
     assert len(set(texts)) == len(texts) <= 16
     forms = {"in registers" if "in registers" in text else "walks" for text in texts}
@@ -109,7 +110,7 @@ def test_one_family_spans_the_forms_without_repeats() -> None:
 )
 def test_hypotheses_are_structures(problem: object, expected: list[str]) -> None:
     loaded = problem()  # type: ignore[operator]
-    found = [item.strategy for item in hypotheses(loaded, capture(loaded), TARGET)]
+    found = [item.strategy for item in hypotheses(loaded, capture(loaded))]
     assert found == expected
 
 
@@ -132,7 +133,7 @@ def test_one_kernel_changes_at_a_time_the_heaviest_first() -> None:
 
     inputs = (torch.randn(4096, 2048), torch.zeros(4096, dtype=torch.int64))
     problem = problem_from_module(Loss(), inputs)
-    found = family(_compile(problem, capture(problem), "mixed"), "fused", lambda _: None, TARGET)
+    found = family(partitions(problem, capture(problem), "mixed"), "fused", lambda _: None, TARGET)
     first = found[0].source.schedule
     changed = [
         [name for name, constants in item.source.schedule.items() if constants != first[name]]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -20,7 +20,7 @@ def _accepted(name: str, form: str) -> None:
     module, inputs = FAMILIES[name]
     loaded = problem_from_module(module.eval(), inputs)
     captured = capture(loaded)
-    compiled = _compile(loaded, captured, "mixed")[0]
+    compiled = partitions(loaded, captured, "mixed")[0]
     source = compiled.write(small(compiled, form))
     settings = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)
@@ -36,7 +36,7 @@ def box() -> Iterator[Sandboxed]:
 def _close(box: Sandboxed, name: str, form: str) -> None:
     module, inputs = FAMILIES[name]
     loaded = problem_from_module(module.eval(), inputs)
-    compiled = _compile(loaded, capture(loaded), "mixed")[0]
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
     text = compiled.write(small(compiled, form)).text
     assert_close(box.call(text, module, inputs), module, inputs, text)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.agents.coders.compiler.limits import limits_of
 from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.policy import check_policy
@@ -60,7 +60,7 @@ class Trained(nn.Module):
 
 def written(module: nn.Module, inputs: Inputs, form: str = "persistent") -> str:
     loaded = problem_from_module(module.eval(), inputs)
-    compiled = _compile(loaded, capture(loaded), "mixed")[0]
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
     return compiled.write(small(compiled, form)).text
 
 
@@ -165,7 +165,7 @@ def test_nan_beside_infinity_stays_nan(box: Sandboxed, form: str) -> None:
 
 def test_longer_rows_than_captured_get_more_warps() -> None:
     loaded = problem_from_module(One(lambda a: F.softmax(a, -1)), (torch.randn(64, 100),))
-    compiled = _compile(loaded, capture(loaded), "mixed")[0]
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
     text = compiled.write(small(compiled, "persistent")).text
     assert "else 16" in text
 

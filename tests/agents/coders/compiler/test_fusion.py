@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.agents.coders.compiler.fusion import Partition
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
@@ -18,7 +18,7 @@ def parts(call: Callable[..., object], *inputs: torch.Tensor) -> Partition:
 
     module: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
     loaded = problem_from_module(module, inputs)
-    return _compile(loaded, capture(loaded), "mixed")[0].partition
+    return partitions(loaded, capture(loaded), "mixed")[0].partition
 
 
 X, Y = torch.randn(12, 40), torch.randn(12, 40)

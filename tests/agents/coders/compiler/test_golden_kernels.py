@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.coder import _compile, family
+from agentkernel.agents.coders.compiler.coder import family, partitions
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target
@@ -19,7 +19,7 @@ EXAMPLES = ("layernorm", "softmax", "rmsnorm_residual", "cross_entropy", "gelu_b
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_first_schedule_of_an_example_reads_the_same(name: str) -> None:
     loaded = load_problem(str(ROOT / "examples" / f"{name}.py"))
-    choices = _compile(loaded, capture(loaded), "mixed")
+    choices = partitions(loaded, capture(loaded), "mixed")
     target = find_target("h200").target
     text = family(choices, "default", lambda _: None, target)[0].source.text
     path = GOLDEN / f"{name}.py"

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.tools.capture import capture
@@ -67,7 +67,7 @@ def box() -> Iterator[Sandboxed]:
 
 def _drop_in(module: nn.Module, x: torch.Tensor, tile: int = 1024) -> str:
     loaded = problem_from_module(module, (x,))
-    compiled = _compile(loaded, capture(loaded), "mixed")[0]
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
     (step,) = compiled.partition.steps
     assert isinstance(step, Region)
     return compiled.write({step: Schedule("looped", tile, 1)}).text

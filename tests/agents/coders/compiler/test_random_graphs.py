@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
-from agentkernel.agents.coders.compiler.coder import _compile
+from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
@@ -34,9 +34,9 @@ def _right(box: Sandboxed, case: Case, forms: tuple[str, ...]) -> None:
     values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     if any(0 in values[name].stride() for name in captured.outputs if name is not None):
         with pytest.raises(Uncovered, match="share memory"):
-            _compile(loaded, captured, "mixed")
+            partitions(loaded, captured, "mixed")
         return
-    compiled = _compile(loaded, captured, "mixed")[0]
+    compiled = partitions(loaded, captured, "mixed")[0]
     for form in forms:
         text = compiled.write(small(compiled, form)).text
         assert_close(box.call(text, module, inputs), module, inputs, text)

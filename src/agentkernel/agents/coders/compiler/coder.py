@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
@@ -27,18 +27,22 @@ from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
 from agentkernel.agents.coders.compiler.search_order import single_changes
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source
+from agentkernel.agents.coders.lifted.drafts import LiftedDraft, lifted_drafts, race, standing
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
-from agentkernel.domain.plan import Hypothesis
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.rewrite import DEAD, Rewritten, rewrite
 
 MOST_VARIANTS = 16
 ALGEBRA = "algebra"
 """The strategy that starts from the rewritten graph."""
+LIFTED, LIFTED_ALGEBRA = "lifted", "lifted algebra"
+"""The strategies that lift TorchInductor's code, for the graph as written or rewritten."""
+REWRITING = (ALGEBRA, LIFTED_ALGEBRA)
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,23 @@ class Variant:
     source: Source
 
 
+class Writer(Protocol):
+    """Whoever writes code for graphs as TorchInductor does, one answer a variant."""
+
+    def begin(self, captured: Captured) -> None: ...
+
+    def codes(self, captured: Captured) -> Sequence[InductorCode | NotLifted]: ...
+
+
 class CompilerCoder:
     """Drafts by compiling; needs no model, key or network."""
 
     name = "compiler"
 
-    def __init__(self, searcher: Searcher) -> None:
+    def __init__(self, searcher: Searcher, writer: Writer | None = None) -> None:
+        """`writer` asks TorchInductor; without one nothing is lifted."""
         self.searcher = searcher
+        self.writer = writer
 
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """The best of a family of schedules, or the reason why no template fits."""
@@ -71,8 +85,11 @@ class CompilerCoder:
             goals = request.goals
             strategy, decision = request.hypothesis.strategy, request.plan.decision
             captured = capture(problem)
-            graph = simplified(problem, captured).captured if strategy == ALGEBRA else captured
-            choices = _compile(problem, graph, goals.policy, goals.precision)
+            rewriting = strategy in REWRITING
+            graph = simplified(problem, captured).captured if rewriting else captured
+            if strategy in (LIFTED, LIFTED_ALGEBRA):
+                return self._lift(problem, graph, request)
+            choices = partitions(problem, graph, goals.policy, goals.precision)
             seen = frozenset(item.candidate.sha256 for item in request.history)
             variants = [
                 item
@@ -83,14 +100,41 @@ class CompilerCoder:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
         if not variants:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
-        results = self.searcher.rank(
+        results = self._rank(problem, variants, request)
+        return _draft(variants, results, request)
+
+    def _lift(self, problem: LoadedProblem, graph: Captured, request: DraftRequest) -> Draft:
+        """The fastest of TorchInductor's variants, lifted."""
+        if self.writer is None:
+            raise Uncovered(request.hypothesis.strategy, "there is nobody to ask TorchInductor")
+        drafts = lifted_drafts(problem, graph, self.writer.codes(graph), request.goals.policy)
+        if isinstance(drafts, NotLifted):
+            raise Uncovered(request.hypothesis.strategy, drafts.reason)
+        seen = {item.candidate.sha256 for item in request.history}
+        fresh = [item for item in drafts if sha(item.source.text) not in seen]
+        if not fresh:
+            return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
+        pairs = race(fresh, problem, graph, lambda some: self._rank(problem, some, request))
+        variants = [Variant(draft.label, draft.source) for draft, _ in pairs]
+        made = _draft(variants, [result for _, result in pairs], request)
+        if made.candidate is None or not graph.free_dims:
+            return made
+        fixed = made.candidate.model_copy(update={"declared_sizes": True})
+        return made.model_copy(update={"candidate": fixed})
+
+    def _rank(
+        self,
+        problem: LoadedProblem,
+        variants: Sequence[Variant] | Sequence[LiftedDraft],
+        request: DraftRequest,
+    ) -> tuple[TrialResult, ...]:
+        return self.searcher.rank(
             problem,
             [item.source.text for item in variants],
             [item.label for item in variants],
             [item.source.schedule for item in variants],
             request.target,
         )
-        return _draft(variants, results, request)
 
 
 def sha(text: str) -> str:
@@ -100,7 +144,7 @@ def sha(text: str) -> str:
     return sha256_text(text)
 
 
-def _compile(
+def partitions(
     problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
 ) -> list[Compiled]:
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
@@ -144,7 +188,7 @@ def written_from(
     problem: LoadedProblem, captured: Captured, candidate: Candidate
 ) -> Captured | None:
     """The rewritten graph, for a candidate that was written from it."""
-    if candidate.coder != CompilerCoder.name or candidate.strategy != ALGEBRA:
+    if candidate.coder != CompilerCoder.name or candidate.strategy not in REWRITING:
         return None
     return simplified(problem, captured).captured
 
@@ -174,7 +218,12 @@ def _written_out(
     except Uncovered:
         return []
     rivals = _with_products(plain, policy)[:1]
-    return [item for item in rivals if all(op in KNOWN for op in _library(item))]
+    return [item for item in rivals if writable(item)]
+
+
+def writable(compiled: Compiled) -> bool:
+    """True where every step left to the library is a call that a drop-in may make."""
+    return all(op in KNOWN for op in _library(compiled))
 
 
 def _is_product(step: object) -> TypeGuard[LibraryStep]:
@@ -254,7 +303,7 @@ def _label(source: Source) -> str:
 def _draft(
     variants: Sequence[Variant], results: Sequence[TrialResult], request: DraftRequest
 ) -> Draft:
-    pairs = sorted(zip(variants, results, strict=True), key=lambda pair: _rank(pair[1]))
+    pairs = sorted(zip(variants, results, strict=True), key=lambda pair: standing(pair[1]))
     best, result = pairs[0]
     if result.pruned is not None:
         reason = f"no schedule compiles within the target's limits: {result.pruned}"
@@ -272,16 +321,10 @@ def _draft(
     return Draft(candidate=candidate, tried=tuple(item for _, item in pairs[1:]))
 
 
-def _rank(result: TrialResult) -> tuple[bool, float]:
-    """Measured before estimated, pruned ones last; the order of the family breaks ties."""
-    time = result.time_us if result.time_us is not None else result.estimated_us
-    return result.pruned is not None, time if time is not None else float("inf")
-
-
 def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     """What the templates cover, and what stays with the library or stops the coder."""
     try:
-        compiled = _compile(problem, captured, "mixed")[0]
+        compiled = partitions(problem, captured, "mixed")[0]
     except Uncovered as error:
         return Coverage((), (error.op,))
     return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
@@ -313,35 +356,6 @@ def pattern_of(region: Region) -> str:
     return "reduction" if ops else "pointwise"
 
 
-def hypotheses(
-    problem: LoadedProblem, captured: Captured, target: Target
-) -> tuple[Hypothesis, ...]:
-    """The structures worth trying, the likeliest first: one, or two where matrices are multiplied.
-
-    Each is one broad search over forms and schedules; the same graph gives the same answer.
-    """
-    algebraic = _algebraic(problem, captured)
-    try:
-        choices = _compile(problem, captured, "mixed")
-    except Uncovered:
-        return algebraic
-    names = dict.fromkeys(structure(item) for item in choices)
-    written = tuple(Hypothesis(strategy=name, reason=REASONS[name]) for name in names)
-    return algebraic + written
-
-
-def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, ...]:
-    """The rewritten graph as a hypothesis of its own, where templates cover it: the judge may
-    refuse its rounding, and then the graph as it was written is next."""
-    try:
-        found = simplified(problem, captured)
-        _compile(problem, found.captured, "mixed")
-    except Uncovered:
-        return ()
-    lines = dict.fromkeys(step.derivation for step in found.steps if step.rule != DEAD)
-    return (Hypothesis(strategy=ALGEBRA, reason="; ".join(lines)),)
-
-
 KNOWN = frozenset(("product", *CALLS))
 """Library steps that the wrapper can write."""
 REASONS = {
@@ -349,5 +363,6 @@ REASONS = {
     "fused": "one pass over memory for each fused chain: rows in registers, looped or split",
     "gemm": "the product's epilogue in registers: its result is written once",
     "library": "the library's product, with everything around it in one kernel",
+    LIFTED: "TorchInductor's code under settings that few try, the fastest lifted into a file",
 }
 """Strategy -> why it may be faster."""

@@ -1,0 +1,111 @@
+"""Which drop-ins does TorchInductor's code for a graph make, and how may the best one be tuned?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from agentkernel.agents.coders.compiler.wrapper import Source
+from agentkernel.agents.coders.lifted.options import options_of
+from agentkernel.agents.coders.lifted.steps import Unliftable, read_wrapper
+from agentkernel.agents.coders.lifted.write import lift
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.verdict import Policy
+from agentkernel.tools.capture import Captured
+from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.problems import LoadedProblem
+
+MOST_TUNED = 16
+"""Launch configurations tried of the variant that won."""
+
+
+@dataclass(frozen=True)
+class LiftedDraft:
+    """One lifted file: the variant's name, with the options chosen in it."""
+
+    label: str
+    source: Source
+    code: InductorCode
+
+
+def lifted_drafts(
+    problem: LoadedProblem,
+    captured: Captured,
+    codes: Sequence[InductorCode | NotLifted],
+    policy: Policy,
+) -> list[LiftedDraft] | NotLifted:
+    """A file a variant, as far as the policy allows it, of equal ones that with the most launch
+    configurations to try; the commonest reason where there is none."""
+    found: dict[str, LiftedDraft] = {}
+    reasons: Counter[str] = Counter()
+    for code in codes:
+        source = code if isinstance(code, NotLifted) else lift(code, problem, captured)
+        if isinstance(source, NotLifted) or isinstance(code, NotLifted):
+            reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
+            continue
+        refused = check_policy(source.text, policy)
+        if refused is not None:
+            reasons[f"policy {policy!r}: {refused.text}"] += 1
+            continue
+        known = found.get(source.text)
+        if known is None or _configurations(code) > _configurations(known.code):
+            found[source.text] = LiftedDraft(code.variant, source, code)
+    if found:
+        return list(found.values())
+    return NotLifted(reason=reasons.most_common(1)[0][0] if reasons else "no variant was asked for")
+
+
+def _configurations(code: InductorCode) -> int:
+    return sum(len(kernel.configs) for kernel in code.kernels)
+
+
+def tuned(draft: LiftedDraft, problem: LoadedProblem, captured: Captured) -> Iterator[LiftedDraft]:
+    """The same code with one launch configured otherwise, in turn over its kernels."""
+    try:
+        options = options_of(draft.code, read_wrapper(draft.code.source))
+    except Unliftable:
+        return
+    changes = [
+        (name, place)
+        for place in range(1, max(map(len, options.values()), default=1))
+        for name, items in options.items()
+        if place < len(items)
+    ]
+    for name, place in changes[:MOST_TUNED]:
+        source = lift(draft.code, problem, captured, {name: place})
+        if isinstance(source, Source) and source.text != draft.source.text:
+            yield LiftedDraft(f"{draft.label}, option {place} of {name}", source, draft.code)
+
+
+Rank = Callable[[Sequence[LiftedDraft]], Sequence[TrialResult]]
+"""Times (or estimates) drafts: one result each, in their order."""
+
+
+def race(
+    drafts: Sequence[LiftedDraft], problem: LoadedProblem, captured: Captured, rank: Rank
+) -> list[tuple[LiftedDraft, TrialResult]]:
+    """Every variant, then the winner's launch configurations beside it; the best one first."""
+    first = _ranked(drafts, rank(drafts))
+    winner, result = first[0]
+    others = list(tuned(winner, problem, captured)) if result.pruned is None else []
+    known = {draft.source.text for draft in drafts}
+    others = [item for item in others if item.source.text not in known]
+    if not others:
+        return first
+    again = [winner, *others]
+    return [*_ranked(again, rank(again)), *first[1:]]
+
+
+def _ranked(
+    drafts: Sequence[LiftedDraft], results: Sequence[TrialResult]
+) -> list[tuple[LiftedDraft, TrialResult]]:
+    pairs = zip(drafts, results, strict=True)
+    return sorted(pairs, key=lambda pair: standing(pair[1]))
+
+
+def standing(result: TrialResult) -> tuple[bool, float]:
+    """Sort key: measured or estimated time, pruned ones last."""
+    time = result.time_us if result.time_us is not None else result.estimated_us
+    return result.pruned is not None, time if time is not None else float("inf")

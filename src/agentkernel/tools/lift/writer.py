@@ -1,0 +1,62 @@
+"""TorchInductor at work beside a run: asked early, read when its code is wanted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from agentkernel.domain.target import Target
+from agentkernel.tools.capture import Captured
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.lift.generate import generate_many
+from agentkernel.tools.lift.variants import VARIANTS, Variant
+
+Codes = tuple[InductorCode | NotLifted, ...]
+
+
+class InductorWriter:
+    """What TorchInductor writes for graphs, one answer a variant; a graph is asked about once.
+
+    Its process works while the caller does something else; `close` ends it.
+    """
+
+    def __init__(self, target: Target, variants: Sequence[Variant] = VARIANTS) -> None:
+        self._target = target
+        self._variants = tuple(variants)
+        self._pool = ThreadPoolExecutor(1, "torchinductor")
+        self._stop = threading.Event()
+        self._asked: dict[int, tuple[Captured, Future[Codes]]] = {}
+
+    def begin(self, captured: Captured) -> None:
+        """Ask for the code of `captured` now."""
+        if id(captured.graph) not in self._asked:
+            future = self._pool.submit(self._write, captured)
+            self._asked[id(captured.graph)] = (captured, future)
+
+    def codes(self, captured: Captured) -> Codes:
+        """The answers, in the order of the variants; waits for them."""
+        self.begin(captured)
+        return self._asked[id(captured.graph)][1].result()
+
+    def close(self) -> None:
+        """End what is still at work."""
+        self._stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, captured: Captured) -> Codes:
+        jobs = [(captured, variant) for variant in self._variants]
+        return generate_many(jobs, self._target, stop=self._stop)

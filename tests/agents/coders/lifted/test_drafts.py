@@ -1,0 +1,146 @@
+"""Does the coder draft from TorchInductor's code, the fastest variant with its best launch?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
+from agentkernel.agents.coders.compiler.strategies import hypotheses
+from agentkernel.agents.coders.lifted.drafts import LiftedDraft, lifted_drafts, race
+from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.domain.candidate import Draft, TrialResult
+from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.lift.code import InductorCode, NotLifted
+from agentkernel.tools.lift.variants import find_variant
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.targets import find_target
+from fakes import ANALYSIS
+from shared_codes import shared_codes
+
+TARGET = find_target("h200").target
+VARIANTS = ("default", "looped", "pointwise_configs")
+
+pytestmark = pytest.mark.xdist_group("lift")
+
+
+class Product(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 0.5).cumprod(-1)
+
+
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.tanh() * 2.0, x.softmax(-1)
+
+
+class Stored:
+    """A writer whose answers are there already."""
+
+    def __init__(self, codes: Sequence[InductorCode | NotLifted]) -> None:
+        self._codes = codes
+
+    def begin(self, captured: Captured) -> None:
+        pass
+
+    def codes(self, captured: Captured) -> Sequence[InductorCode | NotLifted]:
+        return self._codes
+
+
+class LongestFirst:
+    """A searcher that measures the length of a source: the longest is the fastest."""
+
+    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            TrialResult(label=label, sha256=label, schedule=schedule, time_us=1e6 / len(source))
+            for source, label, schedule in zip(sources, labels, schedules, strict=True)
+        )
+
+
+def problem_of(module: nn.Module, *shape: int) -> LoadedProblem:
+    return problem_from_module(module.eval(), (torch.randn(shape or (6, 40)),))
+
+
+def codes_of(module: nn.Module, *shape: int) -> tuple[InductorCode | NotLifted, ...]:
+    captured = capture(problem_of(module, *shape))
+    return shared_codes(
+        f"drafts-{type(module).__name__}-{shape}",
+        [(captured, find_variant(name)) for name in VARIANTS],
+    )
+
+
+def drafted(problem: LoadedProblem, strategy: str, writer: Stored | None) -> Draft:
+    hypothesis = Hypothesis(strategy=strategy, reason="r")
+    request = DraftRequest(
+        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
+        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
+    )  # fmt: skip
+    return CompilerCoder(LongestFirst(), writer).draft(problem, request)
+
+
+def test_what_no_template_covers_is_lifted_and_holds_for_its_sizes_alone() -> None:
+    draft = drafted(problem_of(Product()), LIFTED, Stored(codes_of(Product())))
+    assert draft.candidate is not None, draft.none
+    assert draft.candidate.declared_sizes
+    assert draft.candidate.strategy == LIFTED
+    assert "class ModelNew" in draft.candidate.source
+
+
+def test_it_is_offered_where_it_can_be_measured_or_is_the_only_way() -> None:
+    covered, alone = problem_of(Pair()), problem_of(Product())
+
+    def offered(problem: LoadedProblem, *, lifting: bool, measurable: bool) -> set[str]:
+        captured = capture(problem)
+        found = hypotheses(problem, captured, lifting=lifting, measurable=measurable)
+        return {item.strategy for item in found}
+
+    assert LIFTED in offered(covered, lifting=True, measurable=True)
+    assert LIFTED not in offered(covered, lifting=True, measurable=False)
+    assert offered(alone, lifting=True, measurable=False) == {LIFTED}
+    assert offered(alone, lifting=False, measurable=True) == set()
+
+
+def test_without_a_rewrite_or_a_writer_there_is_a_reason() -> None:
+    problem = problem_of(Product())
+    assert "nobody to ask" in (drafted(problem, LIFTED, None).none or _no_reason()).reason
+    rewritten = drafted(problem, LIFTED_ALGEBRA, Stored(codes_of(Product())))
+    assert "no exact rewrite" in (rewritten.none or _no_reason()).reason
+
+
+def test_where_nothing_is_lifted_the_commonest_reason_is_told() -> None:
+    many = (NotLifted(reason="rare"), NotLifted(reason="common"), NotLifted(reason="common"))
+    draft = drafted(problem_of(Product()), LIFTED, Stored(many))
+    assert draft.candidate is None
+    assert draft.none is not None
+    assert "common" in draft.none.reason
+
+
+def test_the_winner_s_launches_are_raced_too() -> None:
+    problem = problem_of(Pair(), 64, 3000)
+    captured = capture(problem)
+    drafts = lifted_drafts(problem, captured, codes_of(Pair(), 64, 3000), "mixed")
+    assert not isinstance(drafts, NotLifted)
+    rounds: list[list[str]] = []
+
+    def rank(some: Sequence[LiftedDraft]) -> list[TrialResult]:
+        """The last one of each race is the fastest."""
+        rounds.append([item.label for item in some])
+        return [
+            TrialResult(label=item.label, sha256="", schedule={}, time_us=9.0 - place / 100)
+            for place, item in enumerate(some)
+        ]
+
+    pairs = race(drafts, problem, captured, rank)
+    assert len(rounds) == 2
+    assert rounds[1][0] == rounds[0][-1]
+    assert all("option" in label for label in rounds[1][1:])
+    assert pairs[0][0].label == rounds[1][-1]
+    assert len({draft.source.text for draft, _ in pairs}) == len(pairs)
+
+
+def _no_reason() -> NotLifted:
+    raise AssertionError("a candidate where none was expected")

@@ -1,0 +1,55 @@
+"""Is a file that holds for the declared sizes alone accepted as such, and only if it says so?"""
+
+from __future__ import annotations
+
+import pytest
+
+SHAPE = "        if tuple(x.shape) != (512, 96):\n            raise ValueError('sizes')\n"
+ENTRY = "        x = x.contiguous()\n"
+
+
+@pytest.fixture
+def fixed(sources):
+    """A norm with its row length written into it: 96 columns, whatever comes."""
+    text = sources.NORM.replace("DTYPE", "float32")
+    return text.replace("n = x.shape[-1]", "n = 96")
+
+
+@pytest.fixture
+def problem(sources):
+    return sources.NORM_PROBLEM.replace("DTYPE", "float32").replace("512, 96", "64, 96")
+
+
+def refusing(text, condition):
+    guard = f"        if {condition}:\n            raise ValueError('other sizes')\n"
+    assert ENTRY in text
+    return text.replace(ENTRY, guard + ENTRY)
+
+
+def test_a_file_that_raises_at_other_sizes_holds_for_the_declared_ones(judged, problem, fixed):
+    text = refusing(fixed, "x.shape != (64, 96)")
+    verdict = judged(problem, text, declared_sizes=True)
+    assert verdict.accepted, verdict.failure
+    assert verdict.declared_sizes
+    assert {case.shapes for case in verdict.cases} == {verdict.cases[0].shapes}
+
+
+def test_it_is_refused_where_nobody_asked_for_that(judged, problem, fixed):
+    verdict = judged(problem, refusing(fixed, "x.shape != (64, 96)"))
+    assert not verdict.accepted
+    assert not verdict.declared_sizes
+
+
+def test_a_wrong_answer_at_other_sizes_is_refused(judged, sources):
+    """A grid for the declared number of rows leaves the rows past it as they were."""
+    text = sources.ADD.replace("n = x.numel()", "n = 1000")
+    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
+    verdict = judged(problem, text, declared_sizes=True)
+    assert not verdict.accepted
+    assert verdict.gate in ("correctness", "run")
+
+
+def test_being_right_at_other_sizes_is_fine_too(judged, sources):
+    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
+    verdict = judged(problem, sources.ADD, declared_sizes=True)
+    assert verdict.accepted, verdict.failure
