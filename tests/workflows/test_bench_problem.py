@@ -341,6 +341,19 @@ def test_kernelbenchs_rule(
     assert sample.kernelbench_correct is expected
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(True, False), (False, None)])
+def test_without_a_candidate_nothing_passes(
+    tmp_path: Path, asked: bool, expected: bool | None
+) -> None:
+    place = tuning(tmp_path)
+    task = place.task()
+    judge = task.asked.settings.judge.model_copy(update={"kernelbench": asked})
+    settings = task.asked.settings.model_copy(update={"judge": judge})
+    asked_so = task.asked.model_copy(update={"settings": settings})
+    (sample,) = place.bench(task.model_copy(update={"asked": asked_so})).samples
+    assert (sample.candidates, sample.kernelbench_correct) == (0, expected)
+
+
 def test_of_an_accepted_candidate_the_others_marks_do_not_count(tmp_path: Path) -> None:
     scripts = (Script("a", failure=mismatch(), repaired=False), Script("b", speedup=2.0))
     place = tuning(tmp_path, *scripts, kernelbench={"a": True, "b": False})

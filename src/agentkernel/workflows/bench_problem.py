@@ -118,8 +118,8 @@ def bench_problem(task: Task, hands: Hands) -> Row:
         results: list[Result] = []
         for index in range(task.asked.samples):
             results.append(_run(task, index, loaded, hands.runner, cached))
-            seed = settings.seed + index
-            samples.append(to_sample(seed, results[-1], task.runs(index), cached))
+            own = settings.model_copy(update={"seed": settings.seed + index})
+            samples.append(to_sample(own, results[-1], task.runs(index), cached))
         times = _times(task, loaded, resolved, results, hands.measure, known)
     except NOT_THE_PROBLEMS:
         raise

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import Measurement, Timing
+from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import ExecutionFailed, PolicyViolation, Verdict
 from agentkernel.tools.bench.baselines import derived_ratio
 from agentkernel.tools.bench.rows import NOT_RUN, Baseline, Sample, Times
@@ -34,9 +35,11 @@ HACK_REASONS = (
 """The same, found while it was timed."""
 
 
-def to_sample(seed: int, result: Result, runs: Path, cached: Times | None = None) -> Sample:
-    """A run's result with what its folder below `runs` tells; `cached` are the baselines' times
-    that were known before it, for what it did not measure."""
+def to_sample(
+    settings: Settings, result: Result, runs: Path, cached: Times | None = None
+) -> Sample:
+    """A run's result with what its folder below `runs` tells. `settings` are the run's, `cached`
+    the baselines' times that were known before it, for what it did not measure."""
     certificate, found = _certificate(result), _read_run(runs, result.run)
     primary = _primary(certificate)
     vs_autotune = primary.vs_autotune if primary else None
@@ -45,13 +48,15 @@ def to_sample(seed: int, result: Result, runs: Path, cached: Times | None = None
         derived = derived_ratio(primary.vs_eager, cached)
     return Sample.model_validate(
         {
-            "seed": seed,
+            "seed": settings.seed,
             "status": result.status,
             "reason": result.reason,
             "run": result.run,
             "correct": certificate is not None and is_correct(certificate),
             "interpreted": result.interpreted,
-            "kernelbench_correct": _kernelbench(certificate, found.verdicts),
+            "kernelbench_correct": _kernelbench(
+                certificate, found.verdicts, asked=settings.judge.kernelbench
+            ),
             "kept": kept_baseline(result),
             "time_us": result.time_us,
             "vs_eager": primary.vs_eager if primary else None,
@@ -104,13 +109,20 @@ def kept_baseline(result: Result) -> Baseline | None:
     return named or by_status.get(result.status)
 
 
-def _kernelbench(certificate: Certificate | None, verdicts: Sequence[Verdict]) -> bool | None:
-    """Of the best candidate; where none was accepted, of any. None where nobody asked."""
+def _kernelbench(
+    certificate: Certificate | None, verdicts: Sequence[Verdict], *, asked: bool
+) -> bool | None:
+    """Of the best candidate; where none was accepted, of any; False where there is none at all.
+
+    None where nobody asked, or the reference gave nothing to compare with.
+    """
     best = certificate.verdict if certificate is not None else None
     if best is not None and best.accepted:
         return best.kernelbench
     told = [item.kernelbench for item in verdicts if item.kernelbench is not None]
-    return any(told) if told else None
+    if not told:
+        return False if asked and not verdicts else None
+    return any(told)
 
 
 def times_of(results: Iterable[Result]) -> Times | None:

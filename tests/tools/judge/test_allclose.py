@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from agentkernel.domain.verdict import RunFailed
+from agentkernel.tools.judge.allclose import SEEDS, allclose_cases
+from agentkernel.tools.judge.judge import Findings, _kernelbench, plan_cases
+from agentkernel.tools.judge.settings import JudgeSettings
+
 PADDED = """import torch
 from torch import nn
 
@@ -75,3 +80,21 @@ def test_a_module_with_weights(judged, sources):
         kernelbench=True,
     )
     assert (verdict.accepted, verdict.kernelbench) == (True, True)
+
+
+def test_a_refusal_that_comes_later_counts_too():
+    """On a GPU the interpreter looks for stray accesses after all else."""
+    asked, found = JudgeSettings(kernelbench=True), Findings(kernelbench=True)
+    stray = RunFailed(reason="out_of_bounds", log="", case="")
+    assert _kernelbench(asked, found, None) is True
+    assert _kernelbench(asked, found, stray) is False
+    assert _kernelbench(JudgeSettings(), found, None) is None
+
+
+def test_five_seeds_at_each_declared_shape(prepared):
+    loaded, captured = prepared(SMALL)
+    plan = plan_cases(loaded, captured, JudgeSettings(device="cuda"))
+    cases = allclose_cases(plan, seed=3)
+    assert len({case.seed for case in cases}) == len(cases) == SEEDS
+    assert {(case.shape.origin, case.distribution) for case in cases} == {("declared", "own")}
+    assert {case.shape.inputs for case in cases} == set(loaded.problem.shape_sets)
