@@ -7,7 +7,7 @@ import pytest
 
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.plan import Decision, Hypothesis, Plan
+from agentkernel.domain.plan import Algebra, AlgebraStep, Decision, Hypothesis, Plan, Work
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.report import Entry, render_report
@@ -58,7 +58,23 @@ DRAFT = Draft(
 )
 
 
-def report(*, measured: bool) -> str:
+STEP = AlgebraStep(
+    rule="product sums",
+    derivation="sum_j (x W + b)_j = x (sum_j W_j) + sum(b)",
+    because="The product shrinks to one column.",
+    before=Work(flops=4000, bytes_moved=900),
+    after=Work(flops=40, bytes_moved=300),
+)
+
+
+def rewritten(strategy: str) -> Plan:
+    """The plan with a hypothesis that starts from a rewritten graph."""
+    algebra = Algebra(steps=(STEP,), before=STEP.before, after=STEP.after)
+    idea = Hypothesis(strategy=strategy, reason="fewer", algebra=algebra)
+    return PLAN.model_copy(update={"hypotheses": (*PLAN.hypotheses, idea)})
+
+
+def report(*, measured: bool, plan: Plan = PLAN) -> str:
     problem = Problem(
         name="plus",
         origin="file",
@@ -82,7 +98,7 @@ def report(*, measured: bool) -> str:
         candidate_source=SECOND.source,
         candidate_sha256=SECOND.sha256,
         target="h100-sxm",
-        plan=PLAN,
+        plan=plan,
         verdict=accepted,
         profile=found,
         versions=VERSIONS,
@@ -117,9 +133,27 @@ def test_an_unmeasured_report_shows_no_measured_figure() -> None:
     assert cells[12] == "2.5"
 
 
+def test_each_rewrite_has_its_formula_and_what_it_saved() -> None:
+    text = report(measured=False, plan=rewritten(SECOND.strategy))
+    section = text.partition("## Algebra")[2].partition("\n## ")[0]
+    assert f"1. **{STEP.rule}**: `{STEP.derivation}`.\n   {STEP.because}\n" in section
+    assert "| 1. product sums | 900 | 300 | 4000 | 40 |" in section
+    assert "| together | 900 | 300 (3.0× fewer) | 4000 | 40 (100.0× fewer) |" in section
+    assert "The drop-in was written from the rewritten graph." in section
+
+
+def test_a_drop_in_of_another_strategy_is_not_said_to_be_rewritten() -> None:
+    text = report(measured=False, plan=rewritten("algebra"))
+    assert "the result does not come from it" in text
+
+
+def test_without_rewrites_there_is_no_such_section() -> None:
+    assert "## Algebra" not in report(measured=True)
+
+
 def test_every_table_has_rows_as_wide_as_its_head() -> None:
     width = 0
-    for line in report(measured=True).splitlines():
+    for line in report(measured=True, plan=rewritten("algebra")).splitlines():
         if not line.startswith("|"):
             width = 0
             continue

@@ -47,12 +47,40 @@ class Decision(Frozen):
     """A document id of the knowledge base, or "default"."""
 
 
+class Work(Frozen):
+    """What a graph does if each of its calls is one launch; an *estimate*, counted from shapes."""
+
+    flops: int
+    bytes_moved: int
+
+
+class AlgebraStep(Frozen):
+    """One exact rewrite of the graph: `derivation` is the formula at its place in the graph,
+    `because` the rule's own derivation in words."""
+
+    rule: str
+    derivation: str
+    because: str
+    before: Work
+    after: Work
+
+
+class Algebra(Frozen):
+    """The exact rewrites, in the order in which they were applied, that a strategy starts from."""
+
+    steps: tuple[AlgebraStep, ...]
+    before: Work
+    after: Work
+
+
 class Hypothesis(Frozen):
     """One thing to try: a strategy of the coder with the predicted gain over the baseline."""
 
     strategy: str
     reason: str
     predicted_us: float | None = None
+    algebra: Algebra | None = None
+    """The derivation, where the strategy starts from a graph that was rewritten."""
 
 
 class Plan(Frozen):

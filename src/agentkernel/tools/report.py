@@ -10,7 +10,7 @@ import jinja2
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
-from agentkernel.domain.plan import Retrieved
+from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import Measurement, Profile, Ratio
 from agentkernel.domain.verdict import Verdict
@@ -87,6 +87,8 @@ def render_report(
         rows=[row(entry) for entry in entries],
         lineage=lineage(entries, certificate.candidate_sha256),
         plan=certificate.plan,
+        algebraic=algebraic(certificate.plan),
+        strategy=handed_over(entries, certificate.candidate_sha256),
         retrieved=retrieved,
         changed=[item for item in certificate.plan.decisions if item.because != "default"]
         if certificate.plan
@@ -99,8 +101,26 @@ def render_report(
         interrupted=interrupted,
         picture=picture,
         us=microseconds,
+        fewer=fewer,
         ratio=ratio_text,
     )
+
+
+def algebraic(plan: Plan | None) -> Hypothesis | None:
+    """The hypothesis that starts from a rewritten graph, with its derivation."""
+    hypotheses = plan.hypotheses if plan else ()
+    return next((item for item in hypotheses if item.algebra is not None), None)
+
+
+def handed_over(entries: tuple[Entry, ...], sha256: str | None) -> str:
+    """The strategy of the candidate with this hash; "" for none."""
+    found = (item.candidate for item in entries if item.candidate.sha256 == sha256)
+    return next((item.strategy for item in found), "")
+
+
+def fewer(before: int, after: int) -> str:
+    """How many times less is left: `51.3×`; a dash where nothing is."""
+    return f"{before / after:.1f}×" if after else "–"
 
 
 def ratio_text(ratio: Ratio | None) -> str:

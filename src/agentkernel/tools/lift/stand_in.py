@@ -33,6 +33,15 @@ def stand_in_for_driver(target: Target) -> None:
     torch._C._conv_determine_backend_memory_format = _as_cudnn_does
     torch.version.cuda = torch.version.cuda or "13.0"
     driver._active = PretendDriver(target, gpu_target(target))
+    _leave_the_device_alone()
+
+
+def _leave_the_device_alone() -> None:
+    """A CUDA build makes a real tensor before its first fake one, to have a context."""
+    from torch._subclasses import fake_tensor
+
+    if hasattr(fake_tensor, "init_gpu_context"):
+        fake_tensor.init_gpu_context = lambda device: None
 
 
 def _as_cudnn_does(

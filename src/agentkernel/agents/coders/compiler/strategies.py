@@ -17,6 +17,7 @@ from agentkernel.agents.coders.compiler.coder import (
     structure,
     writable,
 )
+from agentkernel.agents.coders.compiler.derivation import algebra_of
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.capture import Captured
@@ -77,7 +78,8 @@ def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, 
     reason = "; ".join(lines)
     covered = bool(_structures(problem, found.captured))
     names = (ALGEBRA, LIFTED_ALGEBRA) if covered else (LIFTED_ALGEBRA,)
-    return tuple(Hypothesis(strategy=name, reason=reason) for name in names)
+    algebra = algebra_of(found)
+    return tuple(Hypothesis(strategy=name, reason=reason, algebra=algebra) for name in names)
 
 
 def ask_ahead(

@@ -1,20 +1,57 @@
-"""How do linear layers and matrix products become one kind of product with additions around it?"""
+"""How do linear layers and matrix products become one kind of product with additions around it?
+
+A product with one or two columns is no work for tensor cores: a tile would be padding mostly. It
+becomes a multiplication and a sum over each row, so that its operands are read once, by the kernel
+that also does what comes before and after.
+"""
 
 from __future__ import annotations
 
+import sympy
 import torch
 
 from agentkernel.agents.coders.compiler.ir import Node, Scalar, same
+from agentkernel.agents.coders.compiler.lowering.cuts import part
 from agentkernel.agents.coders.compiler.lowering.pointwise import scaled_node
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers
 
 PRODUCT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+NARROW = 2
+"""Most columns of a product that is lowered as sums over rows."""
 
 
 def product(state: Lowering, a: Node, b: Node) -> Node:
     """a[..., M, K] @ b[..., K, N] as one node; operands may be views (a transposed weight)."""
+    columns = b.shape[-1]
+    if len(b.shape) == 2 and columns.is_number and int(columns) <= NARROW:
+        return _narrow(state, a, b)
     shape = (*a.shape[:-1], b.shape[-1])
     return state.b.library("product", (a, b), a.dtype, shape, state.call)
+
+
+def _narrow(state: Lowering, a: Node, b: Node) -> Node:
+    """a[..., M, K] @ b[K, N] for N of 1 or 2: [..., M, N], each column a sum over rows."""
+    build = state.b
+    sums = [
+        build.reduce(
+            "sum",
+            build.pointwise("mul", state.compute(a), state.compute(_column(state, b, index))),
+            (len(a.shape) - 1,),
+        )
+        for index in range(int(b.shape[-1]))
+    ]
+    columns = [state.cast(item, a.dtype) for item in sums]
+    if len(columns) == 1:
+        return columns[0]
+    places = build.iota((sympy.Integer(len(columns)),), 0)
+    return build.pointwise("where", build.pointwise("eq", places, 0), *columns)
+
+
+def _column(state: Lowering, b: Node, index: int) -> Node:
+    """Column `index` of b[K, N] as [K]; of a turned weight its row, computed alone if it can be."""
+    turned = b.kind == "view" and b.op == "permute" and b.attrs == (1, 0)
+    found = part(state.b, b.args[0], 0, index) if turned else part(state.b, b, 1, index)
+    return state.b.reshape(found, (b.shape[0],))
 
 
 def _plain(a: Node, b: Node) -> bool:

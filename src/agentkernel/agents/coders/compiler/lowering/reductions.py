@@ -4,15 +4,58 @@ from __future__ import annotations
 
 import math
 
+import sympy
 import torch
 
-from agentkernel.agents.coders.compiler.ir import Node, Scalar, Uncovered, numel
+from agentkernel.agents.coders.compiler.ir import ONE, Node, Scalar, Uncovered, numel
 from agentkernel.agents.coders.compiler.lowering.registry import (
     Lowered,
     Lowering,
     dims_of,
     lowers,
 )
+
+TILE_COLUMNS = 64
+"""Columns that a program takes where it folds the rows of a matrix."""
+MANY_PROGRAMS = 2112
+"""Programs that keep an H200 busy: 16 for each SM."""
+STAGE_FROM = 1 << 20
+"""Elements from which on a second launch costs less than idle SMs."""
+
+
+def over_rows(state: Lowering, op: str, x: Node) -> Node:
+    """`op` (sum, max, min) over the first dimension of x[N, ...], which stays as size 1.
+
+    A program folds all rows of a few columns; where a stored matrix has too few columns to fill
+    the GPU, its rows are folded in slices first and the slices after that.
+    """
+    slices = _slices(x)
+    if slices == 1:
+        return state.b.reduce(op, x, (0,))
+    each = x.shape[0] / slices
+    parts = state.b.reshape(x, (sympy.Integer(slices), each, *x.shape[1:]))
+    partial = state.b.reduce(op, parts, (1,), f"{op}_of_slice")
+    whole = state.b.reduce(op, partial, (0,))
+    return state.b.reshape(whole, (ONE, *x.shape[1:]))
+
+
+def _slices(x: Node) -> int:
+    """How many slices of rows fill the GPU; 1 where one launch does, or sizes may change."""
+    if x.kind != "input" or len(x.shape) < 2 or not numel(x.shape).is_number:
+        return 1
+    rows, columns = int(x.shape[0]), int(numel(x.shape[1:]))
+    tiles = -(-columns // TILE_COLUMNS)
+    if rows * columns < STAGE_FROM or 8 * tiles > MANY_PROGRAMS:
+        return 1
+    slices = 1
+    while 2 * slices * tiles <= MANY_PROGRAMS and rows % (2 * slices) == 0 and slices < rows // 64:
+        slices *= 2
+    return slices
+
+
+def reduced(state: Lowering, op: str, x: Node, dims: tuple[int, ...]) -> Node:
+    """`op` over `dims`, which stay as size 1."""
+    return over_rows(state, op, x) if dims == (0,) else state.b.reduce(op, x, dims)
 
 
 def count(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
@@ -22,7 +65,7 @@ def count(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
 
 def mean_over(state: Lowering, x: Node, dims: tuple[int, ...], name: str = "mean") -> Node:
     """Mean over `dims`, which stay as size 1."""
-    total = state.b.reduce("sum", x, dims, "total")
+    total = over_rows(state, "sum", x) if dims == (0,) else state.b.reduce("sum", x, dims, "total")
     return state.b.pointwise("div", total, count(state, x, dims), name=name)
 
 
@@ -39,7 +82,7 @@ def _sum(
         x = state.cast(x, torch.int64)
     if isinstance(dtype, torch.dtype):
         x = state.cast(x, dtype)
-    return _finish(state, state.b.reduce("sum", x, dims_of(dim, len(x.shape))))
+    return _finish(state, reduced(state, "sum", x, dims_of(dim, len(x.shape))))
 
 
 @lowers("mean.default", "mean.dim")
@@ -53,7 +96,7 @@ def _mean(
 @lowers("amax.default", "amin.default", "max.default", "min.default")
 def _extremum(state: Lowering, x: Node, dim: object = None, keepdim: bool = False) -> Lowered:
     op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
-    return _finish(state, state.b.reduce(op, x, dims_of(dim, len(x.shape))))
+    return _finish(state, reduced(state, op, x, dims_of(dim, len(x.shape))))
 
 
 @lowers("max.dim", "min.dim")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import sympy
 
 from agentkernel.agents.coders.compiler.ir import ONE, Expr, Node, Shape, Uncovered, numel
+from agentkernel.agents.coders.compiler.lowering.cuts import part
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
 
@@ -78,6 +79,8 @@ def _slice(
     length = state.shape[dim]
     if length == x.shape[dim] and step == 1:
         return x
+    if length == 1 and first.is_number:
+        return part(state.b, x, dim, int(first))
     return state.b.slice(x, dim, first, length, step)
 
 

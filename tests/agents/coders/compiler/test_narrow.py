@@ -1,0 +1,207 @@
+"""Is a product of one or two columns one pass over its operand, and is what is cut cut right?"""
+
+import pytest
+import sympy
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from agentkernel.agents.coders.compiler.coder import CompilerCoder, simplified
+from agentkernel.agents.coders.compiler.fusion import topological
+from agentkernel.agents.coders.compiler.ir import GraphBuilder, Node
+from agentkernel.agents.coders.compiler.lowering import lower
+from agentkernel.agents.coders.compiler.lowering.cuts import part
+from agentkernel.agents.coders.compiler.lowering.reductions import MANY_PROGRAMS, over_rows
+from agentkernel.agents.coders.compiler.lowering.registry import Lowering
+from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.targets import find_target
+from fakes import ANALYSIS
+
+TARGET = find_target("h200").target
+
+
+class FirstFirst:
+    """A searcher that prefers the first schedule."""
+
+    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)
+            for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
+        )
+
+
+class Columns(nn.Module):
+    """x W with a few columns, W stored either way."""
+
+    def __init__(self, columns: int, *, turned: bool, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(24, columns, dtype=dtype))
+        self.linear = nn.Linear(24, columns, dtype=dtype)
+        self.turned = turned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x) if self.turned else x @ self.weight)
+
+
+class SummedRows(nn.Module):
+    """linear, then a sum over its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(40, 56)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x).sum(1, keepdim=True))
+
+
+class Pooled(nn.Module):
+    """An average pooling with a function after it."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(F.avg_pool2d(x, **self.options))  # type: ignore[arg-type]
+
+
+def ops(captured: Captured) -> list[str]:
+    """What the lowered graph computes."""
+    return [node.op for node in topological(lower(captured).outputs)]
+
+
+def drafted(problem: LoadedProblem, strategy: str) -> str:
+    hypothesis = Hypothesis(strategy=strategy, reason="r")
+    request = DraftRequest(
+        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
+        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
+    )  # fmt: skip
+    draft = CompilerCoder(FirstFirst()).draft(problem, request)
+    assert draft.candidate is not None, draft.none
+    return draft.candidate.source
+
+
+def accepted(problem: LoadedProblem, source: str, seeds: int = 2) -> None:
+    settings = JudgeSettings(policy="mixed", seeds=seeds, budget_s=0.0)
+    verdict = judge(problem, capture(problem), source, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{source}"
+
+
+@pytest.mark.parametrize(("columns", "products"), [(1, 0), (2, 0), (3, 1)])
+@pytest.mark.parametrize("turned", [True, False])
+def test_up_to_two_columns_are_sums_over_rows(columns: int, products: int, turned: bool) -> None:
+    problem = problem_from_module(Columns(columns, turned=turned), (torch.randn(17, 24),))
+    assert ops(capture(problem)).count("product") == products
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_such_products_are_accepted(columns: int, turned: bool, dtype: torch.dtype) -> None:
+    module = Columns(columns, turned=turned, dtype=dtype).eval()
+    problem = problem_from_module(module, (torch.randn(17, 24).to(dtype),))
+    accepted(problem, drafted(problem, "fused"))
+
+
+def test_a_summed_layer_reads_its_input_once_and_stores_no_product() -> None:
+    problem = problem_from_module(SummedRows().eval(), (torch.randn(37, 40),))
+    source = drafted(problem, "algebra")
+    assert source.count("tl.load(x_ptr") == 1
+    assert "tl.dot" not in source
+    lowered = ops(simplified(problem, capture(problem)).captured)
+    assert "product" not in lowered
+    assert "iota" not in lowered, "a choice between columns is left"
+    accepted(problem, source)
+
+
+def fresh() -> Lowering:
+    return Lowering(captured=None)  # type: ignore[arg-type]
+
+
+def size(*values: int) -> tuple[sympy.Expr, ...]:
+    return tuple(sympy.Integer(value) for value in values)
+
+
+def test_long_narrow_matrices_are_folded_in_slices() -> None:
+    state = fresh()
+    matrix = state.b.input("weight", torch.float32, size(4096, 4096))
+    whole = over_rows(state, "sum", matrix)
+    assert whole.shape == size(1, 4096)
+    second = whole.root
+    assert second.op == "sum"
+    first = second.args[0]
+    assert (first.op, first.attrs[0]) == ("sum", (1,))
+    slices = int(first.shape[0])
+    assert MANY_PROGRAMS // 2 < slices * 4096 // 64 <= MANY_PROGRAMS
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (4097, 4096), (64, 1 << 20)])
+def test_what_is_small_or_wide_or_uneven_is_folded_at_once(shape: tuple[int, int]) -> None:
+    state = fresh()
+    matrix = state.b.input("weight", torch.float32, size(*shape))
+    assert over_rows(state, "sum", matrix).args == (matrix,)
+
+
+def two_rows(b: GraphBuilder, other: Node) -> Node:
+    """Row 0: the numbers; row 1: the numbers where `other` holds, else 0."""
+    first = b.reshape(b.pointwise("eq", b.iota(size(2), 0), 0), size(2, 1))
+    numbers = b.input("numbers", torch.float32, size(1, 8))
+    return b.pointwise("where", b.pointwise("logical_or", first, other), numbers, 0.0)
+
+
+def test_a_row_of_a_choice_is_the_chosen_one() -> None:
+    b = GraphBuilder()
+    other = b.input("other", torch.bool, size(1, 8))
+    both = two_rows(b, other)
+    assert part(b, both, 0, 0).name == "numbers"
+    second = part(b, both, 0, 1)
+    assert second.op == "where"
+    assert second.args[0] is other
+    assert second.shape == size(1, 8)
+
+
+def test_a_stored_value_is_sliced() -> None:
+    b = GraphBuilder()
+    stored = b.input("x", torch.float32, size(3, 8))
+    assert part(b, stored, 0, 1).op == "slice"
+    long = b.pointwise("exp", stored)
+    assert part(b, long, 0, 1).op == "slice", "a long dimension is not computed again"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel_size": 4}, {"kernel_size": (2, 3)}, {"kernel_size": 2, "divisor_override": 3}],
+    ids=str,
+)
+def test_windows_side_by_side_are_one_sum(options: dict[str, object]) -> None:
+    problem = problem_from_module(Pooled(**options), (torch.randn(2, 3, 13, 18),))
+    found = ops(capture(problem))
+    assert found.count("sum") == 1
+    assert "aten.avg_pool2d.default" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"kernel_size": (2, 3)}, {"kernel_size": 4}], ids=str)
+def test_such_poolings_are_accepted(options: dict[str, object]) -> None:
+    problem = problem_from_module(Pooled(**options).eval(), (torch.randn(2, 3, 13, 18),))
+    accepted(problem, drafted(problem, "fused"), seeds=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 3, "stride": 1},
+        {"kernel_size": 2, "padding": 1},
+        {"kernel_size": 2, "ceil_mode": True},
+    ],
+    ids=str,
+)
+def test_other_windows_stay_with_the_library(options: dict[str, object]) -> None:
+    problem = problem_from_module(Pooled(**options), (torch.randn(2, 3, 13, 18),))
+    assert "aten.avg_pool2d.default" in ops(capture(problem))
