@@ -46,6 +46,7 @@ def folder(tmp_path: Path) -> Path:
         (["suite", "--devices", "0"], "Unknown device '0'"),
         (["suite", "--target", "h1000"], "'h100'"),
         (["suite", "--samples", "0"], "--samples"),
+        (["suite", "--lanes", "0"], "--lanes"),
         (["suite", "--budget", "0"], "--budget"),
         (["suite", "--coder", "compilr"], "compilr"),
         (["suite", "two"], "Expected one SUITE"),

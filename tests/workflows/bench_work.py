@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from agentkernel.errors import MissingDependency
+from agentkernel.tools import gate
 from agentkernel.tools.bench.rows import Row
 from agentkernel.workflows.bench_problem import Task
 
@@ -25,6 +27,8 @@ def work(task: Task) -> Row:
         raise KeyboardInterrupt
     if name.startswith("slow"):
         time.sleep(1.0)
+    if name.startswith("measured"):
+        measure(task, name)
     return Row(
         key=task.key,
         name=task.problem.name,
@@ -33,6 +37,21 @@ def work(task: Task) -> Row:
         target=os.environ["CUDA_VISIBLE_DEVICES"],
         planned=1,
     )
+
+
+def measure(task: Task, name: str) -> None:
+    """As a run does: compiles without the GPU, works on it beside others, times alone."""
+    for kind, door in (
+        ("compiling", nullcontext()),
+        ("working", gate.working()),
+        ("timing", gate.timing()),
+    ):
+        with door:
+            begin = time.monotonic()
+            time.sleep(0.3)
+            with (Path(task.out) / "parts.txt").open("a") as file:
+                device = os.environ["CUDA_VISIBLE_DEVICES"]
+                file.write(f"{device} {kind} {begin} {time.monotonic()} {name}\n")
 
 
 def note(task: Task, name: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,20 +20,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 import bench_work
 
 from agentkernel.errors import MissingDependency
+from agentkernel.tools.bench.markdown import markdown
 from agentkernel.tools.bench.rows import Row, rows_path
 from agentkernel.tools.bench.suite import Shard, parse_shard, part, read_suite
+from agentkernel.tools.bench.summary import summarise
 from agentkernel.tools.settings import load_settings
 from agentkernel.workflows.bench import finished_rows, hang_limit_s, run_bench
 from agentkernel.workflows.bench_problem import Asked, Task
 
 WHOLE = Shard()
+SLOW = tuple(f"slow{number}" for number in range(1, 7))
 CHILD = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 if __name__ == "__main__":
     from test_bench import run_slow
-    run_slow(Path(sys.argv[1]))
+    run_slow(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
 
@@ -45,9 +51,11 @@ def tasks(folder: Path, *names: str, time_s: float | None = None) -> list[Task]:
     return [Task(problem=item, asked=asked, out=out, cache=cache) for item in problems]
 
 
-def run(folder: Path, own: list[Task], devices: tuple[str, ...] = ("cpu",)) -> list[Row]:
+def run(
+    folder: Path, own: list[Task], devices: tuple[str, ...] = ("cpu",), lanes: int = 1
+) -> list[Row]:
     said: list[Row] = []
-    run_bench(own, devices, folder / "out", WHOLE, said.append, bench_work.work)
+    run_bench(own, devices, folder / "out", WHOLE, said.append, bench_work.work, lanes=lanes)
     return said
 
 
@@ -56,9 +64,37 @@ def begun(folder: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in path.read_text().splitlines())
 
 
-def run_slow(folder: Path) -> None:
-    """What the child does that is killed: three problems of a second each."""
-    run(folder, tasks(folder, "slow1", "slow2", "slow3"))
+def run_slow(folder: Path, lanes: int) -> None:
+    """What the child does that is killed: problems of a second each."""
+    run(folder, tasks(folder, *SLOW[: 3 * lanes]), ("6",), lanes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one problem did on one device, from when to when."""
+
+    device: str
+    kind: str
+    begin_s: float
+    end_s: float
+
+    def overlaps(self, other: Part) -> bool:
+        return self.begin_s < other.end_s and other.begin_s < self.end_s
+
+
+def parts(folder: Path) -> list[Part]:
+    lines = (folder / "out" / "parts.txt").read_text().splitlines()
+    words = [line.split() for line in lines]
+    return [Part(item[0], item[1], float(item[2]), float(item[3])) for item in words]
+
+
+def overlapping(found: list[Part], one: str, other: str) -> list[tuple[Part, Part]]:
+    """Pairs of the same device that went on at the same time."""
+    return [
+        (a, b)
+        for a, b in itertools.combinations(found, 2)
+        if {a.kind, b.kind} == {one, other} and a.device == b.device and a.overlaps(b)
+    ]
 
 
 def test_a_problem_that_breaks_its_process_costs_no_other(tmp_path: Path) -> None:
@@ -134,21 +170,78 @@ def test_the_limit_grows_with_the_budget(tmp_path: Path) -> None:
     assert hang_limit_s(timed.asked.model_copy(update={"samples": 4})) == 3600.0
 
 
-def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(tmp_path: Path) -> None:
+def test_timing_is_alone_on_its_gpu_and_the_rest_is_not(tmp_path: Path) -> None:
+    names = [f"measured{number}" for number in range(8)]
+    said = run(tmp_path, tasks(tmp_path, *names), ("6", "7"), lanes=3)
+    assert [row.error for row in said] == [None] * 8
+    found = parts(tmp_path)
+    assert len(found) == 24
+    for kind in ("working", "timing"):
+        assert overlapping(found, "timing", kind) == []
+    assert overlapping(found, "compiling", "compiling"), "problems are worked on side by side"
+    assert overlapping(found, "compiling", "timing"), "one compiles while another one times"
+    timings = [item for item in found if item.kind == "timing"]
+    assert any(
+        a.overlaps(b) for a, b in itertools.combinations(timings, 2) if a.device != b.device
+    ), "each GPU has a gate of its own"
+
+
+def test_lanes_leave_no_gate_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gates"))
+    (tmp_path / "gates").mkdir()
+    run(tmp_path, tasks(tmp_path, "dies", "measured1", "measured2"), ("6",), lanes=2)
+    assert len(parts(tmp_path)) == 6
+    assert list((tmp_path / "gates").glob("agentkernel-gate-*")) == []
+
+
+def test_a_lane_that_dies_costs_only_its_problem(tmp_path: Path) -> None:
+    own = tasks(tmp_path, "dies1", "dies2", "slow1", "slow2", "slow3", "slow4")
+    said = run(tmp_path, own, ("6",), lanes=2)
+    assert {row.name for row in said if row.error} == {"level1/dies1", "level1/dies2"}
+    assert begun(tmp_path) == Counter(Path(task.problem.name).name for task in own)
+
+
+def test_tasks_begin_in_their_order(tmp_path: Path) -> None:
+    own = tasks(tmp_path, *SLOW)
+    run(tmp_path, own, ("6",), lanes=2)
+    lines = (tmp_path / "out" / "begun.txt").read_text().splitlines()
+    names = [line.split()[0] for line in lines]
+    assert [set(names[at : at + 2]) for at in (0, 2, 4)] == [
+        set(SLOW[at : at + 2]) for at in (0, 2, 4)
+    ]
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(
+    tmp_path: Path, lanes: int
+) -> None:
     script = tmp_path / "child.py"
     script.write_text(CHILD.format(tests=str(Path(__file__).parent)))
-    child = subprocess.Popen([sys.executable, str(script), str(tmp_path)])
+    child = subprocess.Popen([sys.executable, str(script), str(tmp_path), str(lanes)])
     rows = rows_path(tmp_path / "out", WHOLE)
     wait_until(lambda: rows.is_file() and bool(rows.read_text()))
     child.send_signal(signal.SIGKILL)
     child.wait()
     pids = {int(word) for word in (tmp_path / "out" / "begun.txt").read_text().split()[1::2]}
     wait_until(lambda: not any(alive(pid) for pid in pids))
-    own = tasks(tmp_path, "slow1", "slow2", "slow3")
-    said = run(tmp_path, own)
-    assert [row.name for row in said] == ["level1/slow2", "level1/slow3"]
-    assert begun(tmp_path)["slow1"] == begun(tmp_path)["slow3"] == 1
-    assert [row.error for row in finished_rows(own, tmp_path / "out")] == [None] * 3
+    own = tasks(tmp_path, *SLOW[: 3 * lanes])
+    kept = {row.name for row in finished_rows(own, tmp_path / "out")}
+    said = run(tmp_path, own, ("6",), lanes)
+    assert {row.name for row in said} == {task.problem.name for task in own} - kept
+    again = [name for name, count in begun(tmp_path).items() if count > 1]
+    assert len(again) <= lanes, "what the kill cut off, and nothing else"
+    assert not kept & {f"level1/{name}" for name in again}
+    alone = tmp_path / "alone"
+    whole = tasks(alone, *SLOW[: 3 * lanes])
+    run(alone, whole, ("6",), lanes)
+    assert told(own, tmp_path) == told(whole, alone)
+
+
+def told(own: list[Task], folder: Path) -> tuple[str, str]:
+    """The rows in their order and the table that is made of them."""
+    rows = finished_rows(own, folder / "out")
+    plain = [row.model_copy(update={"key": ""}) for row in rows]
+    return repr(plain), markdown(summarise("suite", rows), rows)
 
 
 def wait_until(true: object, seconds: float = 60.0) -> None:

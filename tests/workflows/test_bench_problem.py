@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,18 +10,21 @@ import pytest
 
 import fakes
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.profile import ProfileFailed
+from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
-from agentkernel.domain.verdict import ExecutionFailed
+from agentkernel.domain.verdict import ExecutionFailed, Verdict
 from agentkernel.errors import ModelUnavailable
 from agentkernel.tools.bench.rows import Row, Times
 from agentkernel.tools.bench.suite import read_suite
+from agentkernel.tools.bench.summary import below
 from agentkernel.tools.devices import LocalGpu
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.settings import load_settings
 from agentkernel.tools.targets import ResolvedTarget, load_targets
 from agentkernel.workflows.batch import Runner
 from agentkernel.workflows.bench_problem import Asked, Hands, Task, bench_problem
+from agentkernel.workflows.bench_sample import kept_baseline
+from agentkernel.workflows.context import Kit
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.state import OptimizeRequest
 from fakes import FakeWorkshop, Script, mismatch
@@ -46,11 +50,8 @@ class Room:
         path = self.folder / "suite" / "level1" / "plus.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
-        asked = Asked(
-            settings=load_settings(None, (), {"target": "h100"}),
-            samples=samples,
-            max_autotune=max_autotune,
-        )
+        flags = {"target": "h100", "profile.max_autotune": max_autotune}
+        asked = Asked(settings=load_settings(None, (), flags), samples=samples)
         return Task(
             problem=read_suite(self.folder / "suite")[0],
             asked=asked,
@@ -79,6 +80,42 @@ class Room:
     ) -> Times | None:
         self.measured.append(loaded.problem.name)
         return Times(eager_us=30.0, compiled_us=15.0)
+
+
+@dataclass
+class Tuning(FakeWorkshop):
+    """Also measures max-autotune, or says why not, where it is not told to leave it out; the judge
+    also answers KernelBench's rule, by strategy."""
+
+    autotuned: float | None = None
+    """Its time over eager's."""
+    error: str | None = None
+    kernelbench: dict[str, bool] = field(default_factory=dict)
+    tune: bool = True
+
+    def equip(
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+    ) -> AbstractContextManager[Kit]:
+        self.tune = settings.profile.max_autotune
+        return super().equip(loaded, settings, resolved)
+
+    def _judge(self, candidate: Candidate) -> Verdict:
+        found = self.kernelbench.get(candidate.strategy)
+        return super()._judge(candidate).model_copy(update={"kernelbench": found})
+
+    def _profile(self, candidate: Candidate) -> Profile | ProfileFailed:
+        found = super()._profile(candidate)
+        if isinstance(found, ProfileFailed) or not found.measured:
+            return found
+        one = found.measurements[0]
+        update: dict[str, object] = {"autotune_error": self.error if self.tune else "left out"}
+        if self.tune and self.autotuned is not None:
+            value = one.vs_eager.value * self.autotuned
+            update = {
+                "autotuned": fakes.timing(one.eager.median_us * self.autotuned),
+                "vs_autotune": Ratio(value=value, low=value - 0.01, high=value + 0.01),
+            }
+        return found.model_copy(update={"measurements": (one.model_copy(update=update),)})
 
 
 def room(folder: Path, *scripts: Script, gpu: LocalGpu | None = GPU) -> Room:
@@ -232,3 +269,109 @@ def test_the_key_is_what_is_asked(tmp_path: Path) -> None:
     assert task.model_copy(update={"asked": asked}).key == task.key, "nor where runs lie"
     assert len({task.key, place.task(2).key, place.task(max_autotune=False).key}) == 3
     assert "switched off" in place.task(max_autotune=False).asked.autotune_note
+
+
+def tuning(folder: Path, *scripts: Script, **wishes: object) -> Room:
+    return Room(folder, Tuning(scripts, **wishes))  # type: ignore[arg-type]
+
+
+def test_max_autotune_is_timed_beside_the_candidate(tmp_path: Path) -> None:
+    place = tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4)
+    row = place.bench(place.task())
+    (sample,) = row.samples
+    assert place.started[0].settings.profile.max_autotune
+    assert sample.vs_autotune is not None
+    assert sample.vs_autotune.value == pytest.approx(0.8)
+    assert (row.times.autotune_us, row.times.autotune_note) == (pytest.approx(8.0), "")
+    assert (sample.autotune_derived, row.times.autotune_derived) == (False, False)
+    assert below(row, "max-autotune")
+    assert not below(row, "torch.compile")
+
+
+def test_a_known_time_of_max_autotune_is_not_taken_again(tmp_path: Path) -> None:
+    tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4).bench(room(tmp_path).task())
+    place = tuning(tmp_path / "later", Script("a", speedup=2.5), autotuned=7.0)
+    task = place.task()
+    task = task.model_copy(update={"cache": str(tmp_path / "cache")})
+    row = place.bench(task)
+    (sample,) = row.samples
+    assert not place.started[0].settings.profile.max_autotune
+    assert sample.vs_autotune is not None
+    assert sample.vs_autotune.value == pytest.approx(2.5 * 0.4)
+    assert sample.vs_autotune.low == pytest.approx(2.49 * 0.4)
+    assert sample.autotune_derived
+    assert row.times.autotune_us == pytest.approx(0.4 * (row.times.eager_us or 0.0))
+    assert row.times.autotune_derived
+    assert "cached" in row.times.autotune_note
+    assert row.key == place.task().key, "the same question, whatever the cache has"
+
+
+def test_what_max_autotune_cost_a_failure_is_said(tmp_path: Path) -> None:
+    place = tuning(tmp_path, Script("a", speedup=2.0), error="120 s were not enough")
+    row = place.bench(place.task())
+    assert row.samples[0].vs_autotune is None
+    assert row.times.autotune_us is None
+    assert row.times.autotune_note == "failed: 120 s were not enough"
+
+
+def test_switched_off_no_cache_fills_it_in(tmp_path: Path) -> None:
+    place = tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4)
+    place.bench(place.task())
+    row = place.bench(place.task(max_autotune=False))
+    assert row.samples[0].vs_autotune is None
+    assert (row.times.autotune_us, row.times.autotune_derived) == (None, False)
+    assert row.times.autotune_note == "not run: switched off"
+
+
+@pytest.mark.parametrize(
+    ("script", "told", "expected"),
+    [
+        (Script("a", speedup=2.0), True, True),
+        (Script("a", speedup=2.0), False, False),
+        (Script("a", failure=mismatch(), repaired=False), True, True),
+        (Script("a", failure=mismatch(), repaired=False), False, False),
+        (Script("a", speedup=2.0), None, None),
+    ],
+)
+def test_kernelbenchs_rule(
+    tmp_path: Path, script: Script, told: bool | None, expected: bool | None
+) -> None:
+    known = {} if told is None else {"a": told}
+    (sample,) = (place := tuning(tmp_path, script, kernelbench=known)).bench(place.task()).samples
+    assert sample.kernelbench_correct is expected
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(True, False), (False, None)])
+def test_without_a_candidate_nothing_passes(
+    tmp_path: Path, asked: bool, expected: bool | None
+) -> None:
+    place = tuning(tmp_path)
+    task = place.task()
+    judge = task.asked.settings.judge.model_copy(update={"kernelbench": asked})
+    settings = task.asked.settings.model_copy(update={"judge": judge})
+    asked_so = task.asked.model_copy(update={"settings": settings})
+    (sample,) = place.bench(task.model_copy(update={"asked": asked_so})).samples
+    assert (sample.candidates, sample.kernelbench_correct) == (0, expected)
+
+
+def test_of_an_accepted_candidate_the_others_marks_do_not_count(tmp_path: Path) -> None:
+    scripts = (Script("a", failure=mismatch(), repaired=False), Script("b", speedup=2.0))
+    place = tuning(tmp_path, *scripts, kernelbench={"a": True, "b": False})
+    assert place.bench(place.task()).samples[0].kernelbench_correct is False
+
+
+def test_the_baseline_that_is_named_is_the_one_kept(tmp_path: Path) -> None:
+    place = room(tmp_path, Script("a", speedup=1.2, compiled=1.5))
+    runner = run(
+        OptimizeRequest(
+            load_problem(place.task().problem.path),
+            load_settings(None, (), {"runs": str(tmp_path / "runs")}),
+            None,
+            ("a", "test"),
+        ),
+        workshop=place.shop,
+    )
+    assert kept_baseline(runner) == "torch.compile"
+    named = runner.model_copy(update={"baseline": "max-autotune"})
+    assert kept_baseline(named) == "max-autotune"
+    assert kept_baseline(runner.model_copy(update={"status": "met"})) is None

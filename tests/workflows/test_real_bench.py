@@ -28,12 +28,12 @@ SOURCES = {
 NAMES = sorted(SOURCES)
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path, *flags: str) -> subprocess.Popen[str]:
     for name, source in SOURCES.items():
         path = folder / "suite" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
-    words = ["bench", "suite", "--target", "h100", "--out", "out", "--json"]
+    words = ["bench", "suite", "--target", "h100", "--out", "out", "--json", *flags]
     environment = {
         **os.environ,
         "CUDA_VISIBLE_DEVICES": "",
@@ -86,18 +86,21 @@ def test_a_bench_without_a_gpu(whole: dict[str, Row]) -> None:
     softmax = whole["level1/softmax"].samples[0]
     assert (softmax.correct, softmax.interpreted, softmax.vs_eager) == (True, True, None)
     assert softmax.estimated_time_us is not None
+    assert softmax.kernelbench_correct is True, "every bench asks for it"
+    assert whole["level2/sorted"].samples[0].kernelbench_correct is False, "no candidate"
     assert all(row.gpu is None for row in whole.values())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_kills_change_nothing(tmp_path: Path, whole: dict[str, Row]) -> None:
+    """In two lanes, what is under way at a kill is two problems."""
     for wait_s in (9.0, 14.0):
-        child = start(tmp_path)
+        child = start(tmp_path, "--lanes", "2")
         time.sleep(wait_s)
         child.send_signal(signal.SIGKILL)
         child.communicate()
-    child = start(tmp_path)
+    child = start(tmp_path, "--lanes", "2")
     _, err = child.communicate(timeout=550)
     assert child.returncode == 1, err
     found = rows_of(tmp_path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -38,7 +39,7 @@ Words = Annotated[
 ]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Runs of the coder a problem.")]
 Devices = Annotated[
-    str | None, typer.Option("--devices", help="GPUs, one process each: 0,1,2,3; or cpu,cpu.")
+    str | None, typer.Option("--devices", help="GPUs, --lanes processes each: 0,1; or cpu,cpu.")
 ]
 Budget = Annotated[
     float | None, typer.Option("--budget", min=1.0, help="Seconds a sample may take.")
@@ -49,8 +50,13 @@ Only = Annotated[
 ShardName = Annotated[
     str | None, typer.Option("--shard", help="Part i of n alone: 2/5. The parts' rows merge.")
 ]
+Lanes = Annotated[
+    int | None,
+    typer.Option("--lanes", min=1, help="Problems that share a GPU; timing takes turns."),
+]
 MaxAutotune = Annotated[
-    bool, typer.Option("--max-autotune/--no-max-autotune", help="A third baseline, slow to build.")
+    bool | None,
+    typer.Option("--max-autotune/--no-max-autotune", help="A third baseline, slow to build."),
 ]
 AutotuneLimit = Annotated[
     float | None, typer.Option("--autotune-limit", min=1.0, help="Seconds max-autotune may take.")
@@ -66,10 +72,11 @@ def bench(
     target: TargetName = None,
     samples: Samples = 1,
     devices: Devices = None,
+    lanes: Lanes = None,
     budget: Budget = None,
     only: Only = None,
     shard: ShardName = None,
-    max_autotune: MaxAutotune = True,
+    max_autotune: MaxAutotune = None,
     autotune_limit: AutotuneLimit = None,
     out: OutFolder = None,
     overrides: Overrides = None,
@@ -95,34 +102,35 @@ def bench(
         "coder": coder,
         "budget.time_s": budget,
         "judge.allow_unsandboxed": allow_unsandboxed or None,
+        "judge.kernelbench": True,
+        "profile.max_autotune": max_autotune,
+        "profile.autotune_limit_s": autotune_limit,
     }
-    asked = Asked(
-        settings=load_settings(config, overrides or (), flags),
-        samples=samples,
-        max_autotune=max_autotune,
-        autotune_limit_s=autotune_limit,
-    )
+    asked = Asked(settings=load_settings(config, overrides or (), flags), samples=samples)
     suite = Path(words[0])
     out = out or Path("agentkernel-bench") / suite.resolve().name
-    rows, summary, total = _run(asked, suite, only or [], shard, devices, out, silent=as_json)
+    where = Where(devices, lanes, shard, out)
+    rows, summary, total = _run(asked, suite, only or [], where, silent=as_json)
     _show(rows, summary, total, out, as_json=as_json)
     raise typer.Exit(1 if any(row.error is not None for row in rows) else 0)
 
 
+class Where(NamedTuple):
+    """On what a call works, on which part, and into which folder: as the flags say it."""
+
+    devices: str | None
+    lanes: int | None
+    shard: str | None
+    out: Path
+
+
 def _run(
-    asked: Asked,
-    suite: Path,
-    only: list[str],
-    shard: str | None,
-    devices: str | None,
-    out: Path,
-    *,
-    silent: bool,
+    asked: Asked, suite: Path, only: list[str], where: Where, *, silent: bool
 ) -> tuple[tuple[Row, ...], Summary, int]:
     """All rows there are, also those of other shards; and how many there are to be."""
     from agentkernel.agents.coders.factory import make_coder
     from agentkernel.tools.bench.baselines import cache_folder
-    from agentkernel.tools.bench.lanes import parse_devices, visible_devices
+    from agentkernel.tools.bench.lanes import default_lanes, parse_devices, visible_devices
     from agentkernel.tools.bench.report import write_report
     from agentkernel.tools.bench.suite import parse_shard, part, read_suite
     from agentkernel.tools.search import StaticSearcher
@@ -130,16 +138,18 @@ def _run(
     from agentkernel.workflows.bench import finished_rows, run_bench
     from agentkernel.workflows.bench_problem import Task
 
-    own = parse_shard(shard)
+    own = parse_shard(where.shard)
     problems = read_suite(suite, only)
-    lanes = parse_devices(devices, visible_devices())
+    devices = parse_devices(where.devices, visible_devices())
+    lanes = where.lanes or default_lanes(devices, len(os.sched_getaffinity(0)))
     find_target(asked.settings.target)
     make_coder(asked.settings.coder, StaticSearcher(0.0))
     cache = str(cache_folder())
+    out = where.out
     place = str(out.resolve())
     tasks = [Task(problem=item, asked=asked, out=place, cache=cache) for item in problems]
     mine = part(tasks, own)
-    run_bench(mine, lanes, out, own, _ignore if silent else print_row)
+    run_bench(mine, devices, out, own, _ignore if silent else print_row, lanes=lanes)
     rows = finished_rows(tasks, out)
     return rows, write_report(out, str(suite), rows), len(tasks)
 

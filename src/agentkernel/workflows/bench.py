@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,8 +15,9 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
 from agentkernel.errors import one_line
+from agentkernel.tools import gate
 from agentkernel.tools.atomic import make_folder
-from agentkernel.tools.bench.lanes import CPU, exclusive
+from agentkernel.tools.bench.lanes import CPU, exclusive, joined
 from agentkernel.tools.bench.rows import Row, append_row, gather, in_order, rows_path
 from agentkernel.tools.bench.suite import Shard
 from agentkernel.tools.targets import find_target
@@ -34,11 +36,23 @@ SLACK, GRACE_S = 3.0, 600.0
 The loop itself keeps to its budget between steps."""
 
 
-@dataclass
-class Lane:
-    """One device, and the process that has it to itself."""
+@dataclass(frozen=True)
+class Place:
+    """Where a lane works: a device, and the folder of the gate that all lanes of it share.
+
+    `gate` is None on the CPU; `locks` is the folder that tells benches of one machine apart.
+    """
 
     device: str
+    gate: str | None
+    locks: Path
+
+
+@dataclass
+class Lane:
+    """One process on a device, which works on one problem at a time."""
+
+    place: Place
     executor: ProcessPoolExecutor
 
 
@@ -56,17 +70,20 @@ def run_bench(
     say: Say,
     work: Work = run_problem,
     limit: Callable[[Asked], float | None] = hang_limit_s,
+    lanes: int = 1,
 ) -> None:
-    """Run the tasks that no row in `folder` answers yet; `say` hears each new row.
+    """Run the tasks that no row in `folder` answers yet, `lanes` at a time on each device; `say`
+    hears each new row.
 
-    A row is on the disk before the next one begins. Raises NOT_THE_PROBLEMS where the machine
-    lacks something, KeyboardInterrupt where a run was interrupted; the same call goes on.
+    Tasks begin in their order; a row is on the disk as soon as it is known. Raises
+    NOT_THE_PROBLEMS where the machine lacks something, KeyboardInterrupt where a run was
+    interrupted; the same call goes on.
     """
     make_folder(folder)
     done = gather(folder)
     waiting = [task for task in tasks if task.key not in done]
     path = rows_path(folder, shard)
-    for row in _spread(waiting, devices, work, limit):
+    for row in _spread(waiting, tuple(devices) * lanes, work, limit):
         append_row(path, row)
         say(row)
 
@@ -82,7 +99,8 @@ def _spread(
     work: Work,
     limit: Callable[[Asked], float | None],
 ) -> Iterator[Row]:
-    """Each row as it comes. A process that ends takes only its own problem with it."""
+    """Each row as it comes, one lane an entry of `devices`. A process that ends takes only its own
+    problem with it."""
     waiting = list(reversed(tasks))
     running: dict[Future[Row], tuple[Lane, Task]] = {}
     with _lanes(devices[: len(tasks)], tasks) as idle:
@@ -94,10 +112,10 @@ def _spread(
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 lane, task = running.pop(future)
-                row = _row(future, task, lane.device)
+                row = _row(future, task, lane.place.device)
                 if isinstance(future.exception(), BrokenProcessPool):
                     lane.executor.shutdown(wait=False, cancel_futures=True)
-                    lane.executor = _executor(lane.device, Path(task.cache))
+                    lane.executor = _executor(lane.place)
                 idle.append(lane)
                 yield row
 
@@ -129,29 +147,54 @@ def _row(future: Future[Row], task: Task, device: str) -> Row:
 
 @contextmanager
 def _lanes(devices: Sequence[str], tasks: Sequence[Task]) -> Iterator[list[Lane]]:
-    lanes = [Lane(device, _executor(device, Path(tasks[0].cache))) for device in devices]
-    try:
-        yield list(lanes)
-    finally:
-        for lane in lanes:
-            lane.executor.shutdown(wait=True, cancel_futures=True)
+    """The lanes, the first device's first one last, while this bench holds the devices."""
+    if not tasks:
+        yield []
+        return
+    locks = Path(tasks[0].cache) / "locks"
+    with ExitStack() as held:
+        held.enter_context(exclusive(locks, devices))
+        gates = {device: held.enter_context(_gate(device)) for device in dict.fromkeys(devices)}
+        places = [Place(device, gates[device], locks) for device in devices]
+        lanes = [Lane(place, _executor(place)) for place in reversed(places)]
+        try:
+            yield list(lanes)
+        finally:
+            for lane in lanes:
+                lane.executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _executor(device: str, cache: Path) -> ProcessPoolExecutor:
+@contextmanager
+def _gate(device: str) -> Iterator[str | None]:
+    """The folder of a device's gate; None on the CPU, where nobody times."""
+    if device == CPU:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="agentkernel-gate-", ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
+
+
+def _executor(place: Place) -> ProcessPoolExecutor:
     """A process of its own, forked from one that has the imports behind it and no CUDA yet."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "torch"])
-    return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(device, cache))
+    return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(place,))
 
 
 _held = ExitStack()
-"""What this process keeps until it ends, once it is a lane: its device."""
+"""What this process keeps until it ends, once it is a lane: its place among a device's lanes."""
 
 
-def _prepare(device: str, cache: Path) -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "" if device == CPU else device
+def _prepare(place: Place) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == CPU else place.device
+    if place.gate is None:
+        os.environ.pop(gate.FOLDER, None)
+    else:
+        os.environ[gate.FOLDER] = place.gate
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _held.enter_context(exclusive(cache / "locks", device))
+    _held.enter_context(joined(place.locks, place.device))
 
 
 def _end_with_parent() -> None:

@@ -19,15 +19,21 @@ from agentkernel.errors import (
     one_line,
 )
 from agentkernel.tools.atomic import make_folder
-from agentkernel.tools.bench.baselines import baseline_key, cached_times, keep_times, with_drift
-from agentkernel.tools.bench.rows import NOT_RUN, Row, Sample, Times
+from agentkernel.tools.bench.baselines import (
+    BaselineKey,
+    baseline_key,
+    cached_times,
+    keep_times,
+    with_drift,
+)
+from agentkernel.tools.bench.rows import NOT_RUN, SWITCHED_OFF, Row, Sample, Times
 from agentkernel.tools.bench.suite import SuiteProblem
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile import measure_baselines
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.batch import Runner
-from agentkernel.workflows.bench_sample import times_of, to_sample
+from agentkernel.workflows.bench_sample import autotune_note, autotuned_of, times_of, to_sample
 from agentkernel.workflows.events import ignore
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
@@ -49,22 +55,23 @@ class Hands:
 
 
 class Asked(Frozen):
-    """What a bench asks of every problem. `settings.runs` is not part of it.
-
-    `max_autotune`: time torch.compile's max-autotune too, for `autotune_limit_s` at most.
-    """
+    """What a bench asks of every problem. `settings.runs` is not part of it."""
 
     settings: Settings
     samples: int = 1
-    max_autotune: bool = True
-    autotune_limit_s: float | None = None
 
     @property
     def autotune_note(self) -> str:
-        """Why there is no time of max-autotune: the profiler has no such baseline yet."""
-        if not self.max_autotune:
-            return f"{NOT_RUN}: switched off"
-        return f"{NOT_RUN}: the profiler does not measure it yet"
+        """Why there is no time of max-autotune where no run says so."""
+        return NOT_RUN if self.settings.profile.max_autotune else SWITCHED_OFF
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the cache has of a problem's baselines, and under which key."""
+
+    key: BaselineKey
+    times: Times | None
 
 
 class Task(Frozen):
@@ -106,12 +113,14 @@ def bench_problem(task: Task, hands: Hands) -> Row:
     times, error = Times(autotune_note=task.asked.autotune_note), None
     try:
         loaded = load_problem(task.problem.path)
+        known = _known(task, loaded, resolved)
+        cached = known.times if known is not None else None
         results: list[Result] = []
         for index in range(task.asked.samples):
-            results.append(_run(task, index, loaded, hands.runner))
-            seed = settings.seed + index
-            samples.append(to_sample(seed, results[-1], task.runs(index)))
-        times = _times(task, loaded, resolved, results, hands.measure)
+            results.append(_run(task, index, loaded, hands.runner, cached))
+            own = settings.model_copy(update={"seed": settings.seed + index})
+            samples.append(to_sample(own, results[-1], task.runs(index), cached))
+        times = _times(task, loaded, resolved, results, hands.measure, known)
     except NOT_THE_PROBLEMS:
         raise
     except AgentKernelError as failed:
@@ -134,8 +143,23 @@ def bench_problem(task: Task, hands: Hands) -> Row:
     )
 
 
-def _run(task: Task, index: int, loaded: LoadedProblem, runner: Runner) -> Result:
-    """Go on with the run that a kill left, answer from a finished one, or start."""
+def _known(task: Task, loaded: LoadedProblem, resolved: ResolvedTarget) -> Known | None:
+    """None where nothing is measured. Max-autotune's time is left out where nobody asks for it."""
+    gpu = gpu_name(resolved)
+    if gpu is None:
+        return None
+    key = baseline_key(loaded.problem.sha256, gpu, installed_versions())
+    times = cached_times(Path(task.cache), key)
+    if times is not None and not task.asked.settings.profile.max_autotune:
+        times = times.model_copy(update={"autotune_us": None})
+    return Known(key, times)
+
+
+def _run(
+    task: Task, index: int, loaded: LoadedProblem, runner: Runner, cached: Times | None
+) -> Result:
+    """Go on with the run that a kill left, answer from a finished one, or start: without
+    max-autotune, which may take minutes to build, where its time is known."""
     folder = task.runs(index)
     make_folder(folder)
     begun = sorted(item.parent for item in folder.glob("*/run.json"))
@@ -145,7 +169,9 @@ def _run(task: Task, index: int, loaded: LoadedProblem, runner: Runner) -> Resul
         except RunNotFound:
             continue
     settings = task.asked.settings
-    changes = {"runs": str(folder), "seed": settings.seed + index}
+    changes: dict[str, object] = {"runs": str(folder), "seed": settings.seed + index}
+    if cached is not None and cached.autotune_us is not None:
+        changes["profile"] = settings.profile.model_copy(update={"max_autotune": False})
     request = OptimizeRequest(
         loaded, settings.model_copy(update=changes), None, ("bench", task.problem.path)
     )
@@ -164,33 +190,36 @@ def _times(
     resolved: ResolvedTarget,
     results: list[Result],
     measure: Measure,
+    known: Known | None,
 ) -> Times:
     """From the runs, where a candidate was timed between them; else from the cache or measured."""
-    note, gpu = task.asked.autotune_note, gpu_name(resolved)
-    if gpu is None:
+    note = task.asked.autotune_note
+    if known is None:
         return Times(autotune_note=note)
-    cache = Path(task.cache)
-    key = baseline_key(loaded.problem.sha256, gpu, installed_versions())
-    cached = cached_times(cache, key)
-    now = times_of(results, note)
-    if now is None and cached is None:
+    now = times_of(results)
+    if now is None and known.times is None:
         now = measure(loaded, resolved, task.asked.settings)
     if now is not None:
-        keep_times(cache, key, now)
-    return with_drift(now, cached).model_copy(update={"autotune_note": note})
+        keep_times(Path(task.cache), known.key, now)
+    found = with_drift(now, known.times)
+    if task.asked.settings.profile.max_autotune:
+        return found
+    return found.model_copy(update={"autotune_note": note})
 
 
 def measure_here(
     loaded: LoadedProblem, resolved: ResolvedTarget, settings: Settings
 ) -> Times | None:
-    """Eager and torch.compile on the primary shapes; None where they cannot be timed."""
+    """The baselines on the primary shapes; None where they cannot be timed."""
     found = measure_baselines(loaded, resolved, profile_settings(settings))
     if isinstance(found, ProfileFailed):
         return None
-    compiled = found.compiled
+    compiled, autotuned = found.compiled, autotuned_of(found)
     return Times(
         eager_us=found.eager.median_us,
         compiled_us=compiled.median_us if compiled is not None else None,
+        autotune_us=autotuned.time_us,
+        autotune_note=autotune_note(*autotuned),
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.profile import Measurement
+from agentkernel.domain.profile import Measurement, Timing
+from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import ExecutionFailed, PolicyViolation, Verdict
-from agentkernel.tools.bench.rows import Sample, Times
+from agentkernel.tools.bench.baselines import derived_ratio
+from agentkernel.tools.bench.rows import NOT_RUN, Baseline, Sample, Times
 from agentkernel.tools.certificate import read_certificate
+from agentkernel.tools.profile import BaselineTimes
 from agentkernel.tools.store import open_run
 from agentkernel.workflows.events import ProfileMissed
 from agentkernel.workflows.outcome import Result
@@ -30,23 +35,34 @@ HACK_REASONS = (
 """The same, found while it was timed."""
 
 
-def to_sample(seed: int, result: Result, runs: Path) -> Sample:
-    """A run's result with what its folder below `runs` tells."""
-    certificate = read_certificate(Path(result.certificate)) if result.certificate else None
+def to_sample(
+    settings: Settings, result: Result, runs: Path, cached: Times | None = None
+) -> Sample:
+    """A run's result with what its folder below `runs` tells. `settings` are the run's, `cached`
+    the baselines' times that were known before it, for what it did not measure."""
+    certificate, found = _certificate(result), _read_run(runs, result.run)
     primary = _primary(certificate)
-    kept = {"kept_original": "eager", "kept_compiled": "torch.compile"}.get(result.status)
+    vs_autotune = primary.vs_autotune if primary else None
+    derived = None
+    if primary is not None and vs_autotune is None and cached is not None:
+        derived = derived_ratio(primary.vs_eager, cached)
     return Sample.model_validate(
         {
-            "seed": seed,
+            "seed": settings.seed,
             "status": result.status,
             "reason": result.reason,
             "run": result.run,
             "correct": certificate is not None and is_correct(certificate),
             "interpreted": result.interpreted,
-            "kept": kept,
+            "kernelbench_correct": _kernelbench(
+                certificate, found.verdicts, asked=settings.judge.kernelbench
+            ),
+            "kept": kept_baseline(result),
             "time_us": result.time_us,
             "vs_eager": primary.vs_eager if primary else None,
             "vs_compile": primary.vs_compile if primary else None,
+            "vs_autotune": vs_autotune or derived,
+            "autotune_derived": derived is not None,
             "roofline_fraction": result.roofline_fraction,
             "energy_mj": primary.energy_mj if primary else None,
             "eager_energy_mj": primary.eager_energy_mj if primary else None,
@@ -57,9 +73,13 @@ def to_sample(seed: int, result: Result, runs: Path) -> Sample:
             else result.candidate_sha256,
             "candidates": result.drafts,
             "seconds": result.spent_s,
-            "hacks": read_hacks(runs, result.run),
+            "hacks": _hacks(found),
         }
     )
+
+
+def _certificate(result: Result) -> Certificate | None:
+    return read_certificate(Path(result.certificate)) if result.certificate else None
 
 
 def _primary(certificate: Certificate | None) -> Measurement | None:
@@ -81,31 +101,94 @@ def is_correct(certificate: Certificate) -> bool:
     return profile.measured or profile.report is None or profile.report.fits
 
 
-def times_of(results: Iterable[Result], autotune_note: str) -> Times | None:
+def kept_baseline(result: Result) -> Baseline | None:
+    """The baseline that was handed back; None where a candidate was, or nothing."""
+    # Records from before there were three baselines name it by the status alone.
+    named: Baseline | None = getattr(result, "baseline", None)
+    by_status: dict[str, Baseline] = {"kept_original": "eager", "kept_compiled": "torch.compile"}
+    return named or by_status.get(result.status)
+
+
+def _kernelbench(
+    certificate: Certificate | None, verdicts: Sequence[Verdict], *, asked: bool
+) -> bool | None:
+    """Of the best candidate; where none was accepted, of any; False where there is none at all.
+
+    None where nobody asked, or the reference gave nothing to compare with.
+    """
+    best = certificate.verdict if certificate is not None else None
+    if best is not None and best.accepted:
+        return best.kernelbench
+    told = [item.kernelbench for item in verdicts if item.kernelbench is not None]
+    if not told:
+        return False if asked and not verdicts else None
+    return any(told)
+
+
+def times_of(results: Iterable[Result]) -> Times | None:
     """The baselines' times of the first run that measured; None where none did."""
     for result in results:
-        if result.eager_us is not None:
-            return Times(
-                eager_us=result.eager_us,
-                compiled_us=result.compiled_us,
-                autotune_note=autotune_note,
-            )
+        if result.eager_us is None:
+            continue
+        primary = _primary(_certificate(result))
+        autotuned_us, error = autotuned_of(primary if primary is not None else result)
+        return Times(
+            eager_us=result.eager_us,
+            compiled_us=result.compiled_us,
+            autotune_us=autotuned_us,
+            autotune_note=autotune_note(autotuned_us, error),
+        )
     return None
 
 
-def read_hacks(runs: Path, run: str) -> tuple[str, ...]:
-    """Kind and rule of every candidate of a run that was caught."""
+class Autotuned(NamedTuple):
+    """Max-autotune's time in microseconds, or why there is none."""
+
+    time_us: float | None
+    error: str | None
+
+
+def autotuned_of(measured: Measurement | BaselineTimes | Result) -> Autotuned:
+    """What a measurement with or without a candidate, or the result of a run that had none, says
+    of max-autotune."""
+    if isinstance(measured, Result):
+        return Autotuned(getattr(measured, "autotuned_us", None), None)
+    found: Timing | None = getattr(measured, "autotuned", None)
+    error: str | None = getattr(measured, "autotune_error", None)
+    return Autotuned(found.median_us if found is not None else None, error)
+
+
+def autotune_note(time_us: float | None, error: str | None) -> str:
+    """Why there is no time; "" where there is."""
+    if time_us is not None:
+        return ""
+    return NOT_RUN if error is None else f"failed: {error}"
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a run's records say: every verdict, and every event as JSON."""
+
+    verdicts: Sequence[Verdict]
+    events: Sequence[str]
+
+
+def _read_run(runs: Path, run: str) -> _Told:
     store = open_run(runs, run)
     try:
-        verdicts, texts = store.records.verdicts(), store.records.events()
+        return _Told(store.records.verdicts(), store.records.events())
     finally:
         store.close()
+
+
+def _hacks(told: _Told) -> tuple[str, ...]:
+    """Kind and rule of every candidate of a run that was caught."""
     missed = {
         (item.candidate, item.reason)
-        for item in map(_profile_missed, texts)
+        for item in map(_profile_missed, told.events)
         if item is not None and item.side == "candidate" and item.reason in HACK_REASONS
     }
-    caught = [name for name in map(hack_name, verdicts) if name is not None]
+    caught = [name for name in map(hack_name, told.verdicts) if name is not None]
     return (*caught, *(f"profile:{reason}" for _, reason in sorted(missed)))
 
 

@@ -19,6 +19,7 @@ class JudgeScope(Frozen):
     seed: int
     seeds: int
     budget_s: float
+    kernelbench: bool = False
     judge_sha256: str
     versions: Versions
     declared_sizes: bool = False

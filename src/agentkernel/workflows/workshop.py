@@ -168,7 +168,8 @@ def _tools(
 
     def run_judge(candidate: Candidate) -> Verdict:
         if judging.device == "cuda":
-            expect_judged(judging, count=2)  # the second one is the profile's
+            # The second one is the profile's, the third one KernelBench's rule's.
+            expect_judged(judging, count=3 if judging.kernelbench else 2)
         return judge(loaded, captured(), candidate.source, judging_of(candidate))
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
@@ -198,6 +199,7 @@ def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSetting
         time_limit_s=settings.judge.time_limit_s,
         budget_s=settings.judge.budget_s,
         allow_unsandboxed=settings.judge.allow_unsandboxed,
+        kernelbench=settings.judge.kernelbench,
     )
 
 
@@ -221,6 +223,7 @@ def _judge_scope(loaded: LoadedProblem, judging: JudgeSettings, versions: Versio
         seed=judging.seed,
         seeds=judging.seeds,
         budget_s=judging.budget_s,
+        kernelbench=judging.kernelbench,
         judge_sha256=judge_sha256(),
         versions=versions,
     )

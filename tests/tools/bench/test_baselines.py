@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.profile import Ratio
 from agentkernel.tools.bench.baselines import (
     BaselineKey,
     baseline_key,
     cache_folder,
     cached_times,
+    derived_ratio,
     keep_times,
     with_drift,
 )
@@ -52,6 +54,30 @@ def test_drift_is_now_over_then() -> None:
     assert with_drift(None, None) == Times()
     failed = with_drift(Times(eager_us=100.0), TIMES)
     assert (failed.compiled_us, failed.compiled_drift) == (50.0, None)
+
+
+def test_a_first_time_of_max_autotune_joins_the_others(tmp_path: Path) -> None:
+    keep_times(tmp_path, KEY, TIMES)
+    keep_times(tmp_path, KEY, Times(eager_us=200.0, autotune_us=80.0, autotune_note=""))
+    found = cached_times(tmp_path, KEY)
+    assert found is not None
+    assert (found.eager_us, found.autotune_us, found.autotune_note) == (100.0, 40.0, "")
+    keep_times(tmp_path, KEY, Times(eager_us=200.0, autotune_us=10.0, autotune_note=""))
+    assert cached_times(tmp_path, KEY) == found
+
+
+def test_a_cached_time_of_max_autotune_goes_with_eager() -> None:
+    cached = TIMES.model_copy(update={"autotune_us": 40.0, "autotune_note": ""})
+    found = with_drift(Times(eager_us=110.0), cached)
+    assert (found.autotune_us, found.autotune_derived) == (pytest.approx(44.0), True)
+    own = with_drift(Times(eager_us=110.0, autotune_us=41.0), cached)
+    assert (own.autotune_us, own.autotune_derived) == (41.0, False)
+    alone = with_drift(None, cached)
+    assert (alone.autotune_us, alone.autotune_derived) == (40.0, True)
+    ratio = derived_ratio(Ratio(value=2.0, low=1.9, high=2.1), cached)
+    assert ratio is not None
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.8, 0.76, 0.84))
+    assert derived_ratio(ratio, TIMES) is None
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.errors import SettingError
-from agentkernel.tools.bench.lanes import exclusive, parse_devices, visible_devices
+from agentkernel.tools.bench.lanes import (
+    default_lanes,
+    exclusive,
+    joined,
+    parse_devices,
+    visible_devices,
+)
 
 THREE = ("4", "5", "GPU-abc")
 
@@ -48,11 +54,11 @@ def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
     entered = threading.Event()
 
     def second() -> None:
-        with exclusive(tmp_path, "0"):
+        with exclusive(tmp_path, ("1", "0")):
             entered.set()
 
     thread = threading.Thread(target=second)
-    with exclusive(tmp_path, "0"):
+    with exclusive(tmp_path, ("0", "cpu")):
         thread.start()
         assert not entered.wait(0.3)
     thread.join(5)
@@ -60,7 +66,39 @@ def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
 
 
 def test_other_devices_do_not_wait(tmp_path: Path) -> None:
-    with exclusive(tmp_path, "0"), exclusive(tmp_path, "1"):
+    with exclusive(tmp_path, ("0",)), exclusive(tmp_path, ("1",)):
         pass
-    with exclusive(tmp_path, "cpu"), exclusive(tmp_path, "cpu"):
+    with exclusive(tmp_path, ("cpu",)), exclusive(tmp_path, ("cpu", "cpu")):
         pass
+
+
+def test_a_lane_left_over_from_a_killed_bench_is_waited_for(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def second() -> None:
+        with exclusive(tmp_path, ("0",)):
+            entered.set()
+
+    thread = threading.Thread(target=second)
+    with joined(tmp_path, "0"), joined(tmp_path, "0"):
+        thread.start()
+        assert not entered.wait(0.3)
+    thread.join(5)
+    assert entered.is_set()
+
+
+@pytest.mark.parametrize(
+    ("devices", "cpus", "lanes"),
+    [
+        (("cpu",), 64, 1),
+        (("cpu", "cpu"), 64, 1),
+        (("0",), 2, 1),
+        (("0",), 7, 2),
+        (("0",), 16, 5),
+        (("0",), 64, 5),
+        (("0", "1"), 32, 5),
+        (("0", "1", "2", "3"), 32, 2),
+    ],
+)
+def test_as_many_lanes_as_the_cores_feed(devices: tuple[str, ...], cpus: int, lanes: int) -> None:
+    assert default_lanes(devices, cpus) == lanes

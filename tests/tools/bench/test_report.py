@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 from agentkernel.tools.bench.markdown import markdown, table
 from agentkernel.tools.bench.plot import curves, speedup_svg
 from agentkernel.tools.bench.report import write_report
+from agentkernel.tools.bench.rows import Times
 from agentkernel.tools.bench.summary import summarise
-from bench_rows import row, sample, suite, unmeasured
+from bench_rows import ratio, row, sample, suite, unmeasured
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -25,6 +26,23 @@ def test_an_estimated_bench_reads_like_its_golden_file() -> None:
     assert text == (GOLDEN / "bench_estimated.md").read_text()
     assert "fast_1" not in text
     assert "fast_p: not measured" in text
+
+
+def test_a_derived_ratio_is_marked_and_a_failed_baseline_is_named() -> None:
+    derived = sample(2.0, vs_autotune=ratio(1.1), autotune_derived=True)
+    timed = Times(eager_us=100.0, autotune_us=55.0, autotune_derived=True)
+    failed = Times(eager_us=100.0, autotune_note="failed: out of memory")
+    rows = (
+        row("level1/a", derived, times=timed),
+        row("level1/b", sample(2.0, vs_autotune=ratio(1.2)), times=Times(autotune_us=60.0)),
+        row("level1/c", sample(2.0), times=failed),
+    )
+    text = markdown(summarise("examples", rows), rows)
+    assert "times eager's drift, for 1 of 3 problems: derived, not interleaved" in text
+    assert "max-autotune has no time on level1/c (failed: out of memory)." in text
+    assert "1.10 [1.09, 1.11] (derived) |" in text
+    assert "1.20 [1.19, 1.21] |" in text
+    assert "derived" not in markdown(summarise("examples", suite()), suite())
 
 
 def test_a_cell_cannot_break_the_table() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentkernel.tools.bench.rows import Row, Times
 from agentkernel.tools.bench.summary import Level, against, summarise
-from bench_rows import broken, row, sample, suite, unmeasured
+from bench_rows import broken, ratio, row, sample, suite, unmeasured
 
 
 def level(rows: tuple[Row, ...], name: str = "all") -> Level:
@@ -48,7 +48,8 @@ def test_the_answer_counts_a_kept_baseline_as_itself() -> None:
 def test_correct_cost_energy_and_hacks() -> None:
     found = level(suite())
     assert found.correct == found.pass_at_k == pytest.approx(0.6)
-    assert (found.broken, found.measured, found.kernelbench_correct) == (1, 5, 1.0)
+    assert (found.broken, found.measured) == (1, 5)
+    assert found.kernelbench_correct == 0.5, "the one that was asked, and the one that broke"
     assert found.roofline_at_k == pytest.approx(3 * 0.5 / 5)
     assert found.energy == pytest.approx(2.0)
     assert (found.total_s, found.median_s) == (40.0, 10.0)
@@ -83,6 +84,24 @@ def test_an_answer_below_a_baseline_is_named() -> None:
     )
     assert level(rows).below == ("level1/slower", "level1/kept_the_slower")
     assert level(unmeasured()).below == ()
+
+
+def test_max_autotune_counts_like_any_baseline() -> None:
+    times = Times(eager_us=100.0, compiled_us=80.0, autotune_us=50.0)
+    rows = (
+        row("level1/faster", sample(2.2, vs_autotune=ratio(1.1)), times=times),
+        row("level1/slower", sample(1.8, vs_autotune=ratio(0.9)), times=times),
+        row("level1/kept", sample(correct=False, kept="max-autotune"), times=times),
+        row("level1/kept_the_slower", sample(correct=False), times=times),
+    )
+    assert level(rows).below == ("level1/slower", "level1/kept_the_slower")
+    autotune = level(rows).against[2]
+    assert (autotune.problems, autotune.left_out, autotune.fast["1"]) == (4, 2, 0.25)
+    assert autotune.answer_mean == pytest.approx((1.1 * 0.9 * 1.0 * 50 / 80) ** 0.25)
+
+
+def test_kernelbenchs_rule_where_nobody_asked() -> None:
+    assert level((row("level1/a", sample(2.0)), broken("level1/b"))).kernelbench_correct is None
 
 
 def test_several_samples_are_an_expectation() -> None:

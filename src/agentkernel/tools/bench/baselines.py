@@ -10,8 +10,14 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
+from agentkernel.domain.profile import Ratio
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.tools.bench.rows import Times
+
+DERIVED: dict[str, object] = {
+    "autotune_derived": True,
+    "autotune_note": "its cached time, times eager's drift",
+}
 
 
 class BaselineKey(Frozen):
@@ -63,27 +69,57 @@ def cached_times(folder: Path, key: BaselineKey) -> Times | None:
 
 
 def keep_times(folder: Path, key: BaselineKey, times: Times) -> None:
-    """Put the times into the cache, unless it has some: drift is told against the first ones."""
-    if cached_times(folder, key) is None:
+    """Put the times into the cache, unless it has some: drift is told against the first ones.
+
+    A first time of max-autotune joins them as it would have been in their session, by eager's.
+    """
+    cached = cached_times(folder, key)
+    kept = times if cached is None else _joined(cached, times)
+    if kept != cached:
         make_folder(folder)
-        plain = times.model_copy(update={"eager_drift": None, "compiled_drift": None})
+        plain = kept.model_copy(update={"eager_drift": None, "compiled_drift": None})
         content = CachedTimes(key=key, times=plain).model_dump_json(indent=1)
         write_atomic(folder / key.file_name, content)
 
 
+def _joined(cached: Times, now: Times) -> Times:
+    drift = _ratio(now.eager_us, cached.eager_us)
+    if cached.autotune_us is not None or now.autotune_us is None or drift is None:
+        return cached
+    update = {"autotune_us": now.autotune_us / drift, "autotune_note": now.autotune_note}
+    return cached.model_copy(update=update)
+
+
 def with_drift(now: Times | None, cached: Times | None) -> Times:
-    """This session's times, and the cache's where it has none, with the drift between them."""
-    if now is None:
-        return cached or Times()
+    """This session's times, and the cache's where it has none, with the drift between them.
+
+    A time of max-autotune from the cache is scaled by eager's drift and marked as derived.
+    """
     if cached is None:
-        return now
-    return now.model_copy(
+        return now or Times()
+    if now is None:
+        return cached if cached.autotune_us is None else cached.model_copy(update=DERIVED)
+    drift = _ratio(now.eager_us, cached.eager_us)
+    found = now.model_copy(
         update={
             "compiled_us": now.compiled_us or cached.compiled_us,
-            "autotune_us": now.autotune_us or cached.autotune_us,
-            "eager_drift": _ratio(now.eager_us, cached.eager_us),
+            "eager_drift": drift,
             "compiled_drift": _ratio(now.compiled_us, cached.compiled_us),
         }
+    )
+    if now.autotune_us is not None or cached.autotune_us is None or drift is None:
+        return found
+    return found.model_copy(update={"autotune_us": cached.autotune_us * drift, **DERIVED})
+
+
+def derived_ratio(vs_eager: Ratio, cached: Times) -> Ratio | None:
+    """A speedup over max-autotune that nobody timed beside the candidate: that over eager, times
+    what the cache says of the two. Its interval is that of `vs_eager`; None without both times."""
+    factor = _ratio(cached.autotune_us, cached.eager_us)
+    if factor is None:
+        return None
+    return Ratio(
+        value=vs_eager.value * factor, low=vs_eager.low * factor, high=vs_eager.high * factor
     )
 
 

@@ -1,18 +1,22 @@
-"""On which devices does a bench work, and who else may not use them meanwhile?"""
+"""On which devices does a bench work, with how many processes, and who has to stay away?"""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from agentkernel.errors import SettingError
 from agentkernel.tools.atomic import make_folder, saving
 from agentkernel.tools.devices import local_gpu
 
 CPU = "cpu"
+MOST_LANES = 5
+CPUS_A_LANE = 3
+"""A problem keeps about so many cores busy while it compiles."""
 
 
 def visible_devices() -> tuple[str, ...]:
@@ -48,19 +52,47 @@ def parse_devices(text: str | None, visible: tuple[str, ...]) -> tuple[str, ...]
     return tuple(visible[int(word)] for word in words)
 
 
+def default_lanes(devices: Sequence[str], cpus: int) -> int:
+    """How many problems a device works on at a time: one on the CPU, on a GPU as many as its share
+    of the cores feeds, five at most."""
+    gpus = sum(device != CPU for device in devices)
+    return 1 if gpus == 0 else max(1, min(MOST_LANES, cpus // (CPUS_A_LANE * gpus)))
+
+
 @contextmanager
-def exclusive(folder: Path, device: str) -> Iterator[None]:
-    """Hold `device` against other benches of this machine; waits for one that has it."""
+def exclusive(folder: Path, devices: Sequence[str]) -> Iterator[None]:
+    """Hold the GPUs among `devices` against other benches of this machine; waits for one that has
+    some of them, and for the lanes of one that was killed."""
+    with ExitStack() as held:
+        # Always in the same order: two benches that want two GPUs each must not wait forever.
+        for device in sorted({device for device in devices if device != CPU}):
+            file = held.enter_context(_opened(folder, device, "lock"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with _opened(folder, device, "lanes") as lanes:
+                fcntl.flock(lanes, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def joined(folder: Path, device: str) -> Iterator[None]:
+    """Be one of the lanes of the bench that holds `device`: the next bench waits for all of them,
+    also where this one was killed and the system has not ended them yet."""
     if device == CPU:
         yield
         return
+    with _opened(folder, device, "lanes") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def _opened(folder: Path, device: str, suffix: str) -> Iterator[IO[str]]:
     make_folder(folder)
-    path = folder / f"gpu-{device.replace('/', '_')}.lock"
+    path = folder / f"gpu-{device.replace('/', '_')}.{suffix}"
     with saving(path):
         file = path.open("w")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file
 
 
 def _gpu_count() -> int:

@@ -11,6 +11,7 @@ from agentkernel.tools.bench.summary import FLOOR, Against, Level, Summary
 
 NOTHING = "not measured"
 PICTURE = "speedups.svg"
+DERIVED = " (derived)"
 
 
 def markdown(summary: Summary, rows: Sequence[Row]) -> str:
@@ -18,8 +19,9 @@ def markdown(summary: Summary, rows: Sequence[Row]) -> str:
     parts = [f"# Bench of `{summary.suite}`", "", _head(summary, rows), "", *_levels(summary)]
     if summary.gpus:
         parts += ["", floor_line(summary)]
-    if drift := drift_line(rows):
-        parts += ["", drift]
+    parts += [
+        part for line in (drift_line(rows), *autotune_lines(rows)) if line for part in ("", line)
+    ]
     for number, baseline in enumerate(BASELINES):
         parts += ["", f"## Against {baseline}", ""]
         found = [(level.level, level.against[number]) for level in summary.levels]
@@ -61,6 +63,23 @@ def drift_line(rows: Sequence[Row]) -> str:
     return (
         f"Eager took {median(found):.3f}x of its cached time, the median of {len(found)} problems "
         f"({min(found):.3f}x to {max(found):.3f}x)."
+    )
+
+
+def autotune_lines(rows: Sequence[Row]) -> tuple[str, ...]:
+    """How many problems have max-autotune's time from the cache, and why some have none."""
+    derived = sum(row.times.autotune_derived for row in rows)
+    failed = [
+        f"{row.name} ({row.times.autotune_note})"
+        for row in rows
+        if row.times.autotune_us is None and row.times.autotune_note.startswith("failed")
+    ]
+    return (
+        "max-autotune's time is the cached one, times eager's drift, for "
+        f"{derived} of {len(rows)} problems: derived, not interleaved."
+        if derived
+        else "",
+        f"max-autotune has no time on {', '.join(failed)}." if failed else "",
     )
 
 
@@ -127,11 +146,13 @@ def _problems(rows: Sequence[Row]) -> list[str]:
 def problem_cells(row: Row) -> tuple[str, ...]:
     """One problem: its best sample, or what broke."""
     best = row.best
-    ratios = [best.against(name) if best is not None else None for name in BASELINES]
+    ratios = [interval(best.against(name) if best is not None else None) for name in BASELINES]
+    if best is not None and best.autotune_derived:
+        ratios[-1] += DERIVED
     return (
         row.name,
         row.status,
-        *(interval(item) for item in ratios),
+        *ratios,
         share(best.roofline_fraction if best is not None else None),
         f"{row.seconds:.0f}",
         row.error or (best.reason if best is not None else ""),

@@ -19,6 +19,7 @@ from agentkernel.tools.bench.suite import Shard
 Baseline = Literal["eager", "torch.compile", "max-autotune"]
 BASELINES: tuple[Baseline, ...] = ("eager", "torch.compile", "max-autotune")
 NOT_RUN = "not run"
+SWITCHED_OFF = f"{NOT_RUN}: switched off"
 
 
 class Times(Frozen):
@@ -28,6 +29,9 @@ class Times(Frozen):
     compiled_us: float | None = None
     autotune_us: float | None = None
     autotune_note: str = NOT_RUN
+    """Why there is no time of max-autotune, or where it is from; "" where this session took it."""
+    autotune_derived: bool = False
+    """It is the cache's, times eager's drift: nobody timed it in this session."""
     eager_drift: float | None = None
     """Eager's time now / its time when the cache got it; None where the cache had none."""
     compiled_drift: float | None = None
@@ -43,8 +47,9 @@ class Sample(Frozen):
 
     `correct`: the judge accepted a candidate under the strict rule (or the one asked for);
     `kernelbench_correct`: allclose at 1e-4 over 5 seeds, None where nobody asked. `kept`: the
-    baseline that was handed back instead. Ratios are baseline / candidate, interleaved. `hacks`:
-    what the judge rejected as work that was not done, gate and rule.
+    baseline that was handed back instead. Ratios are baseline / candidate, interleaved; with
+    `autotune_derived` max-autotune's is eager's times what the cache says of the two. `hacks`: what
+    the judge rejected as work that was not done, gate and rule.
     """
 
     seed: int
@@ -54,11 +59,12 @@ class Sample(Frozen):
     correct: bool = False
     interpreted: bool = True
     kernelbench_correct: bool | None = None
-    kept: Literal["eager", "torch.compile"] | None = None
+    kept: Baseline | None = None
     time_us: float | None = None
     vs_eager: Ratio | None = None
     vs_compile: Ratio | None = None
     vs_autotune: Ratio | None = None
+    autotune_derived: bool = False
     roofline_fraction: float | None = None
     energy_mj: float | None = None
     eager_energy_mj: float | None = None

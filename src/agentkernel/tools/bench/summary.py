@@ -102,7 +102,6 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
 def _level(name: str, rows: Sequence[Row], k: int) -> Level:
     samples = [sample for row in rows for sample in row.samples]
     measured = [row for row in rows if row.gpu is not None]
-    marks = [_mean_of(item.kernelbench_correct for item in row.samples) for row in rows]
     energies = [
         item.eager_energy_mj / item.energy_mj
         for item in samples
@@ -114,7 +113,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         broken=sum(row.error is not None for row in rows),
         measured=len(measured),
         correct=mean([_correct(row) / row.planned for row in rows]) or 0.0,
-        kernelbench_correct=mean([item for item in marks if item is not None]),
+        kernelbench_correct=_kernelbench(rows),
         pass_at_k=_mean_of(pass_at_k(row.planned, _correct(row), k) for row in rows),
         against=tuple(against(rows, baseline, k) for baseline in BASELINES),
         roofline_at_k=_mean_of(best_at_k(_fractions(row), k) for row in measured),
@@ -194,6 +193,19 @@ def _padded(row: Row, values: list[float]) -> tuple[float, ...]:
 
 def _correct(row: Row) -> int:
     return sum(item.correct for item in row.samples)
+
+
+def _kernelbench(rows: Sequence[Row]) -> float | None:
+    """The share that passes KernelBench's rule, over the problems where it was asked and, where it
+    was asked at all, those that broke."""
+    marks = [[item.kernelbench_correct for item in row.samples] for row in rows]
+    asked = [any(mark is not None for mark in found) for found in marks]
+    shares = [
+        found.count(True) / row.planned
+        for row, found, was_asked in zip(rows, marks, asked, strict=True)
+        if was_asked or row.error is not None
+    ]
+    return mean(shares) if any(asked) else None
 
 
 def _estimated(row: Row) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,12 @@ from agentkernel.domain.verdict import (
     Failure,
     Gate,
     LoadFailed,
+    Mismatch,
     RunFailed,
     Verdict,
 )
+from agentkernel.tools import gate
+from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
     Case,
@@ -79,6 +83,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     repeatable: bool | None = None
     eval_only: bool = False
+    kernelbench: bool | None = False
 
 
 def judge(
@@ -115,10 +120,40 @@ def _judge_alone(
     settings: JudgeSettings,
     findings: Findings,
 ) -> Failure | None:
-    """In a worker of its own, which ends with the judgement."""
+    """In a worker of its own, which ends with the judgement; KernelBench's rule in another one."""
     with open_judged(settings) as worker:
         findings.sandbox = worker.tier
-        return _judge_in(worker, loaded, captured, source, settings, findings)
+        failure = _judge_in(worker, loaded, captured, source, settings, findings)
+    if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
+        findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
+    return failure
+
+
+def _judge_kernelbench(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> bool | None:
+    """In a worker that has not gone through the strict rule's cases."""
+    judged = specialise(captured) if settings.declared_sizes else captured
+    with open_judged(settings) as worker:
+        with on_device(settings):
+            trial = Trial(worker, loaded, judged, settings, findings.notes)
+            if trial.build(source) is not None:
+                return False
+        for case in allclose_cases(plan_cases(loaded, judged, settings), settings.seed):
+            with on_device(settings):
+                found = passes_allclose(trial, loaded, case, findings.notes)
+            if not found:
+                return found
+    return True
+
+
+def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
+    """Around what uses the GPU: nobody times meanwhile."""
+    return gate.working() if settings.device == "cuda" else nullcontext()
 
 
 def _look_for_overruns(
@@ -162,8 +197,9 @@ def _judge_in(
     findings: Findings,
 ) -> Failure | None:
     judged = specialise(captured) if settings.declared_sizes else captured
-    trial = Trial(worker, loaded, judged, settings, findings.notes)
-    failure: Failure | None = trial.build(source)
+    with on_device(settings):
+        trial = Trial(worker, loaded, judged, settings, findings.notes)
+        failure: Failure | None = trial.build(source)
     if failure is not None:
         return failure
     plan = plan_cases(loaded, judged, settings)
@@ -173,11 +209,17 @@ def _judge_in(
         return failure
     if not findings.cases:
         return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
-    failure = check_execution(worker, trial, plan, source, settings, findings.cases, findings.notes)
+    with on_device(settings):
+        failure = check_execution(
+            worker, trial, plan, source, settings, findings.cases, findings.notes
+        )
     if failure is None:
-        failure = _judge_training(trial, plan, settings, findings)
+        with on_device(settings):
+            failure = _judge_training(trial, plan, settings, findings)
     if failure is None and settings.declared_sizes:
-        failure = judge_elsewhere(trial, captured, odd_cases(loaded, captured, settings)).failure
+        with on_device(settings):
+            elsewhere = odd_cases(loaded, captured, settings)
+            failure = judge_elsewhere(trial, captured, elsewhere).failure
     return failure
 
 
@@ -198,7 +240,8 @@ def _judge_cases(
             left_out += 1
             continue
         begin = time.monotonic()
-        outcome = _run_scaled(trial, case, captured)
+        with on_device(settings):
+            outcome = _run_scaled(trial, case, captured)
         slowest = max(slowest, time.monotonic() - begin)
         if isinstance(outcome, NotApplicable):
             findings.notes.append(f"left out: {case.label}: {outcome.reason}")
@@ -292,7 +335,18 @@ def _verdict(
         repeatable=findings.repeatable,
         eval_only=findings.eval_only,
         declared_sizes=settings.declared_sizes,
+        kernelbench=_kernelbench(settings, findings, failure),
     )
+
+
+def _kernelbench(
+    settings: JudgeSettings, findings: Findings, failure: Failure | None
+) -> bool | None:
+    """What was found; False for a candidate refused for anything but its numbers."""
+    if not settings.kernelbench:
+        return None
+    numbers = failure is None or isinstance(failure, Mismatch)
+    return findings.kernelbench if numbers else False
 
 
 def _device_name(settings: JudgeSettings) -> str:

@@ -63,6 +63,7 @@ class Asker:
         self, loaded: LoadedProblem, captured: Captured, settings: JudgeSettings, notes: list[str]
     ) -> None:
         self.base = loaded.build(seed=settings.seed, device=settings.device)
+        self.device = settings.device
         self._settings = settings
         self._notes = notes
         ignored = ignored_values(captured)

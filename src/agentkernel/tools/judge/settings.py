@@ -27,3 +27,5 @@ class JudgeSettings(Frozen):
     budget_s: float = 25.0
     memory_bytes: int = 12 << 30
     allow_unsandboxed: bool = False
+    kernelbench: bool = False
+    """Ask KernelBench's own rule as well; see `allclose`. It never decides what is accepted."""

@@ -150,16 +150,8 @@ class Trial:
     def ask_candidate(
         self, case: Case, question: Question, memory: Memory, recall: bool = False
     ) -> Outcome:
-        """One call with `question`'s inputs and weights, from `memory`."""
-        memory.write(question)
-        moved = self._write_state(question)
-        payload = memory.payload(recall) | {
-            "order": case.order,
-            "training": case.training,
-            "gradients": case.gradients,
-            "moved": moved,
-        }
-        reply = self._call("run", payload)
+        """`call`, and what is wrong with its outputs."""
+        reply = self.call(case, question, memory, recall)
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), _run_failure(reply, case.label), reply)
         precision = self._settings.precision
@@ -171,6 +163,20 @@ class Trial:
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
         changed = self._changed(case, question, memory)
         return outcome if changed is None else outcome.failed(changed)
+
+    def call(
+        self, case: Case, question: Question, memory: Memory, recall: bool = False
+    ) -> dict[str, JSON] | WorkerFailed:
+        """One call with `question`'s inputs and weights, from `memory`, where its outputs are."""
+        memory.write(question)
+        moved = self._write_state(question)
+        payload = memory.payload(recall) | {
+            "order": case.order,
+            "training": case.training,
+            "gradients": case.gradients,
+            "moved": moved,
+        }
+        return self._call("run", payload)
 
     def _write_state(self, question: Question) -> bool:
         """Bring the shared weights to the question's; True where that changed any."""

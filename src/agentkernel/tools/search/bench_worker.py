@@ -67,6 +67,7 @@ class BenchWorker:
         }
         self._inputs = problem.make_inputs(0, seed=seed, device=device)
         self._worker: Worker | None = None
+        self._started = False
         self._held: set[int] = set()
         self.last_failure = ""
 
@@ -85,6 +86,15 @@ class BenchWorker:
             import torch
 
             torch.cuda.empty_cache()
+
+    def open(self) -> None:
+        """Wait here, where nobody has to wait for it, until there is a worker."""
+        if self._worker is None:
+            self._worker = open_worker(
+                device=self._device,
+                interpret=self._device == "cpu",
+                allow_unsandboxed=self._allow_unsandboxed,
+            )
 
     def alive(self, index: int) -> bool:
         """True while the worker holds schedule `index`."""
@@ -137,15 +147,13 @@ class BenchWorker:
         return reply
 
     def _running(self) -> Worker:
-        if self._worker is None:
-            worker = open_worker(
-                device=self._device,
-                interpret=self._device == "cpu",
-                allow_unsandboxed=self._allow_unsandboxed,
-            )
-            self._worker = worker
+        self.open()
+        worker = self._worker
+        assert worker is not None
+        if not self._started:
+            self._started = True
             worker.call(f"{OPS}:start", self._shared(worker), WARM_LIMIT_S)
-        return self._worker
+        return worker
 
     def _shared(self, worker: Worker) -> dict[str, object]:
         import torch
@@ -165,7 +173,7 @@ class BenchWorker:
     def _end(self) -> None:
         if self._worker is not None:
             self._worker.close()
-        self._worker = None
+        self._worker, self._started = None, False
         self._held.clear()
 
 

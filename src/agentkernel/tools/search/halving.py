@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -34,9 +35,14 @@ class Standing(NamedTuple):
 
 
 def halve(
-    indices: Sequence[int], timer: Timer, time_left: Callable[[], bool]
+    indices: Sequence[int],
+    timer: Timer,
+    time_left: Callable[[], bool],
+    alone: Callable[[Sequence[int]], AbstractContextManager[None]] = lambda field: nullcontext(),
 ) -> dict[int, Standing]:
     """Median times of the schedules, measured the more carefully the better they are.
+
+    Each stage runs inside `alone(its schedules)`, in which nothing else uses the device.
 
     A schedule that drops out never ranks before one that went on: its time is raised to the slowest
     of the next stage where it reads lower. Schedules that fail, or whose turn never comes, are left
@@ -45,7 +51,8 @@ def halve(
     standings: dict[int, Standing] = {}
     field = list(indices)
     for number, stage in enumerate(STAGES):
-        found = _run_stage(field, stage, timer, time_left)
+        with alone(field):
+            found = _run_stage(field, stage, timer, time_left)
         for index in found.failed:
             standings.pop(index, None)
         if number == 0 or found.complete:

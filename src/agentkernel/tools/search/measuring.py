@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
+from agentkernel.tools import gate
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device, flush_bytes
 from agentkernel.tools.sandbox.session import expect_worker, settle_spares
@@ -105,13 +107,17 @@ class MeasuringSearcher:
                 allow_unsandboxed=self._allow_unsandboxed,
                 count=2,
             )
-        with BenchWorker(
-            problem,
-            device=self._device,
-            seed=self._seed,
-            flush_bytes=flush_bytes(target.l2_mb.value) if self._device == "cuda" else 1 << 16,
-            allow_unsandboxed=self._allow_unsandboxed,
-        ) as bench:
+        before = time.monotonic()
+        with gate.working():
+            end_s += time.monotonic() - before
+            opened = BenchWorker(
+                problem,
+                device=self._device,
+                seed=self._seed,
+                flush_bytes=flush_bytes(target.l2_mb.value) if self._device == "cuda" else 1 << 16,
+                allow_unsandboxed=self._allow_unsandboxed,
+            )
+        with opened as bench:
             race = _Race(bench, sources, end_s, self._quiet)
             return race.run(kept), race.reasons
 
@@ -142,19 +148,42 @@ class _Race:
     def run(self, indices: Sequence[int]) -> dict[int, Standing]:
         sketches: dict[int, Sketch] = {}
         now = time.monotonic()
-        warm_until = now + WARM_SHARE * (self._end_s - now)
+        race_s = (1 - WARM_SHARE) * (self._end_s - now)
         for begin in range(0, len(indices), GROUP):
-            if begin and time.monotonic() > warm_until:
+            if begin and time.monotonic() > self._end_s - race_s:
                 break
             sketches |= self._warm(indices[begin : begin + GROUP])
         self.reasons |= disagreements(sketches)
         self._quiet()
         self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         field = [index for index in indices if index in sketches and index not in self.reasons]
-        return halve(field, self._time, self._time_left)
+        return halve(field, self._time, self._time_left, self._alone)
+
+    @contextmanager
+    def _alone(self, field: Sequence[int]) -> Iterator[None]:
+        """The device is the race's own. What a death unloaded is loaded before: nobody may have to
+        wait while schedules compile."""
+        self._load(index for index in field if index not in self.reasons)
+        with self._through(gate.timing()):
+            yield
+
+    @contextmanager
+    def _through(self, door: AbstractContextManager[None]) -> Iterator[None]:
+        """Waiting for others is not the race's time."""
+        before = time.monotonic()
+        with door:
+            self._end_s += time.monotonic() - before
+            yield
+
+    def _load(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            if not self._bench.alive(index):
+                self._warm([index])
 
     def _warm(self, group: Sequence[int]) -> dict[int, Sketch]:
-        found = self._bench.warm([(index, self._sources[index]) for index in group])
+        self._bench.open()
+        with self._through(gate.working()):
+            found = self._bench.warm([(index, self._sources[index]) for index in group])
         if found is None and len(group) > 1:
             return {key: item for index in group for key, item in self._warm([index]).items()}
         if found is None:
@@ -167,8 +196,11 @@ class _Race:
     def _time(self, index: int, calls: int) -> Sequence[float] | None:
         if index in self.reasons:
             return None
-        if not self._bench.alive(index) and not self._warm([index]):
-            return None
+        if not self._bench.alive(index):
+            with gate.without_gpu():
+                self._load([index])
+            if index in self.reasons:
+                return None
         best = min(self._last_us.values(), default=math.inf)
         found = self._bench.time_block(
             index, calls, last_us=self._last_us.get(index, 0.0), limit_us=HOPELESS * best

@@ -1,0 +1,133 @@
+"""Does a candidate pass KernelBench's own rule? Close to eager by `torch.allclose`, over 5 seeds.
+
+Inputs are the problem's own, weights the initial ones, shapes the declared ones (scaled down in the
+interpreter as other cases are), in eval mode as everywhere else here. Ouyang et al., arXiv
+2502.10517. It is reported beside the verdict, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from agentkernel.errors import one_line
+from agentkernel.tools.judge.cases import SEED_STEP, Case
+from agentkernel.tools.judge.memory import Memory
+from agentkernel.tools.judge.question import NotApplicable, Question
+from agentkernel.tools.judge.reference import Answer, Blurred
+from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.trial import Trial
+from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.sandbox.session import WorkerFailed
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from agentkernel.tools.sandbox.protocol import JSON
+
+SEEDS = 5
+TOLERANCE = 1e-4
+"""Relative and absolute."""
+
+
+def allclose_cases(plan: Sequence[Case], seed: int) -> list[Case]:
+    """Five seeds at each declared shape that the plan of a judgement has."""
+    shapes: dict[str, CaseShape] = {
+        case.shape.label: case.shape for case in plan if case.shape.origin != "odd"
+    }
+    return [
+        Case(shape, "own", seed + number * SEED_STEP)
+        for shape in shapes.values()
+        for number in range(SEEDS)
+    ]
+
+
+def passes_allclose(
+    trial: Trial, loaded: LoadedProblem, case: Case, notes: list[str]
+) -> bool | None:
+    """True where the candidate is close in `case`. None, with a note, where the reference itself
+    does not take it: that is not the candidate's fault."""
+    question = _question(trial, loaded, case)
+    if isinstance(question, NotApplicable):
+        notes.append(f"KernelBench's rule not asked: {question.reason}")
+        return None
+    memory = Memory(trial.worker, question)
+    try:
+        reply = trial.call(case, question, memory)
+        return not isinstance(reply, WorkerFailed) and _close(question, memory, reply)
+    finally:
+        memory.release()
+
+
+def _question(trial: Trial, loaded: LoadedProblem, case: Case) -> Question | NotApplicable:
+    """Inputs, and eager's answer to them; a scaled shape's inputs are drawn from the problem's."""
+    import torch
+
+    shape = case.shape
+    try:
+        if shape.origin == "declared":
+            device = trial.asker.device
+            inputs = list(loaded.make_inputs(shape.index, seed=case.seed, device=device))
+        else:
+            drawn = trial.asker.ask(case)
+            if isinstance(drawn, NotApplicable):
+                return drawn
+            inputs = drawn.inputs
+        return Question(inputs, trial.asker.base, _eager(trial.asker.base, inputs))
+    except torch.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        return NotApplicable(f"out of memory: {one_line(error, 200)}", out_of_memory=True)
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+        return NotApplicable(f"the reference raised {one_line(error, 200)}", raised=True)
+
+
+def _eager(model: nn.Module, inputs: Sequence[object]) -> Answer:
+    """Eager's outputs alone: this rule knows no oracle."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    from agentkernel.tools.judge.layouts import copied
+
+    given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
+    with torch.no_grad():
+        leaves, spec = tree_flatten(copy.deepcopy(model).eval()(*given))
+    nothing: list[torch.Tensor | None] = [None] * len(leaves)
+    return Answer(
+        leaves=[item.clone() if isinstance(item, torch.Tensor) else item for item in leaves],
+        spec=spec,
+        oracle=nothing,
+        aliases=(),
+        inputs_after=given,
+        wrote_inputs=frozenset(),
+        state_after={},
+        wrote_state=frozenset(),
+        state_oracle={},
+        blurred=Blurred(model, inputs, training=False),
+        exact=nothing,
+        strides_elsewhere=lambda: [None] * len(leaves),
+        no_oracle=True,
+    )
+
+
+def _close(question: Question, memory: Memory, reply: dict[str, JSON]) -> bool:
+    """Every output has eager's shape and dtype, and its values but for the tolerance."""
+    import torch
+
+    outputs = reply.get("outputs")
+    leaves = question.answer.leaves
+    if not isinstance(outputs, list) or len(outputs) != len(leaves):
+        return False
+    for leaf, described, value in zip(leaves, outputs, memory.found(), strict=True):
+        theirs = described if isinstance(described, dict) else {}
+        if not isinstance(leaf, torch.Tensor):
+            if theirs.get("literal") != repr(leaf):
+                return False
+            continue
+        dtype = str(leaf.dtype).removeprefix("torch.")
+        if theirs.get("shape") != list(leaf.shape) or theirs.get("dtype") != dtype:
+            return False
+        if not torch.allclose(cast("torch.Tensor", value), leaf, rtol=TOLERANCE, atol=TOLERANCE):
+            return False
+    return True

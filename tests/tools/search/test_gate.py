@@ -1,0 +1,112 @@
+"""Does a race have the device alone while it times, and never while a schedule is loaded?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agentkernel.tools import gate
+from agentkernel.tools.gate import Gate
+from agentkernel.tools.search.agreement import Sketch
+from agentkernel.tools.search.bench_worker import Warmed
+from agentkernel.tools.search.measuring import _Race
+
+
+class Noted(Gate):
+    """A gate that knows how this process stands to it, and makes everybody wait a moment."""
+
+    held: str | None = None
+
+    def _enter(self, kind: str) -> None:
+        time.sleep(0.2)
+        super()._enter(kind)  # type: ignore[arg-type]
+        self.held = kind
+
+    def _leave(self) -> None:
+        super()._leave()
+        self.held = None
+
+
+@dataclass
+class Bench:
+    """Schedules of which one takes the process down the first time that it is timed again."""
+
+    place: Noted
+    deadly: int | None = None
+    loaded: set[int] = field(default_factory=set)
+    seen: list[tuple[str, str | None]] = field(default_factory=list)
+    blocks: int = 0
+    last_failure: str = "died"
+
+    def open(self) -> None:
+        self.seen.append(("open", self.place.held))
+
+    def alive(self, index: int) -> bool:
+        return index in self.loaded
+
+    def warm(self, variants: Sequence[tuple[int, str]]) -> Warmed:
+        self.seen.append(("warm", self.place.held))
+        self.loaded |= {index for index, _ in variants}
+        return Warmed({index: Sketch(0, (1.0,)) for index, _ in variants})
+
+    def time_block(
+        self, index: int, calls: int, *, last_us: float, limit_us: float
+    ) -> tuple[float, ...] | None:
+        self.seen.append(("time", self.place.held))
+        self.blocks += 1
+        if index == self.deadly:
+            self.loaded.clear()
+            return None
+        return (float(10 + index),) * calls
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
+    found = Noted(tmp_path)
+    monkeypatch.setattr(gate, "_gate", lambda: found)
+    return found
+
+
+def race(bench: Bench, seconds: float, quiet: Callable[[], None] = lambda: None) -> _Race:
+    sources = [str(index) for index in range(5)]
+    return _Race(bench, sources, time.monotonic() + seconds, quiet)  # type: ignore[arg-type]
+
+
+def test_loading_shares_the_device_and_timing_does_not(place: Noted) -> None:
+    bench = Bench(place)
+    assert min(race(bench, 60.0).run(range(5))) == 0
+    assert set(bench.seen) == {("open", None), ("warm", "working"), ("time", "timing")}
+    assert place.held is None
+
+
+def test_what_a_death_unloaded_is_loaded_while_others_may_time(place: Noted) -> None:
+    bench = Bench(place, deadly=1)
+    found = race(bench, 60.0).run(range(5))
+    assert sorted(found) == [0, 2, 3, 4]
+    assert set(bench.seen) == {("open", None), ("warm", "working"), ("time", "timing")}
+    assert sum(kind == "warm" for kind, _ in bench.seen) > 1
+
+
+def test_waiting_at_the_gate_is_not_the_races_time(place: Noted) -> None:
+    own = race(Bench(place), 60.0)
+    end = own._end_s
+    own.run(range(5))
+    assert own._end_s - end >= 4 * 0.2, "one to load, three stages"
+
+
+def test_a_stage_is_one_turn(place: Noted) -> None:
+    turns: list[str] = []
+
+    @contextmanager
+    def counted(kind: str) -> Iterator[None]:
+        turns.append(kind)
+        yield
+
+    place.hold = counted  # type: ignore[method-assign, assignment]
+    race(Bench(place), 60.0).run(range(5))
+    assert turns == ["working", "timing", "timing", "timing"]
