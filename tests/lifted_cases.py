@@ -86,6 +86,16 @@ def _modules() -> dict[str, tuple[nn.Module, Sequence[torch.Tensor]]]:
         "whole_numbers": (w(lambda m, x: ((x > 3).any(-1), (x // 2).sum(-1), x % 3)),
                           [torch.randint(-9, 9, (4, 50))]),
         "counting": (Counting(), [draw(4, 3)]),
+        "argmax_long": (w(lambda m, x: x.argmax(-1)), [draw(4, 3000)]),
+        "softmax_split": (w(lambda m, x: x.softmax(-1)), [draw(1, 70000)]),
+        "running_long": (w(lambda m, x: x.cumsum(-1)), [torch.randint(-9, 9, (3, 5000))]),
+        "bucketize": (w(lambda m, x, y: torch.bucketize(x.contiguous(), y.contiguous())),
+                      [draw(8, 40), torch.linspace(-2, 2, 21)]),
+        "bilinear": (w(lambda m, x, y: m.a(x, y), a=nn.Bilinear(8, 12, 10)),
+                     [draw(16, 8), draw(16, 12)]),
+        "rolled": (w(lambda m, x: x.roll((1, 2), (0, 1)) * 2.0), [draw(6, 9)]),
+        "label_smoothing": (w(lambda m, x, i: F.cross_entropy(x, i, label_smoothing=0.1)),
+                            [draw(24, 9), indices.flatten()]),
     }  # fmt: skip
 
 

@@ -40,11 +40,12 @@ def main(request_path: str, reply_path: str) -> None:
     request: Request = pickle.loads(Path(request_path).read_bytes())
     pretended = not torch.cuda.is_available()
     if pretended:
-        from agentkernel.tools.lift import stand_in
+        from agentkernel.tools.lift import bindings, stand_in
 
         stand_in.stand_in_for_driver(request.target)
         stand_in.skip_passes_that_need_a_device()
         stand_in.take_the_first_template()
+        bindings.send_bindings_to_aten()
     warnings.simplefilter("ignore")
     with Path(reply_path).open("w", encoding="utf-8") as reply:
         for job in request.jobs:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Interpreter
 
 from agentkernel.tools.lift.attention import written_out_attention
+from agentkernel.tools.lift.bilinear import written_out_bilinear
 from agentkernel.tools.lift.record import GraphRecord, rebuild
 from agentkernel.tools.lift.variants import Variant
 
@@ -132,7 +133,7 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
         ]
 
         def run(*values: torch.Tensor) -> Sequence[object]:
-            result: Sequence[object] = _Attention(module, variant).run(*values)
+            result: Sequence[object] = _WrittenOut(module, variant).run(*values)
             return result
 
         table = select_decomp_table()
@@ -142,8 +143,8 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
     return _Traced(graph, inputs, mode)
 
 
-class _Attention(Interpreter):
-    """Runs the graph; attention as the variant wants it."""
+class _WrittenOut(Interpreter):
+    """Runs the graph; attention as the variant wants it, and what no decomposition knows apart."""
 
     def __init__(self, module: GraphModule, variant: Variant) -> None:
         super().__init__(module)
@@ -156,6 +157,8 @@ class _Attention(Interpreter):
         kwargs: Mapping[str, object],
     ) -> object:
         """One call; whole attention as products and a softmax."""
+        if target is torch.ops.aten.bilinear.default:
+            return written_out_bilinear(*args, **kwargs)  # type: ignore[arg-type]
         whole = torch.ops.aten.scaled_dot_product_attention.default
         if target is whole and self._written_out:
             return written_out_attention(*args, **kwargs)  # type: ignore[arg-type]

@@ -1,11 +1,14 @@
 """Does a drop-in refuse what it was not verified for, and serve the rest of what it promises?"""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from sympy import Eq
 from torch import nn
+from torch.utils._sympy.functions import FloorDiv, Mod
 
 from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.agents.coders.compiler.limits import limits_of
@@ -186,3 +189,26 @@ def test_an_index_that_is_computed_with_has_64_bits(box: Sandboxed, form: str, d
     module, rows = One(count), torch.randn(20, 70)
     (found,) = box.call(written(module, (rows,), form), module, (rows,))
     assert torch.equal(found, module(rows))
+
+
+class Differences(nn.Module):
+    """Slices whole dimensions, which tracing leaves out where their size is 1."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a[:, None] - b[None, :]
+
+
+def test_a_whole_slice_does_not_keep_sizes_of_1_out() -> None:
+    loaded = problem_from_module(Differences(), (torch.randn(9), torch.randn(11)))
+    spans = limits_of(loaded, capture(loaded)).spans
+    assert [span.least for span in spans.values()] == [1, 1]
+
+
+def test_a_size_at_which_an_assumption_has_no_value_is_refused() -> None:
+    loaded = problem_from_module(One(lambda a: a + 1), (torch.randn(8, 6),))
+    captured = capture(loaded)
+    node = next(iter(captured.graph.graph.nodes))
+    rows, columns = (size.node.expr for size in node.meta["val"].shape)
+    halves = Eq(Mod(rows * columns, FloorDiv(rows * columns, 2)), 0)
+    spans = limits_of(loaded, replace(captured, guards=(halves,))).spans
+    assert [span.least for span in spans.values()] == [1, 1]

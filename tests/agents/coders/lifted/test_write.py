@@ -27,7 +27,8 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "lifted"
 ALLOWED = {"torch", "torch.nn", "torch.nn.functional", "triton", "triton.language"}
 JUDGED = ("gelu", "swiglu_bf16", "softmax", "group_norm", "conv_norm_relu", "conv_transposed",
           "linear_chain", "bmm_tanh", "concatenate", "embedding", "max_pool", "running_product",
-          "whole_numbers", "counting", *BLOCKS)  # fmt: skip
+          "whole_numbers", "counting", "bucketize", "rolled",
+          *BLOCKS)  # fmt: skip
 
 pytestmark = pytest.mark.xdist_group("lift")
 

@@ -22,6 +22,8 @@ from agentkernel.tools.problems import LoadedProblem
 SAMPLED = 300
 """Sizes from 1 on that are tried where tracing made assumptions."""
 SIZE = "a symbolic size"
+WHOLE = (0, 2**63 - 1)
+"""From where to where `x[:]` slices."""
 MIXED = 16
 """Sizes a symbol where assumptions tie several symbols."""
 
@@ -174,11 +176,11 @@ def _holds_for_one(
     sizes = {**hints, **small}
     if sizes == hints:
         return True
-    if not captured.admits(sizes):
-        return False
     try:
+        if not captured.admits(sizes):
+            return False
         other = capture(_resized(loaded, captured, sizes))
-    except ProblemError:
+    except (ProblemError, ZeroDivisionError):  # of an assumption that has no value at these sizes
         return False
     return _same_graph(captured, other, sizes)
 
@@ -202,8 +204,7 @@ def _same_graph(left: Captured, right: Captured, sizes: Mapping[str, int]) -> bo
     if len(ours) != len(theirs):
         return False
     known = {item.symbol: item.size for item in right.free_dims}
-    order = {node: index for index, node in enumerate(ours)}
-    others = {node: index for index, node in enumerate(theirs)}
+    order, others = _places(left, ours), _places(right, theirs)
     return all(
         a.op == b.op
         and (a.op == "placeholder" or a.target == b.target)
@@ -214,13 +215,28 @@ def _same_graph(left: Captured, right: Captured, sizes: Mapping[str, int]) -> bo
 
 
 def _calls(captured: Captured) -> list[torch.fx.Node]:
-    """Nodes other than the arithmetic of sizes and what only checks them."""
+    """Nodes other than the arithmetic of sizes, what only checks them, and `x[:]`, which tracing
+    leaves out for some sizes."""
     sizes = (torch.SymInt, torch.SymBool, int, type(None))
     return [
         node
         for node in captured.graph.graph.nodes
-        if node.op in ("placeholder", "output") or not isinstance(node.meta.get("val"), sizes)
+        if node.op in ("placeholder", "output")
+        or not (isinstance(node.meta.get("val"), sizes) or _is_whole(node))
     ]
+
+
+def _is_whole(node: torch.fx.Node) -> bool:
+    return node.target is torch.ops.aten.slice.Tensor and node.args[2:] == WHOLE
+
+
+def _places(captured: Captured, calls: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+    """Node -> its place among `calls`; a whole slice has that of what it is a slice of."""
+    found = {node: index for index, node in enumerate(calls)}
+    for node in captured.graph.graph.nodes:
+        if _is_whole(node) and node.args[0] in found:
+            found[node] = found[node.args[0]]
+    return found
 
 
 def _shape(node: torch.fx.Node, sizes: Mapping[str, int]) -> list[object] | None:

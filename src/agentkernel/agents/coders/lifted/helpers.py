@@ -69,6 +69,16 @@ def softmax_step(largest, total, x):
     scale = tl.where(empty, 1.0, exp(largest - new_largest))
     return new_largest, total * scale + tl.where(empty, 1.0, exp(x - new_largest))'''
 
+SOFTMAX_MERGE = '''\
+@triton.jit
+def softmax_merge(largest, total, other_largest, other_total):
+    """The maximum, and the sum of e**(x - maximum), of two parts together."""
+    whole = maximum(largest, other_largest)
+    empty = whole == float("-inf")
+    scale = tl.where(empty, 1.0, exp(largest - whole))
+    other_scale = tl.where(empty, 1.0, exp(other_largest - whole))
+    return whole, total * scale + other_total * other_scale'''
+
 SOFTMAX_ALONG = '''\
 @triton.jit
 def softmax_along(largest, total, axis: tl.constexpr):
@@ -126,6 +136,34 @@ def round_even(x):
     shifted = tl.where(x < 0, x - 8388608.0 + 8388608.0, x + 8388608.0 - 8388608.0)
     return tl.where(tl.abs(x) < 8388608.0, shifted, x)'''
 
+BUCKET_OF = '''\
+@triton.jit
+def bucket_of(
+    x, boundaries_ptr, first, count, stride, steps: tl.constexpr, right: tl.constexpr,
+    kind: tl.constexpr,
+):
+    """How many of `count` sorted boundaries are below x, with `right` also equal to it; NaN is
+    past all of them. A binary search of `steps` halvings."""
+    low = tl.zeros(x.shape, kind)
+    high = low + count
+    for _ in range(steps):
+        middle = (low + high) // 2
+        inside = middle < count
+        boundary = tl.load(boundaries_ptr + (first + middle * stride), inside, other=0)
+        if right:
+            past = (x >= boundary) | (x != x)
+        else:
+            past = (x > boundary) | (x != x)
+        low = tl.where(past & inside, middle + 1, low)
+        high = tl.where(past, high, middle)
+    return low'''
+
+SELECTED = '''\
+@triton.jit
+def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The only element along a dimension for which mask holds."""
+    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
+
 HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{name: templates.HELPERS[name] for name in
        ("exp", "expm1", "log1p", "tanh", "maximum", "minimum", "multiply")},
@@ -148,6 +186,7 @@ HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "welford_merge": (WELFORD_MERGE, ()),
     "welford_along": (WELFORD_ALONG, ("welford_merge",)),
     "softmax_step": (SOFTMAX_STEP, ("maximum", "exp")),
+    "softmax_merge": (SOFTMAX_MERGE, ("maximum", "exp")),
     "softmax_along": (SOFTMAX_ALONG, ("max_along", "exp")),
     "floor_divide": (FLOOR_DIVIDE, ()),
     "floor_remainder": (FLOOR_REMAINDER, ()),
@@ -156,22 +195,29 @@ HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "is_inf": (IS_INF, ()),
     "truncate": (TRUNCATE, ()),
     "round_even": (ROUND_EVEN, ()),
+    "bucket_of": (BUCKET_OF, ()),
+    "selected": (SELECTED, ()),
 }  # fmt: skip
 """Name -> (source, names of helpers that it calls), callees first."""
 
 RENAMED = {
     "triton_helpers.any": "any_along",
+    "triton_helpers.bucketize_binary_search": "bucket_of",
     "triton_helpers.div_floor_integer": "floor_divide",
     "triton_helpers.max2": "max_along",
     "triton_helpers.max_with_index": "max_place_along",
     "triton_helpers.maximum": "maximum",
+    "triton_helpers.maximum_with_index": "larger_place",
     "triton_helpers.min2": "min_along",
     "triton_helpers.min_with_index": "min_place_along",
     "triton_helpers.minimum": "minimum",
+    "triton_helpers.minimum_with_index": "smaller_place",
     "triton_helpers.online_softmax_combine": "softmax_step",
+    "triton_helpers.online_softmax_combine_with_sum": "softmax_merge",
     "triton_helpers.online_softmax_reduce": "softmax_along",
     "triton_helpers.prod": "product_along",
     "triton_helpers.remainder_integer": "floor_remainder",
+    "triton_helpers.select_one": "selected",
     "triton_helpers.welford": "welford_along",
     "triton_helpers.welford_combine": "welford_merge",
     "triton_helpers.welford_reduce": "welford_step",
@@ -188,7 +234,7 @@ RENAMED = {
     "tl_math.tanh": "tanh",
 }
 """TorchInductor's name -> ours."""
-FAST_MATH_LAST = ("softmax_step", "softmax_along")
+FAST_MATH_LAST = ("softmax_step", "softmax_merge", "softmax_along")
 """Helpers of which TorchInductor's take a flag more, which says that exp may be coarse."""
 BUILT_IN = {
     f"{space}.{name}": f"tl.{ours}"

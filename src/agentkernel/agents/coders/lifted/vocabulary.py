@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from agentkernel.agents.coders.lifted.helpers import BUILT_IN, FAST_MATH_LAST, RENAMED
-from agentkernel.agents.coders.lifted.steps import Unliftable
+from agentkernel.agents.coders.lifted.steps import Unliftable, number
 
 SPACES = ("triton_helpers", "libdevice", "tl_math", "inductor_runtime")
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
@@ -25,6 +25,8 @@ class Vocabulary(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in FAST_MATH_LAST:
             node.args.pop()
+        if isinstance(node.func, ast.Name) and node.func.id == "bucket_of":
+            node.args = _search_arguments(node)
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -65,3 +67,12 @@ class Vocabulary(ast.NodeTransformer):
             return None
         self.generic_visit(node)
         return node
+
+
+def _search_arguments(call: ast.Call) -> list[ast.expr]:
+    """Of `bucketize_binary_search`'s arguments those of `bucket_of`."""
+    x, pointer, count, _, stride, first, kind, right, *sorter = call.args
+    if any(ast.unparse(item) != "None" for item in sorter):
+        raise Unliftable("a kernel searches boundaries through a sorter")
+    steps = ast.Constant(number(count).bit_length())
+    return [x, pointer, first, count, stride, steps, right, kind]
