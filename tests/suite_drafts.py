@@ -16,8 +16,8 @@ from pathlib import Path
 from agentkernel.agents.coders.compiler.build import Compiled
 from agentkernel.agents.coders.compiler.coder import (
     ALGEBRA,
-    _compile,
     _variants,
+    partitions,
     simplified,
     structure,
 )
@@ -74,7 +74,7 @@ def template_drafts(name: str) -> list[Drafted]:
     if shorter is not captured:
         found[ALGEBRA] = _first(loaded, shorter, ALGEBRA)
     try:
-        choices = _compile(loaded, captured, "mixed")
+        choices = partitions(loaded, captured, "mixed")
     except Uncovered as error:
         return [*found.values(), Drafted("templates", captured, NotLifted(reason=str(error)))]
     for item in choices:
@@ -86,7 +86,7 @@ def template_drafts(name: str) -> list[Drafted]:
 
 def _first(loaded: LoadedProblem, captured: Captured, strategy: str) -> Drafted:
     try:
-        draft = written(_compile(loaded, captured, "mixed")[0])
+        draft = written(partitions(loaded, captured, "mixed")[0])
     except Uncovered as error:
         draft = NotLifted(reason=str(error))
     return Drafted(strategy, captured, draft)
