@@ -76,12 +76,10 @@ print("after", held())
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gate that this process and those that it starts go through."""
     monkeypatch.setenv(gate.FOLDER, str(tmp_path))
-    gate._gate.cache_clear()
-    yield tmp_path
-    gate._gate.cache_clear()
+    return tmp_path
 
 
 @contextmanager

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from agentkernel.domain.profile import LEFT_OUT
-from agentkernel.tools.gate import FOLDER
+from agentkernel.tools import gate
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.settings import ProfileSettings
 from agentkernel.tools.profile.sides import AUTOTUNED
@@ -15,6 +14,8 @@ from agentkernel.tools.profile.twin_process import TwinProcess
 
 GATE_WAIT_S = 900.0
 """What a process may wait at the gate beside its own limits, where several runs share the GPU."""
+OWN_WAIT_S = 120.0
+"""The same where the run has the gate to itself: what its other baseline may tune for."""
 SLACK_S = 30.0
 """A process that ends a compilation itself is given this much to say so."""
 
@@ -216,8 +217,8 @@ class HeldTwin:
 
 
 def patient(limit_s: float) -> float:
-    """A limit for what goes through the gate, where there is one."""
-    return limit_s + (GATE_WAIT_S if FOLDER in os.environ else 0.0)
+    """A limit for what goes through the gate."""
+    return limit_s + (GATE_WAIT_S if gate.shared() else OWN_WAIT_S)
 
 
 def sends_tensors(request: Mapping[str, object]) -> bool:
