@@ -110,6 +110,11 @@ def private() -> Iterator[None]:
             os.environ.pop(FOLDER, None)
 
 
+def there() -> bool:
+    """True where doors may be closed."""
+    return FOLDER in os.environ
+
+
 def shared() -> bool:
     """True where other runs go through the gate too."""
     return os.environ.get(FOLDER) not in {None, *_private}
