@@ -47,7 +47,7 @@ def test_an_estimated_candidate_has_no_speedup() -> None:
     assert " left" in shown
 
 
-def test_a_measured_candidate_shows_both_baselines() -> None:
+def test_a_measured_candidate_shows_its_baselines() -> None:
     taken = profile_taken(
         measured=True,
         measured_on="h200",
@@ -60,6 +60,11 @@ def test_a_measured_candidate_shows_both_baselines() -> None:
     for figure in ("130 us", "1.31x", "1.02x", "92%"):
         assert figure in shown
     assert "estimated" not in shown
+    assert "autotune" not in shown
+    third = taken.model_copy(update={"speedup_vs_autotune": 1.15})
+    shown = drawn(progress_of([*one_round(third)]).table())
+    assert "x max-autotune" in shown
+    assert "1.15x" in shown
 
 
 def test_nothing_to_offer_is_a_row() -> None:

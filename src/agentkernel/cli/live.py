@@ -37,6 +37,7 @@ class Row:
     time: str = "-"
     vs_eager: str = "-"
     vs_compile: str = "-"
+    vs_autotune: str = "-"
     roofline: str = "-"
 
 
@@ -115,6 +116,7 @@ class Progress:
             row.time = show_us(event.time_us)
             row.vs_eager = show_ratio(event.speedup_vs_eager)
             row.vs_compile = show_ratio(event.speedup_vs_compile)
+            row.vs_autotune = show_ratio(event.speedup_vs_autotune)
             row.roofline = show_share(event.roofline_fraction)
         else:
             row.time = f"{show_us(event.estimated_time_us)} estimated"
@@ -124,7 +126,9 @@ class Progress:
         table = Table(box=None, pad_edge=False, expand=False)
         for heading in ("round", "candidate", "gate reached"):
             table.add_column(heading)
-        for heading in ("time", "x eager", "x compile", "roofline"):
+        tuned = any(row.vs_autotune != "-" for row in self.rows)
+        third = ["x max-autotune"] if tuned else []
+        for heading in ("time", "x eager", "x compile", *third, "roofline"):
             table.add_column(heading, justify="right")
         for row in self.rows:
             table.add_row(
@@ -134,6 +138,7 @@ class Progress:
                 row.time,
                 row.vs_eager,
                 row.vs_compile,
+                *([row.vs_autotune] if tuned else []),
                 row.roofline,
             )
         foot = "  ".join(part for part in (self.time_left(), self.node) if part)

@@ -102,6 +102,7 @@ class ProfileTaken(Frozen):
     time_us: float | None
     speedup_vs_eager: float | None
     speedup_vs_compile: float | None
+    speedup_vs_autotune: float | None = None
     roofline_fraction: float | None
     estimated_time_us: float
     estimated_eager_us: float | None

@@ -283,6 +283,7 @@ def _profile_event(
 ) -> events.ProfileTaken:
     primary = found.measurements[0] if found.measurements else None
     compiled = primary.vs_compile if primary else None
+    autotuned = primary.vs_autotune if primary else None
     baseline = found.baseline_estimate
     return events.ProfileTaken(
         round=round_number,
@@ -292,6 +293,7 @@ def _profile_event(
         time_us=primary.candidate.median_us if primary else None,
         speedup_vs_eager=primary.vs_eager.value if primary else None,
         speedup_vs_compile=compiled.value if compiled else None,
+        speedup_vs_autotune=autotuned.value if autotuned else None,
         roofline_fraction=primary.roofline_fraction if primary else None,
         estimated_time_us=found.estimate.time_us,
         estimated_eager_us=baseline.time_us if baseline else None,

@@ -203,12 +203,13 @@ def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSetting
 
 
 def profile_settings(settings: Settings) -> ProfileSettings:
-    """How a profile is taken."""
+    """How a profile is taken. Where others wait for the GPU, without what decides nothing."""
     return ProfileSettings(
         seed=settings.seed,
         precision=settings.goals.precision,
         max_autotune=settings.profile.max_autotune,
         autotune_limit_s=settings.profile.autotune_limit_s,
+        records=not gate.shared(),
         allow_unsandboxed=settings.judge.allow_unsandboxed,
     )
 

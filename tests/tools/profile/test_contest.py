@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,12 +93,10 @@ def test_what_was_posted_ahead_answers_the_same_question_only(contest: Contest) 
     twin = contest._twin.process
     assert twin is not None
     twin.post({"do": "copy", "bytes": 1 << 20})
-    twin.settle(20.0)
-    asked = time.monotonic()
     early = twin.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
     assert not isinstance(early, Lost)
     assert "gb_per_s" in early
-    assert time.monotonic() - asked < 0.1
+    assert not twin._posted
     twin.post({"do": "forget"})
     other = twin.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
     assert not isinstance(other, Lost)
@@ -192,7 +189,6 @@ def test_what_was_begun_ahead_is_taken_up(
         held.begin()
         twin = held._twin.process
         assert twin is not None
-        held.settle()
         assert not isinstance(held.copy_gb_per_s(), Lost)
         rounds = held.measure_baselines(0)
         assert held._twin.process is twin

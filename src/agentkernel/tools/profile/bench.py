@@ -168,7 +168,7 @@ class Bench:
         from triton.testing import do_bench
 
         with torch.no_grad():
-            return float(do_bench(call, warmup=25, rep=100, return_mode="median")) * 1e3
+            return float(do_bench(call, warmup=10, rep=30, return_mode="median")) * 1e3
 
     def launches(self, call: Call) -> tuple[Launched, ...]:
         """What one cold call puts on the device (torch.profiler): the median time of each of its

@@ -92,11 +92,6 @@ class Contest:
             for twin in self._twins():
                 twin.post(0)
 
-    def settle(self) -> None:
-        """Until what `begin` asked for is done, so that the device is quiet."""
-        for twin in self._twins():
-            twin.settle()
-
     def start(self) -> Lost | None:
         """Start the twin with the weights, unless it runs."""
         return self._twin.start()
@@ -231,7 +226,8 @@ class Contest:
         baselines = {
             side.name: self._baseline(side, shape_set) for side in self._remotes(shape_set)
         }
-        launches = own_side.launches() if self._settings.extras and record else ()
+        record = record and self._settings.extras and self._settings.records
+        launches = own_side.launches() if record else ()
         eager = sides[0]
         return Contested(
             rounds=rounds,
@@ -368,7 +364,7 @@ class Contest:
             return peak
         if not self._settings.extras:
             return Extras(peak)
-        bench = side.do_bench_us()
+        bench = side.do_bench_us() if self._settings.records else None
         if isinstance(bench, Lost):
             return bench
         if side.name == AUTOTUNED:

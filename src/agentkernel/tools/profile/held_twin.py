@@ -111,11 +111,6 @@ class HeldTwin:
         for request in requests:
             self.process.post(request)
 
-    def settle(self) -> None:
-        """Until all that was posted is done."""
-        if self.process is not None:
-            self.process.settle(self._compile_wait_s())
-
     def start(self) -> Lost | None:
         """Start the process with the weights, unless it runs. What one that was begun ahead has
         to say is heard, though it may have ended since."""

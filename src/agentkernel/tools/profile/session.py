@@ -92,11 +92,6 @@ class ProfileSession:
             with contextlib.suppress(AgentKernelError):
                 self._open().begin()
 
-    def settle(self) -> None:
-        """Until nothing that was begun is still running."""
-        if self._contest is not None:
-            self._contest.settle()
-
     @property
     def measures(self) -> bool:
         """True where this machine's GPU can stand for the target."""

@@ -25,7 +25,9 @@ class ProfileSettings(Frozen):
     """What that mode may take to compile one shape set; past it, it counts as failed."""
     extras: bool = True
     """do_bench, energy and the profiled call; peak memory is always measured."""
-    energy_s: float = 0.4
+    records: bool = True
+    """Of the extras, do_bench and the profiled call: what is shown and decides nothing."""
+    energy_s: float = 0.25
     """Length of the sustained run that energy is read from; at least 0.2 s tells anything."""
     start_limit_s: float = 180.0
     """Starting a process, building the module, and its first calls with compilation."""

@@ -33,7 +33,6 @@ class TwinProcess:
     def __init__(self) -> None:
         self._line, theirs = Pipe()
         self._posted: deque[str] = deque()
-        self._early: deque[tuple[str, dict[str, JSON] | Lost]] = deque()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         paths = [path for path in sys.path if path]
         with theirs:
@@ -68,22 +67,13 @@ class TwinProcess:
             self._line.send_bytes(_packed(request))
             self._posted.append(_words(request))
 
-    def settle(self, timeout_s: float) -> None:
-        """Until it has done all that was posted: nothing of it runs while something is timed."""
-        while self._posted:
-            words = self._posted.popleft()
-            self._early.append((words, self._receive(timeout_s)))
-
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost:
         """Send one request and wait for its answer; past `timeout_s` the process is killed.
 
         What was posted before and is not this request is done first, its answer forgotten.
         """
-        while self._early or self._posted:
-            if self._early:
-                words, answer = self._early.popleft()
-            else:
-                words, answer = self._posted.popleft(), self._receive(timeout_s)
+        while self._posted:
+            words, answer = self._posted.popleft(), self._receive(timeout_s)
             if words == _words(request):
                 return answer
         if not self.alive:
