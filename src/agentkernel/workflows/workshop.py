@@ -181,6 +181,7 @@ def _tools(
         judge=run_judge,
         profile=run_profile,
         baselines=lambda: _baselines(session),
+        quick_baseline_us=lambda: None,
         apply_hints=apply_hints,
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),
