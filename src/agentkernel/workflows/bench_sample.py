@@ -54,6 +54,7 @@ def to_sample(
             "run": result.run,
             "correct": certificate is not None and is_correct(certificate),
             "interpreted": result.interpreted,
+            "declared_sizes": result.declared_sizes,
             "kernelbench_correct": _kernelbench(
                 certificate, found.verdicts, asked=settings.judge.kernelbench
             ),

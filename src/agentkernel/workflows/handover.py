@@ -166,6 +166,7 @@ def _result(
         target=manifest.target,
         baseline=outcome.baseline,
         interpreted=verdict.interpreted if verdict else True,
+        declared_sizes=bool(handed and verdict and verdict.declared_sizes),
         error_vs_oracle=verdict.worst_error if verdict else None,
         eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
         drafts=len(state.history),
