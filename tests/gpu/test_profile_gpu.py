@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from agentkernel.domain.profile import Measurement, Profile, ProfileFailed
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile import ProfileSession, ProfileSettings
+from agentkernel.tools.profile.sides import TUNED_MODES
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.gpu
@@ -168,27 +170,27 @@ def get_init_inputs():
 SAME_LAYERS = LAYERS.partition("def get_inputs")[0].replace("Model", "ModelNew")
 
 
-def test_max_autotune_is_timed_in_the_same_rounds_and_beats_launch_bound_eager(
-    tmp_path: Path,
-) -> None:
-    """Small products: CUDA graphs save the launches. Volleys change its inputs from call to call
-    and hold no output past the next one."""
+def test_max_autotune_is_timed_in_the_same_rounds_and_overwrites_nothing(tmp_path: Path) -> None:
+    """Volleys change its inputs from call to call and hold no output past the next one: the
+    candidate's answers are checked against eager's beside it."""
     loaded = load(LAYERS, tmp_path, "layers")
     settings = ProfileSettings(max_autotune=True, autotune_limit_s=240.0)
     with ProfileSession(loaded, find_target(None), settings) as session:
         session.begin()
-        session.settle()
         found = measured(session.profile(capture(loaded), SAME_LAYERS))[0]
         alone = session.baselines()
     assert found.compiled is not None, found.compile_error
     assert found.autotuned is not None, found.autotune_error
+    assert found.autotuned_mode in TUNED_MODES
     assert found.vs_autotune is not None
+    assert 0 < found.vs_autotune.low <= found.vs_autotune.value <= found.vs_autotune.high
+    assert math.isfinite(found.vs_autotune.high)
     assert found.autotuned.do_bench_us is not None
-    assert found.autotuned.median_us < 1.1 * found.eager.median_us
     assert found.clock is not None
+    assert found.clock.checked_outputs > 0
     assert not isinstance(alone, ProfileFailed)
     assert alone.autotuned is not None
-    assert alone.autotuned.median_us == pytest.approx(found.autotuned.median_us, rel=0.1)
+    assert alone.autotuned_mode == found.autotuned_mode
 
 
 def test_a_max_autotune_that_takes_too_long_costs_only_itself(tmp_path: Path) -> None:
@@ -200,3 +202,16 @@ def test_a_max_autotune_that_takes_too_long_costs_only_itself(tmp_path: Path) ->
     assert found.compiled is not None, found.compile_error
     assert found.autotuned is None
     assert "longer than 0.5 s" in (found.autotune_error or "")
+
+
+def test_quick_times_are_near_the_baselines(tmp_path: Path) -> None:
+    loaded = load(COPY, tmp_path, "copy")
+    with ProfileSession(loaded, find_target(None), ProfileSettings(extras=False)) as session:
+        quick = session.quick_times()
+        assert session.quick_times() is quick
+        full = session.baselines()
+    assert quick is not None
+    assert not isinstance(full, ProfileFailed)
+    assert full.compiled is not None
+    assert quick.eager_us == pytest.approx(full.eager.median_us, rel=0.1)
+    assert quick.compiled_us == pytest.approx(full.compiled.median_us, rel=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.tools import gate as doors
 from agentkernel.tools.gate import Gate
 
 OTHER = """
@@ -127,3 +129,47 @@ def test_without_others_every_door_is_open() -> None:
     with gate.pause(None):
         pass
     assert time.monotonic() - begin < 1.0
+
+
+AS_TOLD = """
+import sys
+from agentkernel.tools import gate
+with gate.timing():
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_run_alone_gets_a_gate_for_itself_and_what_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(doors.FOLDER, raising=False)
+    with doors.working():
+        pass
+    with doors.private():
+        folder = Path(os.environ[doors.FOLDER])
+        assert not doors.shared()
+        with doors.working():
+            child = subprocess.Popen(
+                [sys.executable, "-c", AS_TOLD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert waits(child)
+        entered(child)
+        leave(child)
+    assert doors.FOLDER not in os.environ
+    assert not folder.exists()
+    with doors.timing():
+        pass
+
+
+def test_a_gate_that_others_share_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(doors.FOLDER, str(tmp_path))
+    with doors.private():
+        assert os.environ[doors.FOLDER] == str(tmp_path)
+        assert doors.shared()
+    assert os.environ[doors.FOLDER] == str(tmp_path)

@@ -170,6 +170,8 @@ class Measurement(Frozen):
     """torch.compile's max-autotune; None where it was left out, failed or took too long, and
     `autotune_error` says which."""
     autotune_error: str | None = None
+    autotuned_mode: str | None = None
+    """The faster of "max-autotune" and "max-autotune-no-cudagraphs", which `autotuned` is."""
     vs_eager: Ratio
     vs_compile: Ratio | None
     vs_autotune: Ratio | None = None

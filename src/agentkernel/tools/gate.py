@@ -1,14 +1,15 @@
-"""Who may use the GPU now, where several runs share it?
+"""Who may use the GPU now, where several processes share it?
 
-A bench works on several problems at a time so that compilation overlaps with timing. Whoever
-*works* on the GPU (judges, warms up) shares it; whoever *times* has it alone. The gate is two files
-that processes lock; without `AGENTKERNEL_GATE` there is one run, and every door is open.
+A bench works on several problems at a time, and a run compiles its baselines while it searches.
+Whoever *works* on the GPU (judges, warms up) shares it; whoever *times* has it alone. The gate is
+two files that processes lock; without `AGENTKERNEL_GATE` every door is open.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
@@ -80,9 +81,43 @@ class Gate:
 
 
 @cache
-def _gate() -> Gate:
-    folder = os.environ.get(FOLDER)
+def _gate_of(folder: str | None) -> Gate:
     return Gate(None if folder is None else Path(folder))
+
+
+def _gate() -> Gate:
+    """That of the variable as it stands: a run's own gate comes and goes."""
+    return _gate_of(os.environ.get(FOLDER))
+
+
+_private: set[str] = set()
+"""Folders of gates that this process made, which only a run of its own goes through."""
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """A gate for this process and those that it starts meanwhile, unless it has one already."""
+    if FOLDER in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="agentkernel-gate-") as folder:
+        os.environ[FOLDER] = folder
+        _private.add(folder)
+        try:
+            yield
+        finally:
+            _private.discard(folder)
+            os.environ.pop(FOLDER, None)
+
+
+def there() -> bool:
+    """True where doors may be closed."""
+    return FOLDER in os.environ
+
+
+def shared() -> bool:
+    """True where other runs go through the gate too."""
+    return os.environ.get(FOLDER) not in {None, *_private}
 
 
 def working() -> AbstractContextManager[None]:

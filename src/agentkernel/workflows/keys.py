@@ -32,6 +32,7 @@ class ProfileScope(Frozen):
     target: str
     device: str
     seed: int
+    max_autotune: bool = False
     versions: Versions
 
 

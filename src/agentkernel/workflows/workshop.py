@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
 from agentkernel.knowledge.store import open_index
+from agentkernel.tools import gate
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
@@ -73,18 +74,19 @@ class LocalWorkshop:
         """Agents and tools for one problem; the module is captured once, on first use."""
 
         judging = judge_settings(settings, resolved)
-        start_workers(judging)
 
         @cache
         def captured() -> Captured:
             return capture(loaded)
 
         with (
+            gate.private() if resolved.measurable else nullcontext(),
             ProfileSession(loaded, resolved, profile_settings(settings)) as session,
             InductorWriter(resolved.target) as writer,
         ):
+            start_workers(judging)
             session.begin()
-            searcher = make_searcher(settings, resolved, session.settle)
+            searcher = make_searcher(settings, resolved)
             coder = make_coder(settings.coder, searcher, writer)
             tools = _tools(loaded, settings, resolved, coder, captured, session)
             try:
@@ -100,15 +102,11 @@ def start_workers(judging: JudgeSettings) -> None:
     expect_judged(judging)
 
 
-def make_searcher(
-    settings: Settings, resolved: ResolvedTarget, before_timing: Callable[[], None]
-) -> Searcher:
+def make_searcher(settings: Settings, resolved: ResolvedTarget) -> Searcher:
     """Measure schedules where the GPU can stand for the target, else compile and estimate."""
     unsandboxed = settings.judge.allow_unsandboxed
     if resolved.measurable:
-        return MeasuringSearcher(
-            seed=settings.seed, allow_unsandboxed=unsandboxed, before_timing=before_timing
-        )
+        return MeasuringSearcher(seed=settings.seed, allow_unsandboxed=unsandboxed)
     return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
 
 
@@ -149,6 +147,7 @@ def _tools(
         target=resolved.target.name,
         device=resolved.local.name if resolved.local and resolved.measurable else "none",
         seed=settings.seed,
+        max_autotune=settings.profile.max_autotune,
         versions=versions,
     )
     draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}")

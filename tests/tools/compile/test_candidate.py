@@ -46,6 +46,13 @@ def test_every_failure_is_a_value_and_the_next_source_still_compiles(problem):
     assert good.kernels[0].grid == (4096, 1, 1)
 
 
+def test_compiling_gives_way_to_what_times(problem):
+    asks = "import os\nraise RuntimeError(f'nice {os.getpriority(os.PRIO_PROCESS, 0)}')\n"
+    outcome = compile_candidate(problem, asks, load_targets()["h100-sxm"])
+    assert isinstance(outcome, LoadFailed)
+    assert "nice 10" in outcome.log
+
+
 def test_a_source_that_hangs_is_stopped(problem):
     outcome = compile_candidate(problem, WRONG["sleep"], load_targets()["h100-sxm"], timeout_s=1.0)
     assert isinstance(outcome, RunFailed)

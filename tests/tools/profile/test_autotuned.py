@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from agentkernel.tools.profile.contest import Contest
 from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.rounds import Lost, Pace, Rounds
 from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.profile.sides import TUNED_MODES
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +45,7 @@ def compile(module, *, mode=None, **rest):
         calls += 1
         TROUBLE
         return module(*inputs)
-    return tuned if mode == "max-autotune" else module
+    return tuned if mode in TROUBLED else module
 if 'agentkernel.tools.profile.twin' in sys.orig_argv:
     torch.compile = compile
 """
@@ -63,6 +65,11 @@ def problem(folder: Path, more: str = "") -> LoadedProblem:
     return load_problem(str(path))
 
 
+def troubled(trouble: str, *modes: str) -> str:
+    """Lines of a problem that befall those modes of torch.compile in the twins."""
+    return IN_THE_TWINS.replace("TROUBLED", repr(modes)).replace("TROUBLE", trouble)
+
+
 def measured(contest: Contest) -> Contested:
     process = contest.candidate(CANDIDATE)
     assert not isinstance(process, Lost), process
@@ -79,6 +86,7 @@ def test_all_three_are_timed_in_the_same_rounds(tmp_path: Path) -> None:
         found = measured(held)
         alone = held.measure_baselines(0)
     assert found.autotuned is not None
+    assert found.autotuned_mode in TUNED_MODES
     assert (found.compile_error, found.autotune_error) == (None, None)
     everyone = ("candidate", "compile", "eager", "max-autotune")
     assert all(tuple(sorted(item.samples_us)) == everyone for item in found.rounds.kept)
@@ -98,7 +106,7 @@ def test_all_three_are_timed_in_the_same_rounds(tmp_path: Path) -> None:
 def test_what_befalls_it_costs_the_others_nothing(tmp_path: Path, trouble: str, words: str) -> None:
     """It is refused, does not end, or dies in the middle of the rounds."""
     settings = SETTINGS.model_copy(update={"autotune_limit_s": 3.0})
-    loaded = problem(tmp_path, IN_THE_TWINS.replace("TROUBLE", trouble))
+    loaded = problem(tmp_path, troubled(trouble, *TUNED_MODES))
     with Contest(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held)
         again = held.measure_baselines(0)
@@ -109,6 +117,45 @@ def test_what_befalls_it_costs_the_others_nothing(tmp_path: Path, trouble: str, 
     assert len(found.rounds.kept) >= 3
     assert isinstance(again, Rounds)
     assert again.sides() == ("compile", "eager")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "slow", "kept"),
+    [
+        ("time.sleep(0.02)", 0, 1),
+        ("time.sleep(0.02)", 1, 0),
+        ("raise RuntimeError('no such tile')", 0, 1),
+        ("raise RuntimeError('no such tile')", 1, 0),
+        ("os._exit(7)", 0, 1),
+        ("calls != 2 or time.sleep(60)", 1, 0),
+    ],
+)
+def test_the_faster_of_its_two_modes_is_kept_or_the_one_that_works(
+    tmp_path: Path, trouble: str, slow: int, kept: int
+) -> None:
+    """One mode is slow, is refused, takes the process down, or does not end within the time."""
+    settings = SETTINGS.model_copy(update={"autotune_limit_s": 4.0})
+    loaded = problem(tmp_path, troubled(trouble, TUNED_MODES[slow]))
+    with Contest(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+        found = measured(held)
+    assert found.autotune_error is None
+    assert found.autotuned_mode == TUNED_MODES[kept]
+    assert max(found.rounds.samples("max-autotune")) < 0.02e6
+
+
+def test_quick_times_do_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compiles on meanwhile. Small tensors may travel by value, so that it can be begun."""
+    monkeypatch.setattr("agentkernel.tools.profile.held_twin.sends_tensors", lambda request: False)
+    loaded = problem(tmp_path, troubled("time.sleep(50)", *TUNED_MODES))
+    begun = time.monotonic()
+    with Contest(loaded, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+        held.begin()
+        rounds = held.measure_quickly()
+        took_s = time.monotonic() - begun
+        assert held._tuned.fresh
+    assert isinstance(rounds, Rounds)
+    assert rounds.sides() == ("compile", "eager")
+    assert took_s < 50
 
 
 def test_left_out_it_starts_no_process(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from simulated_gpu import SimulatedGauge
 
 from agentkernel.tools import gate
 from agentkernel.tools.problems import load_problem
-from agentkernel.tools.profile.compiling import Deadline, Doors, wrap
+from agentkernel.tools.profile.compiling import Deadline, Doors, compile_threads, wrap
 from agentkernel.tools.profile.contest import Contest
 from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.rounds import Lost, Pace, Rounds, Side
@@ -76,12 +76,10 @@ print("after", held())
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gate that this process and those that it starts go through."""
     monkeypatch.setenv(gate.FOLDER, str(tmp_path))
-    gate._gate.cache_clear()
-    yield tmp_path
-    gate._gate.cache_clear()
+    return tmp_path
 
 
 @contextmanager
@@ -219,9 +217,9 @@ class Recorded(Contest):
 
     held: tuple[object, ...] = ()
 
-    def _rounds(self, sides: Sequence[Side]) -> Rounds | Lost:
+    def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | Lost:
         self.held = (*self.held, gate._gate()._held)
-        return super()._rounds(sides)
+        return super()._rounds(sides, pace)
 
 
 @pytest.mark.slow
@@ -251,3 +249,31 @@ def test_a_contest_gets_through_beside_another_run(folder: Path, tmp_path: Path)
     assert isinstance(alone, Rounds)
     assert held.held == ("timing", "timing")
     assert gate._gate()._held is None
+
+
+POOL = """
+import os
+from torch._inductor.async_compile import AsyncCompile
+from agentkernel.tools.profile.compiling import start_compile_workers
+
+start_compile_workers()
+pool = AsyncCompile.process_pool()
+print(os.getpriority(os.PRIO_PROCESS, pool.process.pid), os.getpriority(os.PRIO_PROCESS, 0))
+"""
+
+
+def test_compile_workers_give_way_and_the_process_that_times_does_not() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    several = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", POOL], capture_output=True, text=True, env=several, check=True
+    )
+    assert done.stdout.split() == ["10", str(own)]
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (15, 1), (16, 2), (32, 4), (192, 4)])
+def test_a_twin_has_few_compile_workers(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert compile_threads() == workers

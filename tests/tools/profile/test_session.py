@@ -12,7 +12,7 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.errors import MissingDependency
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile import ProfileSettings, measure_baselines, profile
+from agentkernel.tools.profile import ProfileSession, ProfileSettings, measure_baselines, profile
 from agentkernel.tools.targets import ResolvedTarget, load_targets, resolve
 
 PROBLEM = """
@@ -96,3 +96,10 @@ def test_importing_the_profiler_does_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_without_a_gpu_there_are_no_quick_times(
+    problem: LoadedProblem, elsewhere: ResolvedTarget
+) -> None:
+    with ProfileSession(problem, elsewhere, ProfileSettings()) as session:
+        assert session.quick_times() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,9 +72,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     return found
 
 
-def race(bench: Bench, seconds: float, quiet: Callable[[], None] = lambda: None) -> _Race:
+def race(bench: Bench, seconds: float) -> _Race:
     sources = [str(index) for index in range(5)]
-    return _Race(bench, sources, time.monotonic() + seconds, quiet)  # type: ignore[arg-type]
+    return _Race(bench, sources, time.monotonic() + seconds)  # type: ignore[arg-type]
 
 
 def test_loading_shares_the_device_and_timing_does_not(place: Noted) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 import torch._dynamo  # noqa: F401 - a second of imports that every fork would need
 
 from agentkernel.tools.compile.op import compile_forward
+from agentkernel.tools.processes import give_way
 from agentkernel.tools.sandbox.worker import WorkerState
 
 if TYPE_CHECKING:
@@ -71,9 +72,10 @@ def _fork(index: int, payload: Mapping[str, object], state: WorkerState) -> _Chi
 
 
 def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer: int) -> None:
-    """The child's whole life; it never returns."""
+    """The child's whole life; it never returns. It gives way to what times."""
     code = 1
     try:
+        give_way(0)
         scratch = state.scratch / f"source{index}"
         scratch.mkdir(exist_ok=True)
         own = WorkerState(scratch, state.device, state.interpret)

@@ -21,6 +21,7 @@ from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.record import Unrecordable, record
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.lift.variants import Variant
+from agentkernel.tools.processes import give_way
 
 MODULE = "agentkernel.tools.lift.child"
 TIMEOUT_S = 120.0
@@ -115,6 +116,7 @@ def _run(
             start_new_session=True,
         )
         os.close(ours)
+        give_way(process.pid)
         try:
             return _ended(process, timeout_s, stop)
         finally:

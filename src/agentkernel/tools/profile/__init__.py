@@ -4,6 +4,7 @@ from agentkernel.tools.profile.rounds import Pace
 from agentkernel.tools.profile.session import (
     BaselineTimes,
     ProfileSession,
+    QuickTimes,
     measure_baselines,
     profile,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "Pace",
     "ProfileSession",
     "ProfileSettings",
+    "QuickTimes",
     "measure_baselines",
     "profile",
 ]

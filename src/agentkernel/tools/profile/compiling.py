@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import cast
 
 from agentkernel.tools import gate
+from agentkernel.tools.processes import give_way
 
 Context = Callable[[], AbstractContextManager[None]]
 TICK_S = 0.1
+MOST_WORKERS = 4
+CORES_EACH = 8
 
 
 class Deadline:
@@ -25,6 +29,8 @@ class Deadline:
 
     def __init__(self) -> None:
         self._left_s: float | None = None
+        self.remained_s = 0.0
+        """What the last part left of its time."""
         self._waits = 0
         self._lock = threading.Lock()
 
@@ -40,6 +46,7 @@ class Deadline:
         finally:
             done.set()
             watch.join()
+            self.remained_s = max(self._left_s, 0.0)
             self._left_s = None
 
     def _watch(self, done: threading.Event, expired: Callable[[], None]) -> None:
@@ -138,6 +145,30 @@ def patch_compiler(doors: Doors) -> None:
     for owner in vars(benchmarking).values():
         if inspect.isclass(owner) and owner.__module__ == benchmarking.__name__:
             wrap(owner, "benchmark_gpu", doors.alone)
+
+
+def start_compile_workers() -> None:
+    """TorchInductor's compile processes give way to what times. On Linux a process inherits the
+    priority of the thread that starts it, so that one is a thread for this alone; where this torch
+    has no such pool, it starts what it needs by itself."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    warm = getattr(AsyncCompile, "warm_pool", None)
+    if warm is None:
+        return
+
+    def start() -> None:
+        give_way(0)
+        warm()
+
+    thread = threading.Thread(target=start, name="compile-workers")
+    thread.start()
+    thread.join()
+
+
+def compile_threads() -> int:
+    """How many of them a process gets: several compile side by side."""
+    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // CORES_EACH))
 
 
 def wrap(owner: object, name: str, context: Context) -> None:

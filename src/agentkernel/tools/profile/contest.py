@@ -19,7 +19,7 @@ from agentkernel.tools.profile.fresh import sums_of
 from agentkernel.tools.profile.held_problem import HeldProblem
 from agentkernel.tools.profile.held_twin import HeldTwin, main_duty, tuned_duty
 from agentkernel.tools.profile.nvml import Gauge, Watch, busy_state
-from agentkernel.tools.profile.rounds import Lost, Rounds, Side, measure_rounds
+from agentkernel.tools.profile.rounds import Lost, Pace, Rounds, Side, measure_rounds
 from agentkernel.tools.profile.settings import ProfileSettings
 from agentkernel.tools.profile.sides import AUTOTUNED, Line, RemoteSide
 from agentkernel.tools.profile.twin_process import TwinProcess
@@ -28,6 +28,8 @@ from agentkernel.tools.profile.worker_ops import CANDIDATE
 from agentkernel.tools.sandbox.session import open_worker, settle_spares
 
 COPY_BYTES = 1 << 30
+QUICK = Pace(seconds=0.15, min_rounds=3, max_rounds=5, half_width=0.05, block_ms=6.0, max_calls=20)
+"""About 0.1 s on the GPU for two sides."""
 DIED = Lost(side="twin", reason="died", log="")
 
 
@@ -176,6 +178,19 @@ class Contest:
                 found = self._rounds(self._sides(shape_set, ground))
         return found
 
+    def measure_quickly(self) -> Rounds | Lost:
+        """A few short rounds of eager and torch.compile on the first shape set. Does not wait for
+        max-autotune, which compiles on."""
+        lost = self._make_inputs(0)
+        if lost is None and self.autotune_error(0) is None:
+            self._tuned.post(0)
+        lost = lost or self._twin.hold(0)
+        if lost is not None:
+            return lost
+        sides = [item for item in self._remotes(0) if item.name != AUTOTUNED]
+        with gate.timing():
+            return self._twin.calibrate(0) or self._rounds(sides, QUICK)
+
     def compile_error(self, shape_set: int) -> str | None:
         """Why torch.compile has no time for this shape set; None where it has, or is untried."""
         return self._twin.errors.get(shape_set)
@@ -185,6 +200,10 @@ class Contest:
         if not self._settings.max_autotune:
             return LEFT_OUT
         return self._tuned.errors.get(shape_set)
+
+    def autotuned_mode(self, shape_set: int) -> str | None:
+        """Which mode of max-autotune was the faster one, once that is known."""
+        return self._tuned.modes.get(shape_set)
 
     def _measured(
         self, process: CandidateProcess, shape_set: int, stand: Stand | None, *, record: bool
@@ -222,14 +241,15 @@ class Contest:
             compile_error=self.compile_error(shape_set),
             autotuned=baselines.get(AUTOTUNED),
             autotune_error=self.autotune_error(shape_set),
+            autotuned_mode=self.autotuned_mode(shape_set),
             launches=() if isinstance(launches, Lost) else launches,
             gpu=gpu,
             clock=clock,
             eager_clock=own.clock_of(eager) if own and isinstance(eager, VolleySide) else None,
         )
 
-    def _rounds(self, sides: Sequence[Side]) -> Rounds | Lost:
-        pace = self._settings.pace.model_copy(update={"flush_us": self._twin.flush_us})
+    def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | Lost:
+        pace = (pace or self._settings.pace).model_copy(update={"flush_us": self._twin.flush_us})
         with Watch(self._gauge) as watch:
             return measure_rounds(sides, watch, pace, self._settings.seed)
 
@@ -325,10 +345,10 @@ class Contest:
             self._tuned.post(shape_set)
         lost = lost or self._twin.hold(shape_set)
         failed = self._tuned.hold(shape_set) if lost is None and tune else None
-        if lost is None and not all(twin.calibrated for twin in self._twins()):
+        if lost is None and not all(t.calibrated(shape_set) for t in self._twins()):
             with gate.timing():
-                lost = self._twin.calibrate()
-                failed = failed or self._tuned.calibrate()
+                lost = self._twin.calibrate(shape_set)
+                failed = failed or self._tuned.calibrate(shape_set)
         if failed is not None:
             self._tuned.give_up(shape_set, failed)
         return lost

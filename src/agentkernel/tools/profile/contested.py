@@ -36,5 +36,6 @@ class Contested:
     gpu: GpuState
     autotuned: Extras | None = None
     autotune_error: str | None = None
+    autotuned_mode: str | None = None
     clock: ClockCheck | None = None
     eager_clock: ClockCheck | None = None

@@ -47,6 +47,7 @@ def to_measurement(
         ),
         autotuned=autotuned,
         autotune_error=found.autotune_error,
+        autotuned_mode=found.autotuned_mode if autotuned is not None else None,
         vs_autotune=(
             None if autotuned is None else paired_ratio(rounds.medians(AUTOTUNED), own, seed=seed)
         ),

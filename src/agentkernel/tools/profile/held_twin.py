@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from agentkernel.domain.profile import LEFT_OUT
-from agentkernel.tools.gate import FOLDER
+from agentkernel.tools import gate
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.settings import ProfileSettings
-from agentkernel.tools.profile.sides import AUTOTUNED
+from agentkernel.tools.profile.sides import TUNED_MODES, Mode
 from agentkernel.tools.profile.twin_process import TwinProcess
 
 GATE_WAIT_S = 900.0
 """What a process may wait at the gate beside its own limits, where several runs share the GPU."""
+OWN_WAIT_S = 120.0
+"""The same where the run has the gate to itself: what its other baseline may tune for."""
 SLACK_S = 30.0
 """A process that ends a compilation itself is given this much to say so."""
 
@@ -28,14 +29,15 @@ class Feed(Protocol):
 
 
 class Duty(NamedTuple):
-    """What a process is for: `eager`, a mode of torch.compile (None: none), and their limits.
+    """What a process is for: `eager`, modes of torch.compile of which the fastest is timed, and
+    their limits.
 
-    `compile_limit_s` is kept by the parent; `own_limit_s` by the process itself, in which waiting
-    at the gate does not count.
+    `compile_limit_s` is kept by the parent, for each mode; `own_limit_s` by the process itself, for
+    all modes together, in which waiting at the gate does not count.
     """
 
     eager: bool
-    mode: Literal["default", "max-autotune"] | None
+    modes: tuple[Mode, ...]
     start_limit_s: float
     compile_limit_s: float
     call_limit_s: float
@@ -46,7 +48,7 @@ def main_duty(settings: ProfileSettings) -> Duty:
     """Eager and torch.compile in its default mode."""
     return Duty(
         eager=True,
-        mode="default" if settings.compare_compile else None,
+        modes=("default",) if settings.compare_compile else (),
         start_limit_s=settings.start_limit_s,
         compile_limit_s=settings.compile_limit_s,
         call_limit_s=settings.call_limit_s,
@@ -54,10 +56,10 @@ def main_duty(settings: ProfileSettings) -> Duty:
 
 
 def tuned_duty(settings: ProfileSettings) -> Duty:
-    """torch.compile's max-autotune."""
+    """torch.compile's max-autotune, with CUDA graphs and without."""
     return Duty(
         eager=False,
-        mode=AUTOTUNED,
+        modes=TUNED_MODES,
         start_limit_s=settings.start_limit_s,
         compile_limit_s=settings.autotune_limit_s + SLACK_S,
         call_limit_s=settings.call_limit_s,
@@ -80,8 +82,11 @@ class HeldTwin:
         self._fresh = False
         self._calibrated = False
         self.process: TwinProcess | None = None
+        self._failed: dict[tuple[int, Mode], str] = {}
         self.errors: dict[int, str] = {}
-        """Why the compiled form has no time, by shape set."""
+        """Why the compiled form has no time, by shape set: no mode works."""
+        self.modes: dict[int, Mode] = {}
+        """In which mode the compiled form is timed, by shape set."""
         self.outputs: object = None
         """Dtype and shape of eager's outputs on the shape set in memory."""
         self.flush_us = 0.0
@@ -98,8 +103,7 @@ class HeldTwin:
             self._feed.start_request(),
             self._feed.prepare_request(shape_set, eager=self._duty.eager),
         ]
-        if self._duty.mode is not None:
-            requests.append(self._compile_request(shape_set))
+        requests += [self._compile_request(shape_set, mode) for mode in self._left(shape_set)]
         if self.process is not None or any(sends_tensors(request) for request in requests):
             return
         self.process = TwinProcess()
@@ -128,15 +132,21 @@ class HeldTwin:
         self._calibrated = False
         return None
 
-    @property
-    def calibrated(self) -> bool:
+    def calibrated(self, shape_set: int) -> bool:
         """True where there is nothing to calibrate any more."""
-        return self.process is None or self._calibrated
+        decided = shape_set in self.modes or shape_set in self.errors
+        return self.process is None or (self._calibrated and decided)
 
-    def calibrate(self) -> Lost | None:
-        """Once a process: what a flush and two events cost there. With the GPU alone, since every
-        time rests on it."""
-        if self.process is None or self.calibrated:
+    def calibrate(self, shape_set: int) -> Lost | None:
+        """Once a process: what a flush and two events cost there; once a shape set: which mode is
+        the fastest. With the GPU alone, since every time rests on it."""
+        lost = None if self._calibrated else self._find_costs()
+        if lost is None and not self.calibrated(shape_set):
+            lost = self._choose(shape_set)
+        return lost
+
+    def _find_costs(self) -> Lost | None:
+        if self.process is None:
             return None
         answer = self.process.ask({"do": "calibrate"}, self._duty.call_limit_s)
         if isinstance(answer, Lost):
@@ -144,6 +154,16 @@ class HeldTwin:
         self.flush_us = float(str(answer["flush_us"]))
         self.event_us = float(str(answer["event_us"]))
         self._calibrated = True
+        return None
+
+    def _choose(self, shape_set: int) -> Lost | None:
+        if self.process is None:
+            return None
+        request = {"do": "choose", "shape_set": shape_set, "modes": self._left(shape_set)}
+        answer = self.process.ask(request, self._duty.call_limit_s)
+        if isinstance(answer, Lost):
+            return answer
+        self.modes[shape_set] = cast(Mode, answer["mode"])
         return None
 
     def hold(self, shape_set: int) -> Lost | None:
@@ -190,24 +210,53 @@ class HeldTwin:
             return answer.model_copy(update={"side": "eager"})
         self._holds = shape_set
         self.outputs = answer.get("outputs")
-        if duty.mode is None:
+        if not duty.modes:
             self.errors[shape_set] = LEFT_OUT
-        if shape_set in self.errors:
-            return None
-        answer = self.process.ask(self._compile_request(shape_set), self._compile_wait_s())
-        if not isinstance(answer, Lost):
-            return None
-        self.errors[shape_set] = _why(answer)
-        if duty.eager and self.process.alive and "CUDA error" not in answer.log:
-            return None
-        self.end()
-        return (self.start() or self._take(shape_set)) if duty.eager else None
+        return None if shape_set in self.errors else self._compile(shape_set, self.process)
 
-    def _compile_request(self, shape_set: int) -> dict[str, object]:
+    def _compile(self, shape_set: int, process: TwinProcess) -> Lost | None:
+        """In every mode that is left. Where one takes the process down, all again without it."""
+        for mode in self._left(shape_set):
+            request = self._compile_request(shape_set, mode)
+            answer = process.ask(request, self._compile_wait_s())
+            if isinstance(answer, Lost):
+                self._failed[shape_set, mode] = _why(answer)
+                if answer.reason == "timeout" and mode == self._duty.modes[0]:
+                    self._failed |= {(shape_set, item): _why(answer) for item in self._duty.modes}
+                ended = answer.reason == "timeout" or not process.alive
+                if ended or "CUDA error" in answer.log:
+                    return self._again(shape_set)
+        self._decide(shape_set)
+        return None
+
+    def _again(self, shape_set: int) -> Lost | None:
+        self.end()
+        self._decide(shape_set)
+        if shape_set in self.errors and not self._duty.eager:
+            return None
+        return self.start() or self._take(shape_set)
+
+    def _decide(self, shape_set: int) -> None:
+        """Where one mode is left it is the one; where none is, so much is known."""
+        left = self._left(shape_set)
+        if len(left) == 1:
+            self.modes[shape_set] = left[0]
+        elif not left:
+            self.errors[shape_set] = self._failed[shape_set, self._duty.modes[0]]
+            if not self._duty.eager:
+                self.end()
+
+    def _left(self, shape_set: int) -> list[Mode]:
+        """The mode that is timed, or those that may be."""
+        chosen = self.modes.get(shape_set)
+        may = self._duty.modes if chosen is None else (chosen,)
+        return [mode for mode in may if (shape_set, mode) not in self._failed]
+
+    def _compile_request(self, shape_set: int, mode: Mode) -> dict[str, object]:
         return {
             "do": "compile",
             "shape_set": shape_set,
-            "mode": self._duty.mode,
+            "mode": mode,
             "limit_s": self._duty.own_limit_s,
         }
 
@@ -217,7 +266,7 @@ class HeldTwin:
 
 def patient(limit_s: float) -> float:
     """A limit for what goes through the gate, where there is one."""
-    return limit_s + (GATE_WAIT_S if FOLDER in os.environ else 0.0)
+    return limit_s + (GATE_WAIT_S if gate.shared() else OWN_WAIT_S if gate.there() else 0.0)
 
 
 def sends_tensors(request: Mapping[str, object]) -> bool:

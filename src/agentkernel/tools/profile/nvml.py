@@ -130,8 +130,8 @@ class NvmlGauge:
     def _other_processes(self) -> int | None:
         """Compute processes on the GPU that are neither this one nor its descendants; None where
         NVML counts processes otherwise than we do (in a container it sees the host's numbers), and
-        where the gate is in use: the others are runs of the same bench, which wait meanwhile."""
-        if gate.FOLDER in os.environ:
+        where other runs share the gate: they wait meanwhile."""
+        if gate.shared():
             return None
         try:
             listed = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -40,7 +41,16 @@ class BaselineTimes(Frozen):
     eager_over_compiled: Ratio | None
     autotuned: Timing | None = None
     autotune_error: str | None = None
+    autotuned_mode: str | None = None
     eager_over_autotuned: Ratio | None = None
+
+
+class QuickTimes(Frozen):
+    """Medians of few calls of eager and torch.compile (default mode) on the first shape set. They
+    serve to set hopeless candidates aside and are never reported."""
+
+    eager_us: float
+    compiled_us: float | None
 
 
 class ProfileSession:
@@ -54,6 +64,7 @@ class ProfileSession:
         self._resolved = resolved
         self._settings = settings
         self._contest: Contest | None = None
+        self._quick: list[QuickTimes | None] = []
 
     def __enter__(self) -> Self:
         return self
@@ -150,8 +161,23 @@ class ProfileSession:
             eager_over_compiled=ratios.get("compile"),
             autotuned=times.get(AUTOTUNED),
             autotune_error=contest.autotune_error(shape_set),
+            autotuned_mode=contest.autotuned_mode(shape_set) if AUTOTUNED in times else None,
             eager_over_autotuned=ratios.get(AUTOTUNED),
         )
+
+    def quick_times(self) -> QuickTimes | None:
+        """Measured at the first call, which waits for torch.compile and not for max-autotune; None
+        where nothing can be measured."""
+        if not self._quick:
+            self._quick.append(self._quick_times() if self.measures else None)
+        return self._quick[0]
+
+    def _quick_times(self) -> QuickTimes | None:
+        rounds = self._open().measure_quickly()
+        if isinstance(rounds, Lost) or not rounds.kept:
+            return None
+        times = {name: median(rounds.samples(name)) for name in rounds.sides()}
+        return QuickTimes(eager_us=times["eager"], compiled_us=times.get("compile"))
 
     def _measure(self, captured: Captured, source: str) -> tuple[Measurement, ...] | ProfileFailed:
         contest = self._open()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Literal, Protocol, TypeGuard
 
 from agentkernel.tools.profile.bench import Launched, Sustained, less_events
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.protocol import JSON
 
 AUTOTUNED: Final = "max-autotune"
-"""The side of torch.compile in that mode, which has a process of its own."""
+"""The side of torch.compile in the faster of its two such modes, in a process of its own."""
+Mode = Literal["default", "max-autotune", "max-autotune-no-cudagraphs"]
+TUNED_MODES: Final[tuple[Mode, ...]] = ("max-autotune", "max-autotune-no-cudagraphs")
+"""CUDA graphs save launches and copy every input: neither mode is always the faster one."""
 
 
 class Line(Protocol):

@@ -15,14 +15,21 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
+from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.errors import one_line
 from agentkernel.tools.profile.arena import Buffers, Layout
-from agentkernel.tools.profile.bench import Bench, Device
-from agentkernel.tools.profile.compiling import Deadline, Doors, patch_compiler
-from agentkernel.tools.profile.sides import AUTOTUNED
+from agentkernel.tools.profile.bench import LONG_CALL_US, Bench, Device
+from agentkernel.tools.profile.compiling import (
+    Deadline,
+    Doors,
+    patch_compiler,
+    start_compile_workers,
+)
+from agentkernel.tools.profile.sides import AUTOTUNED, Mode
 from agentkernel.tools.profile.volley import copy_of, open_ground, outputs_of
 from agentkernel.tools.profile.workbench import Workbench
 from agentkernel.tools.sandbox.protocol import JSON
@@ -34,8 +41,11 @@ if TYPE_CHECKING:
     from agentkernel.domain.problem import Problem
 
 LOG_CHARS = 4000
-MODES = {"default": "compile", "max-autotune": AUTOTUNED}
-"""The side that a mode of torch.compile is timed as."""
+THREADS = 4
+"""Of torch's own on the CPU: several twins share the machine."""
+CHOICE_TURNS = 3
+CHOICE_CALLS = 7
+"""How often, and for how many calls, two modes are timed against each other."""
 
 
 class Twin:
@@ -51,6 +61,8 @@ class Twin:
         self._bench: Workbench | None = None
         self._module: nn.Module | None = None
         self._compiled: dict[tuple[int, str], object] = {}
+        self._left_s: dict[int, float] = {}
+        """Of the time to compile a shape set in several modes."""
         self._inputs: tuple[object, ...] = ()
         self._input_numbers: list[int] = []
         self._opened = OpenTensors()
@@ -61,6 +73,7 @@ class Twin:
         gated = {"start": self._start, "prepare": self._prepare, "compile": self._compile}
         own = {
             "calibrate": self._calibrate,
+            "choose": self._choose,
             "ground": self._ground,
             "forget": self._forget,
             "copy": self._copy,
@@ -83,6 +96,7 @@ class Twin:
 
         from agentkernel.tools.problems import restore_problem
 
+        torch.set_num_threads(min(THREADS, torch.get_num_threads()))
         self._device = cast(Device, request["device"])
         if request["matmul_precision"] != torch.get_float32_matmul_precision():
             torch.set_float32_matmul_precision(str(request["matmul_precision"]))
@@ -136,7 +150,7 @@ class Twin:
         """Let go of the inputs, so that the parent may free them."""
         import torch
 
-        for side in ("eager", *MODES.values(), "null"):
+        for side in ("eager", "compile", AUTOTUNED, "null"):
             self._workbench.drop(side)
         self._workbench.ground = None
         self._inputs = ()
@@ -150,21 +164,24 @@ class Twin:
         """torch.compile in one of its modes for this shape set; kept while the process lives."""
         if not self._patched:
             patch_compiler(self._doors)
+            start_compile_workers()
             self._patched = True
-        mode = str(request["mode"])
+        mode, shape_set = cast(Mode, request["mode"]), cast(int, request["shape_set"])
         limit_s = cast("float | None", request["limit_s"])
         if limit_s is None:
-            return self._compile_in(mode, cast(int, request["shape_set"]))
+            return self._compile_in(mode, shape_set)
 
         def expired() -> None:
             self._out_of_time(f"{mode} took longer than {limit_s:g} s to compile")
 
-        with self._deadline.within(limit_s, expired):
-            return self._compile_in(mode, cast(int, request["shape_set"]))
+        left_s = self._left_s.get(shape_set, limit_s)
+        try:
+            with self._deadline.within(left_s, expired):
+                return self._compile_in(mode, shape_set)
+        finally:
+            self._left_s[shape_set] = self._deadline.remained_s
 
-    def _compile_in(self, mode: str, shape_set: int) -> dict[str, JSON]:
-        """Under CUDA graphs, which max-autotune comes with, every call overwrites the outputs of
-        the one before: none of them is held past the next call."""
+    def _compile_in(self, mode: Mode, shape_set: int) -> dict[str, JSON]:
         import torch
 
         if (shape_set, mode) not in self._compiled:
@@ -172,8 +189,31 @@ class Twin:
             chosen = None if mode == "default" else mode
             made = torch.compile(self._module, dynamic=False, mode=chosen)
             self._compiled[shape_set, mode] = made
-        self._add(MODES[mode], self._compiled[shape_set, mode], holds=mode == "default")
+        self._time_in(mode, shape_set)
         return {}
+
+    def _time_in(self, mode: Mode, shape_set: int) -> None:
+        """Let that compiled form be the one that is timed. Under CUDA graphs every call overwrites
+        the outputs of the one before: none of them is held past the next call."""
+        side = "compile" if mode == "default" else AUTOTUNED
+        self._add(side, self._compiled[shape_set, mode], holds=mode != "max-autotune")
+
+    def _choose(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        """Which of `modes` is the fastest by cold calls in turn; it is the one that is timed."""
+        modes = cast("Sequence[Mode]", request["modes"])
+        shape_set = cast(int, request["shape_set"])
+        bench, inputs = self._workbench.bench, self._inputs
+        samples: dict[Mode, list[float]] = {mode: [] for mode in modes}
+        for turn in range(CHOICE_TURNS):
+            for mode in modes:
+                function = cast("nn.Module", self._compiled[shape_set, mode])
+                call = partial(function, *inputs)
+                last_us = min(samples[mode], default=0.0)
+                if turn < 2 or last_us < LONG_CALL_US:
+                    samples[mode] += bench.block(call, CHOICE_CALLS if turn else 1, last_us)
+        best = min(modes, key=lambda mode: median(samples[mode]))
+        self._time_in(best, shape_set)
+        return {"mode": best}
 
     def _copy(self, request: Mapping[str, object]) -> dict[str, JSON]:
         import torch

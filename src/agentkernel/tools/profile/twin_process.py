@@ -15,6 +15,7 @@ from multiprocessing.connection import Pipe
 from types import TracebackType
 from typing import Self, cast
 
+from agentkernel.tools.profile.compiling import compile_threads
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.protocol import JSON
 
@@ -48,7 +49,11 @@ class TwinProcess:
                 stdout=self._log,
                 stderr=self._log,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={
+                    "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads()),
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(paths),
+                },
                 start_new_session=True,
             )
 

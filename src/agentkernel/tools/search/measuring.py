@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from agentkernel.domain.base import sha256_text
@@ -48,11 +48,8 @@ class MeasuringSearcher:
         seed: int = 0,
         device: Device = "cuda",
         allow_unsandboxed: bool = False,
-        before_timing: Callable[[], None] | None = None,
     ) -> None:
-        """`before_timing` is called when the device has to be quiet from here on."""
         self._seconds = seconds
-        self._before_timing = before_timing
         self._seed = seed
         self._device: Device = device
         self._allow_unsandboxed = allow_unsandboxed
@@ -118,13 +115,8 @@ class MeasuringSearcher:
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         with opened as bench:
-            race = _Race(bench, sources, end_s, self._quiet)
+            race = _Race(bench, sources, end_s)
             return race.run(kept), race.reasons
-
-    def _quiet(self) -> None:
-        settle_spares()
-        if self._before_timing is not None:
-            self._before_timing()
 
 
 class _Race:
@@ -135,9 +127,7 @@ class _Race:
         bench: BenchWorker,
         sources: Sequence[str],
         end_s: float,
-        quiet: Callable[[], None],
     ) -> None:
-        self._quiet = quiet
         self._bench = bench
         self._sources = sources
         self._end_s = end_s
@@ -154,7 +144,7 @@ class _Race:
                 break
             sketches |= self._warm(indices[begin : begin + GROUP])
         self.reasons |= disagreements(sketches)
-        self._quiet()
+        settle_spares()
         self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         field = [index for index in indices if index in sketches and index not in self.reasons]
         return halve(field, self._time, self._time_left, self._alone)
