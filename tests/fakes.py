@@ -108,6 +108,7 @@ class Script:
     drafted: bool = True
     unprofiled: ProfileFailed | None = None
     source: str | None = None
+    searched_us: float | None = None
 
 
 def verdict(candidate: Candidate, failure: Failure | None = None, *, problem: str = "") -> Verdict:
@@ -275,6 +276,7 @@ class ScriptedCoder:
                 round=request.round,
                 strategy=strategy,
                 note=repair,
+                searched_us=self.scripts[strategy].searched_us,
             )
         )
 
@@ -317,6 +319,7 @@ class FakeWorkshop:
     delay_s: float = 0.0
     on_judge: Callable[[Candidate], None] | None = None
     baselines: Baselines | None = None
+    quick_us: float | None = None
     judged: list[str] = field(default_factory=list)
     retriever: FakeRetriever = field(default_factory=FakeRetriever)
     coder: ScriptedCoder = field(init=False)
@@ -357,6 +360,7 @@ class FakeWorkshop:
             versions=VERSIONS,
         )
         tools = Tools(
+            quick_baseline_us=lambda: self.quick_us,
             analyse=lambda: ANALYSIS,
             judge=self._judge,
             profile=self._profile,

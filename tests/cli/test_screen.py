@@ -96,6 +96,12 @@ def test_panel_of_an_estimate() -> None:
     assert "measured" not in shown
 
 
+def test_the_panel_says_where_a_drop_in_holds() -> None:
+    assert "holds for" not in drawn(facts(result()))
+    fixed = result().model_copy(update={"declared_sizes": True})
+    assert "the declared sizes only" in drawn(facts(fixed))
+
+
 def test_panel_of_a_measurement() -> None:
     measured = result(
         status="improved",

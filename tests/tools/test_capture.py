@@ -37,6 +37,15 @@ class Structured(nn.Module):
         return {"a": x * self.scale, "b": None, "c": [x + k]}
 
 
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8 * 9, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
+
+
 class Statistics(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -90,3 +99,12 @@ def test_one_clear_line_for_what_cannot_be_captured(
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
     assert capfd.readouterr().err == ""
+
+
+def test_sizes_with_which_a_guard_divides_by_zero_are_not_admitted() -> None:
+    captured = capture(problem_from_module(Head(), (torch.randn(4, 8, 6, 6),)))
+    height, width = (dim for dim in captured.free_dims if dim.dim > 1)
+    declared = {dim.symbol: dim.size for dim in captured.free_dims}
+    assert captured.admits(declared)
+    assert captured.admits(declared | {height.symbol: 7, width.symbol: 7})
+    assert not captured.admits(declared | {height.symbol: 1}), "a pool over nothing"

@@ -33,6 +33,8 @@ class Attempt(Frozen):
     profile: Profile | None = None
     unprofiled: ProfileFailed | None = None
     """Why there is no profile, where one was tried."""
+    aside: str = ""
+    """Why it was not judged: the search had seen it too slow."""
 
 
 class Diagnosis(Frozen):

@@ -15,6 +15,7 @@ from rich.text import Text
 from agentkernel.cli.quantities import show_ratio, show_share, show_span, show_us
 from agentkernel.workflows.events import (
     CandidateDrafted,
+    CandidateSetAside,
     Decided,
     Diagnosed,
     Event,
@@ -71,6 +72,8 @@ class Progress:
                 self.note = f"plan: {first}, bound by {event.plan.analysis.roofline}"
             case CandidateDrafted():
                 self._drafted(event)
+            case CandidateSetAside():
+                self.row(event.candidate, event.round).gate = f"set aside: {event.reason}"
             case VerdictReached():
                 gate = (
                     "accepted" if event.accepted else f"{event.gate}: {event.failure or 'refused'}"

@@ -66,6 +66,8 @@ def facts(result: Result, no_autotune: str | None = None) -> Table:
         own = show_error(result.eager_error_vs_oracle)
         text = f"{show_error(result.error_vs_oracle)} (eager {own}){how}"
         rows.append(("error against fp64", text))
+    if result.declared_sizes:
+        rows.append(("holds for", "the declared sizes only: at others it raises"))
     for name, text in rows:
         table.add_row(name, Text(text))
     return table

@@ -19,6 +19,9 @@ class Candidate(Frozen):
     schedule: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Kernel name -> constants chosen for it (tile sizes, num_warps, num_stages)."""
     kernels: tuple[str, ...] = ()
+    searched_us: float | None = None
+    """Its time in the search for the best schedule, where that measured: for comparing candidates
+    of one run, never reported as its speed."""
     declared_sizes: bool = False
     """Written for the declared sizes alone: at others it raises."""
 

@@ -60,13 +60,16 @@ class Captured:
         """Whether the graph holds for these values of the free symbols (symbol -> size).
 
         Tracing decided on the way that, say, a size is even; a size that breaks such a decision
-        belongs to another graph.
+        belongs to another graph, and so does one with which it cannot be asked: it divides by zero.
         """
         for guard in self.guards:
             known = {
                 symbol: sizes[str(symbol)] for symbol in guard.free_symbols if str(symbol) in sizes
             }
-            if guard.subs(known) == False:  # noqa: E712 - sympy's own False
+            try:
+                if guard.subs(known) == False:  # noqa: E712 - sympy's own False
+                    return False
+            except ZeroDivisionError:
                 return False
         return True
 

@@ -32,6 +32,8 @@ class Entry(Frozen):
     candidate: Candidate
     verdict: Verdict | None
     profile: Profile | None
+    aside: str = ""
+    """Why it was not judged."""
 
 
 class Row(NamedTuple):
@@ -162,7 +164,7 @@ def row(entry: Entry) -> Row:
         round=candidate.round,
         coder=candidate.coder,
         strategy=_cell(candidate.strategy) or "–",
-        gate=_gate(verdict),
+        gate=_gate(entry),
         error=_error(verdict.worst_error if verdict else None),
         eager_error=_error(verdict.worst_eager_error if verdict else None),
         time=microseconds(primary.candidate.median_us if primary else None),
@@ -184,8 +186,7 @@ def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
         strategy = candidate.strategy.replace('"', "'") or candidate.coder
         mark = ", handed over" if candidate.sha256 == handed_over else ""
         lines.append(
-            f'{source} --> c{candidate.id}["{candidate.id}: {strategy}<br/>'
-            f'{_gate(entry.verdict)}{mark}"]'
+            f'{source} --> c{candidate.id}["{candidate.id}: {strategy}<br/>{_gate(entry)}{mark}"]'
         )
     return lines
 
@@ -244,9 +245,10 @@ def microseconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _gate(verdict: Verdict | None) -> str:
+def _gate(entry: Entry) -> str:
+    verdict = entry.verdict
     if verdict is None:
-        return "not judged"
+        return f"set aside: {entry.aside}" if entry.aside else "not judged"
     if not verdict.accepted:
         return f"stopped at {verdict.gate}"
     return "accepted (interpreted)" if verdict.interpreted else "accepted"

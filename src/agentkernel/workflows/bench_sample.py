@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.profile import Measurement, Timing
+from agentkernel.domain.profile import Measurement
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import ExecutionFailed, PolicyViolation, Verdict
 from agentkernel.tools.bench.baselines import derived_ratio
@@ -54,6 +54,7 @@ def to_sample(
             "run": result.run,
             "correct": certificate is not None and is_correct(certificate),
             "interpreted": result.interpreted,
+            "declared_sizes": result.declared_sizes,
             "kernelbench_correct": _kernelbench(
                 certificate, found.verdicts, asked=settings.judge.kernelbench
             ),
@@ -104,9 +105,8 @@ def is_correct(certificate: Certificate) -> bool:
 def kept_baseline(result: Result) -> Baseline | None:
     """The baseline that was handed back; None where a candidate was, or nothing."""
     # Records from before there were three baselines name it by the status alone.
-    named: Baseline | None = getattr(result, "baseline", None)
     by_status: dict[str, Baseline] = {"kept_original": "eager", "kept_compiled": "torch.compile"}
-    return named or by_status.get(result.status)
+    return result.baseline or by_status.get(result.status)
 
 
 def _kernelbench(
@@ -152,10 +152,9 @@ def autotuned_of(measured: Measurement | BaselineTimes | Result) -> Autotuned:
     """What a measurement with or without a candidate, or the result of a run that had none, says
     of max-autotune."""
     if isinstance(measured, Result):
-        return Autotuned(getattr(measured, "autotuned_us", None), None)
-    found: Timing | None = getattr(measured, "autotuned", None)
-    error: str | None = getattr(measured, "autotune_error", None)
-    return Autotuned(found.median_us if found is not None else None, error)
+        return Autotuned(measured.autotuned_us, None)
+    found = measured.autotuned
+    return Autotuned(found.median_us if found is not None else None, measured.autotune_error)
 
 
 def autotune_note(time_us: float | None, error: str | None) -> str:

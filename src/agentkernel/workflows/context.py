@@ -37,6 +37,8 @@ class Tools:
     profile: Callable[[Candidate], Profile | ProfileFailed]
     baselines: Callable[[], Baselines | None]
     """Times of eager and torch.compile, None where nothing can be measured."""
+    quick_baseline_us: Callable[[], float | None]
+    """The faster of eager and torch.compile, quickly: for setting candidates aside alone."""
     apply_hints: Callable[[Plan, tuple[Retrieved, ...]], Plan]
     judge_key: Callable[[Candidate], str]
     profile_key: Callable[[Candidate], str]

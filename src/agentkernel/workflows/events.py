@@ -75,6 +75,15 @@ class CandidateDrafted(Frozen):
     """Schedules that the coder's search looked at."""
 
 
+class CandidateSetAside(Frozen):
+    """The search saw the candidate too slow: it is judged only if nothing else is accepted."""
+
+    kind: Literal["candidate_set_aside"] = "candidate_set_aside"
+    round: int
+    candidate: str
+    reason: str
+
+
 class VerdictReached(Frozen):
     """The judge is done with a candidate. `reused`: found in the run's database."""
 
@@ -137,7 +146,7 @@ class Decided(Frozen):
 
     kind: Literal["decision"] = "decision"
     round: int
-    next: Literal["draft", "plan", "finish"]
+    next: Literal["judge", "draft", "plan", "finish"]
     stop: str | None
     best: str | None
     status: Status
@@ -157,6 +166,7 @@ Event: TypeAlias = Annotated[
     | NodeFinished
     | Planned
     | CandidateDrafted
+    | CandidateSetAside
     | VerdictReached
     | ProfileTaken
     | ProfileMissed

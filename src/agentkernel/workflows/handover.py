@@ -44,7 +44,12 @@ def conclude(
     report = render_report(
         certificate,
         tuple(
-            Entry(candidate=item.candidate, verdict=item.verdict, profile=item.profile)
+            Entry(
+                candidate=item.candidate,
+                verdict=item.verdict,
+                profile=item.profile,
+                aside=item.aside,
+            )
             for item in state.history
         ),
         state.retrieved,
@@ -92,7 +97,7 @@ def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certif
 def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:
     if best is not None:
         return best.verdict
-    return state.history[-1].verdict if state.history else None
+    return next((item.verdict for item in reversed(state.history) if item.verdict), None)
 
 
 def _drawing(certificate: Certificate) -> str | None:
@@ -161,6 +166,7 @@ def _result(
         target=manifest.target,
         baseline=outcome.baseline,
         interpreted=verdict.interpreted if verdict else True,
+        declared_sizes=bool(handed and verdict and verdict.declared_sizes),
         error_vs_oracle=verdict.worst_error if verdict else None,
         eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
         drafts=len(state.history),

@@ -8,7 +8,7 @@ from langgraph.runtime import Runtime
 
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft
-from agentkernel.domain.plan import Plan
+from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.workflows import events
@@ -17,6 +17,7 @@ from agentkernel.workflows.handover import conclude
 from agentkernel.workflows.outcome import best_attempt, decide_outcome
 from agentkernel.workflows.routing import after_decide, stop_reason
 from agentkernel.workflows.state import LoopState, Update
+from agentkernel.workflows.triage import hopeless, second_chance
 
 
 class Node(Protocol):
@@ -114,8 +115,18 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
             searched=len(made.tried),
         )
     )
+    aside = _set_aside(context, candidate, state)
+    if candidate is not None and aside is not None:
+        context.emit(
+            events.CandidateSetAside(round=request.round, candidate=candidate.id, reason=aside)
+        )
+    kept = candidate if aside is None else None
+    left = (
+        () if candidate is None or aside is None else (Attempt(candidate=candidate, aside=aside),)
+    )
     return Update(
-        candidate=candidate,
+        candidate=kept,
+        history=left,
         nothing=reason,
         barren=state.barren if made.none is None else (*state.barren, request.hypothesis.strategy),
         hypothesis=request.hypothesis,
@@ -125,6 +136,13 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         verdict=None,
         profile=None,
     )
+
+
+def _set_aside(context: Context, candidate: Candidate | None, state: LoopState) -> str | None:
+    """Why the candidate is not judged; only latency lets the search tell."""
+    if candidate is None or candidate.searched_us is None or state.goals.objective != "latency":
+        return None
+    return hopeless(candidate, state.history, context.tools.quick_baseline_us())
 
 
 def _drafted(context: Context, request: DraftRequest) -> Draft:
@@ -211,7 +229,10 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     queue = () if gave_up(state.diagnosis) else state.queue
     state = state.model_copy(update={"queue": queue})
     stop = stop_reason(state)
-    state = state.model_copy(update={"stop": stop})
+    again = second_chance(state.history) if stop in ("hypotheses", "rounds") else None
+    if again is not None:
+        stop = None
+    state = state.model_copy(update={"stop": stop, "candidate": again})
     outcome = decide_outcome(state.history, state.goals, nothing=state.nothing)
     best = best_attempt(state.history, state.goals)
     context.emit(
@@ -224,7 +245,12 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
             reason=outcome.reason,
         )
     )
-    return Update(stop=stop, queue=queue, diagnosis=None, candidate=None)
+    update = Update(stop=stop, queue=queue, diagnosis=None, candidate=again)
+    if again is not None:
+        why = "no other candidate was accepted"
+        update["hypothesis"] = Hypothesis(strategy=again.strategy, reason=why)
+        update["repairs"] = state.limits.repairs
+    return update
 
 
 def finish(state: LoopState, runtime: Runtime[Context]) -> Update:

@@ -46,6 +46,8 @@ class Result(Frozen):
     baseline: Faster | None = None
     measured_on: str | None = None
     interpreted: bool = True
+    declared_sizes: bool = False
+    """The drop-in holds for the declared sizes alone."""
     speedup_vs_eager: float | None = None
     speedup_vs_compile: float | None = None
     speedup_vs_autotune: float | None = None

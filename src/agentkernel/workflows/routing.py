@@ -36,10 +36,12 @@ def after_debug(state: LoopState) -> Literal["draft", "decide"]:
     return "draft"
 
 
-def after_decide(state: LoopState) -> Literal["draft", "plan", "finish"]:
-    """The next hypothesis, a new plan, or the end."""
+def after_decide(state: LoopState) -> Literal["judge", "draft", "plan", "finish"]:
+    """What was set aside, the next hypothesis, a new plan, or the end."""
     if state.stop is not None:
         return "finish"
+    if state.candidate is not None:
+        return "judge"
     return "draft" if state.queue else "plan"
 
 

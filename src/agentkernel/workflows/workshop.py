@@ -180,6 +180,7 @@ def _tools(
         judge=run_judge,
         profile=run_profile,
         baselines=lambda: _baselines(session),
+        quick_baseline_us=lambda: _quick_baseline_us(session),
         apply_hints=apply_hints,
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),
@@ -227,6 +228,13 @@ def _judge_scope(loaded: LoadedProblem, judging: JudgeSettings, versions: Versio
         judge_sha256=judge_sha256(),
         versions=versions,
     )
+
+
+def _quick_baseline_us(session: ProfileSession) -> float | None:
+    found = session.quick_times()
+    if found is None:
+        return None
+    return found.eager_us if found.compiled_us is None else min(found.eager_us, found.compiled_us)
 
 
 def _baselines(session: ProfileSession) -> Baselines | None:

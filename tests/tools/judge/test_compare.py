@@ -125,6 +125,40 @@ def test_one_shape_has_more_elements_than_the_declared_one(prepared):
     assert captured.admits({dim.symbol: sizes[dim.dim] for dim in captured.free_dims})
 
 
+GATES = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, gates, c):
+        i, f, g, o = gates.chunk(4, dim=-1)
+        return f * c + i * g * o
+
+
+def get_inputs():
+    return [torch.randn(1024, 512), torch.randn(1024, 128)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_sizes_that_are_tied_keep_their_ratio(prepared):
+    """Halved one by one they would never be four to one again."""
+    loaded, captured = prepared(GATES)
+    inputs = loaded.problem.shape_sets[0]
+    small = scaled(inputs, captured, 10_000)
+    odd = odd_shapes(inputs, captured, 10_000, 1 << 20)
+    assert small.elements <= 10_000
+    assert len(odd) == 5
+    for item in (small, *odd):
+        gates, c = item.inputs.tensors
+        assert gates.shape == (c.shape[0], 4 * c.shape[1])
+    assert any(item.inputs.tensors[1].shape[1] % 2 for item in odd)
+
+
 def test_an_element_far_above_the_rest_is_measured_against_itself():
     oracle = torch.ones(500, dtype=torch.float64)
     oracle[7] = 1000.0 + 1e-5

@@ -15,7 +15,7 @@ from torch import nn
 
 from agentkernel.tools.capture import capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.variants import find_variant
+from agentkernel.tools.lift.variants import find_variant, fitting
 from agentkernel.tools.lift.writer import InductorWriter
 from agentkernel.tools.problems import problem_from_module
 from agentkernel.tools.targets import find_target
@@ -106,3 +106,13 @@ def _runs(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_variants_are_asked_for_by_what_a_graph_computes() -> None:
+    pointwise, norm, layers = (
+        {variant.name for variant in fitting(kinds)}
+        for kinds in ((), ("pointwise", "reduction"), ("matmul", "pointwise"))
+    )
+    assert pointwise == {"default", "pointwise_configs", "combo"}
+    assert norm - pointwise == {"multi_kernel", "looped", "cooperative"}
+    assert layers - pointwise == {"fusion", "padded", "gemm_triton"}

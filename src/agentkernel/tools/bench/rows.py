@@ -46,10 +46,11 @@ class Sample(Frozen):
     """One run of the coder on a problem; the figures are its best candidate's.
 
     `correct`: the judge accepted a candidate under the strict rule (or the one asked for);
-    `kernelbench_correct`: allclose at 1e-4 over 5 seeds, None where nobody asked. `kept`: the
-    baseline that was handed back instead. Ratios are baseline / candidate, interleaved; with
-    `autotune_derived` max-autotune's is eager's times what the cache says of the two. `hacks`: what
-    the judge rejected as work that was not done, gate and rule.
+    `declared_sizes`: what was handed over holds for these alone. `kernelbench_correct`: allclose
+    at 1e-4 over 5 seeds, None where nobody asked. `kept`: the baseline that was handed back
+    instead. Ratios are baseline / candidate, interleaved; with `autotune_derived` max-autotune's is
+    eager's times what the cache says of the two. `hacks`: what the judge rejected as work that was
+    not done, gate and rule.
     """
 
     seed: int
@@ -58,6 +59,7 @@ class Sample(Frozen):
     run: str | None = None
     correct: bool = False
     interpreted: bool = True
+    declared_sizes: bool = False
     kernelbench_correct: bool | None = None
     kept: Baseline | None = None
     time_us: float | None = None

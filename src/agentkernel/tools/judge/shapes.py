@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 
@@ -44,25 +44,90 @@ def count_elements(inputs: ShapeSet) -> int:
     return sum(math.prod(spec.shape) for spec in inputs.tensors)
 
 
+@dataclass(frozen=True)
+class Unit:
+    """Free sizes that change together: symbol -> how many times `size` it is."""
+
+    ratios: Mapping[str, int]
+    size: int
+
+    def of(self, size: int) -> dict[str, int]:
+        """The size of each symbol where the unit's is `size`."""
+        return {name: ratio * size for name, ratio in self.ratios.items()}
+
+
 def scaled(inputs: ShapeSet, captured: Captured, limit: int, index: int = 0) -> CaseShape:
     """`inputs` with its largest free sizes halved until at most `limit` elements are left.
 
-    Of the sizes on the way that the captured graph holds for, the smallest ones; where it holds for
-    none, the reference decides.
+    Of the sizes on the way that the captured graph holds for, the smallest ones; where all these
+    are too large, sizes that it ties keep their ratio; where it holds for none, the reference
+    decides.
     """
-    free = captured.free_dims
-    sizes = {item.symbol: _size(inputs, item) for item in free}
-    small = inputs
-    while count_elements(replace_sizes(inputs, free, sizes)) > limit:
-        symbol = max(sizes, key=lambda name: sizes[name], default=None)
-        if symbol is None or sizes[symbol] <= 2:
-            break
-        sizes[symbol] = max(2, sizes[symbol] // 2)
-        if captured.admits(sizes):
-            small = replace_sizes(inputs, free, sizes)
+    small, last = _halved(inputs, captured, _alone(inputs, captured), limit)
     if count_elements(small) > limit:
-        small = replace_sizes(inputs, free, sizes)
+        small, _ = _halved(inputs, captured, _tied(inputs, captured), limit)
+    if count_elements(small) > limit:
+        small = last
     return CaseShape(small, "declared" if small == inputs else "scaled", index)
+
+
+class Halved(NamedTuple):
+    """The smallest set on the way that the graph holds for, and the last set, which it may not."""
+
+    small: ShapeSet
+    last: ShapeSet
+
+
+def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: int) -> Halved:
+    sizes = [unit.size for unit in units]
+    small = last = inputs
+    while count_elements(last) > limit and units:
+        values = [max(unit.of(size).values()) for unit, size in zip(units, sizes, strict=True)]
+        largest = values.index(max(values))
+        if sizes[largest] <= 2:
+            break
+        sizes[largest] = max(2, sizes[largest] // 2)
+        spread = _spread(units, sizes)
+        last = replace_sizes(inputs, captured.free_dims, spread)
+        if captured.admits(spread):
+            small = last
+    return Halved(small, last)
+
+
+def _spread(units: Sequence[Unit], sizes: Sequence[int]) -> dict[str, int]:
+    """The size of every symbol, for these sizes of the units."""
+    return {
+        name: value
+        for unit, size in zip(units, sizes, strict=True)
+        for name, value in unit.of(size).items()
+    }
+
+
+def _alone(inputs: ShapeSet, captured: Captured) -> list[Unit]:
+    """Every free size by itself."""
+    declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
+    return [Unit({name: 1}, size) for name, size in declared.items()]
+
+
+def _tied(inputs: ShapeSet, captured: Captured) -> list[Unit]:
+    """Free sizes of which the graph takes an equation for granted keep their declared ratio."""
+    import sympy
+
+    declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
+    groups = [{name} for name in declared]
+    for guard in captured.guards:
+        if not isinstance(guard, sympy.Eq):
+            continue
+        together = {str(symbol) for symbol in guard.free_symbols} & set(declared)
+        met = [group for group in groups if group & together]
+        if met:
+            groups = [group for group in groups if group not in met] + [set().union(*met)]
+    units = []
+    for group in groups:
+        names = [name for name in declared if name in group]
+        common = math.gcd(*(declared[name] for name in names)) or 1
+        units.append(Unit({name: declared[name] // common for name in names}, common))
+    return units
 
 
 def odd_shapes(
@@ -70,53 +135,81 @@ def odd_shapes(
 ) -> tuple[CaseShape, ...]:
     """Up to three sets off every tile size that the captured graph holds for, at most `limit`
     elements each where that can be had; then one past a declared size, and one past the declared
-    number of elements, of at most `larger`."""
+    number of elements, of at most `larger`. Sizes that the graph ties keep their ratio where it
+    holds for no set otherwise."""
+    units = _alone(inputs, captured)
+    found = _odd(inputs, captured, units, limit)
+    if not found:
+        units = _tied(inputs, captured)
+        found = _odd(inputs, captured, units, limit)
+    most = larger or limit
+    past = (beyond(inputs, captured, most, units), fuller(inputs, captured, most, units))
+    return (*found[:ODD_COUNT], *dict.fromkeys(item for item in past if item is not None))
+
+
+def _odd(
+    inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: int
+) -> list[CaseShape]:
     free = captured.free_dims
-    symbols = list(dict.fromkeys(item.symbol for item in free))
     found: list[CaseShape] = []
-    for pattern in ODD_SETS if symbols else ():
-        sizes = {name: pattern[i % len(pattern)] for i, name in enumerate(symbols)}
-        while count_elements(replace_sizes(inputs, free, sizes)) > limit:
-            largest = max(sizes, key=lambda name: sizes[name])
+    for pattern in ODD_SETS if units else ():
+        sizes = [pattern[i % len(pattern)] for i in range(len(units))]
+        while count_elements(replace_sizes(inputs, free, _spread(units, sizes))) > limit:
+            largest = sizes.index(max(sizes))
             if sizes[largest] == 1:
                 break
             sizes[largest] = next(size for size in LADDER if size < sizes[largest])
-        admitted = _admitted(sizes, captured)
+        admitted = _admitted(_spread(units, sizes), captured)
         if admitted is None:
             continue
         candidate = CaseShape(replace_sizes(inputs, free, admitted), "odd", 0)
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
-    past = (beyond(inputs, captured, larger or limit), fuller(inputs, captured, larger or limit))
-    return (*found[:ODD_COUNT], *dict.fromkeys(item for item in past if item is not None))
+    return found
 
 
-def beyond(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None:
+def beyond(
+    inputs: ShapeSet, captured: Captured, limit: int, units: Sequence[Unit]
+) -> CaseShape | None:
     """A set in which one free size is past the declared one, the others small: a launch grid or a
     tile count taken from the declared sizes shows. None where that takes more than `limit`."""
-    free = captured.free_dims
-    declared = {item.symbol: _size(inputs, item) for item in free}
-    for name in sorted(declared, key=lambda key: declared[key]):
-        for others in SMALL:
-            for more in FACTORS:
-                sizes = dict.fromkeys(declared, others) | {name: declared[name] + more}
-                larger = replace_sizes(inputs, free, sizes)
-                if count_elements(larger) <= limit and captured.admits(sizes):
-                    return CaseShape(larger, "odd", 0)
-    return None
+    places = sorted(range(len(units)), key=lambda place: units[place].size)
+    tries = (
+        [units[place].size + more if i == place else others for i in range(len(units))]
+        for place in places
+        for others in SMALL
+        for more in FACTORS
+    )
+    return _first_taken(inputs, captured, limit, units, tries)
 
 
-def fuller(inputs: ShapeSet, captured: Captured, limit: int) -> CaseShape | None:
+def fuller(
+    inputs: ShapeSet, captured: Captured, limit: int, units: Sequence[Unit]
+) -> CaseShape | None:
     """The declared set with one free size a little larger: a launch grid for the declared number of
     elements shows. None where that takes more than `limit`."""
-    free = captured.free_dims
-    declared = {item.symbol: _size(inputs, item) for item in free}
-    for name in sorted(declared, key=lambda key: -declared[key]):
-        for more in FACTORS:
-            sizes = declared | {name: declared[name] + more}
-            larger = replace_sizes(inputs, free, sizes)
-            if count_elements(larger) <= limit and captured.admits(sizes):
-                return CaseShape(larger, "odd", 0)
+    places = sorted(range(len(units)), key=lambda place: -units[place].size)
+    tries = (
+        [unit.size + (more if i == place else 0) for i, unit in enumerate(units)]
+        for place in places
+        for more in FACTORS
+    )
+    return _first_taken(inputs, captured, limit, units, tries)
+
+
+def _first_taken(
+    inputs: ShapeSet,
+    captured: Captured,
+    limit: int,
+    units: Sequence[Unit],
+    tries: Iterable[Sequence[int]],
+) -> CaseShape | None:
+    """The first of `tries` with at most `limit` elements that the graph holds for."""
+    for sizes in tries:
+        spread = _spread(units, sizes)
+        larger = replace_sizes(inputs, captured.free_dims, spread)
+        if count_elements(larger) <= limit and captured.admits(spread):
+            return CaseShape(larger, "odd", 0)
     return None
 
 

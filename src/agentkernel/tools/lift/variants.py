@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from agentkernel.domain.base import Frozen
@@ -91,3 +92,23 @@ VARIANTS = (
 def find_variant(name: str) -> Variant:
     """The variant called `name`; KeyError for one that is not there."""
     return {variant.name: variant for variant in VARIANTS}[name]
+
+
+ALWAYS = ("default", "pointwise_configs", "combo")
+BY_KIND: dict[str, tuple[str, ...]] = {
+    "reduction": ("multi_kernel", "looped", "cooperative"),
+    "convolution": ("channels_last", "channels_first", "fusion", "gemm_triton"),
+    "matmul": ("fusion", "padded", "gemm_triton"),
+    "attention": ("multi_kernel", "attention_library"),
+}
+"""Kind of operator (`tools.op_cost`) -> the variants that may write something else for it."""
+
+
+def fitting(kinds: Iterable[str]) -> tuple[Variant, ...]:
+    """The variants worth asking for a graph with operators of these kinds, in their usual order.
+
+    What is only a starting point for the same launches ("coordinate_descent") is left out: the
+    search walks the launch configurations of the winner anyway.
+    """
+    wanted = {*ALWAYS, *(name for kind in kinds for name in BY_KIND.get(kind, ()))}
+    return tuple(variant for variant in VARIANTS if variant.name in wanted)

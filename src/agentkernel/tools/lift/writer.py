@@ -12,7 +12,8 @@ from agentkernel.domain.target import Target
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.generate import generate_many
-from agentkernel.tools.lift.variants import VARIANTS, Variant
+from agentkernel.tools.lift.variants import Variant, fitting
+from agentkernel.tools.roofline import graph_costs
 
 Codes = tuple[InductorCode | NotLifted, ...]
 
@@ -23,9 +24,10 @@ class InductorWriter:
     Its process works while the caller does something else; `close` ends it.
     """
 
-    def __init__(self, target: Target, variants: Sequence[Variant] = VARIANTS) -> None:
+    def __init__(self, target: Target, variants: Sequence[Variant] | None = None) -> None:
+        """`variants` None: those that fit the operators of each graph."""
         self._target = target
-        self._variants = tuple(variants)
+        self._variants = None if variants is None else tuple(variants)
         self._pool = ThreadPoolExecutor(1, "torchinductor")
         self._stop = threading.Event()
         self._asked: dict[int, tuple[Captured, Future[Codes]]] = {}
@@ -58,5 +60,6 @@ class InductorWriter:
         self.close()
 
     def _write(self, captured: Captured) -> Codes:
-        jobs = [(captured, variant) for variant in self._variants]
+        variants = self._variants or fitting({cost.kind for cost in graph_costs(captured)})
+        jobs = [(captured, variant) for variant in variants]
         return generate_many(jobs, self._target, stop=self._stop)

@@ -317,6 +317,7 @@ def _draft(
         note=best.label,
         schedule=best.source.schedule,
         kernels=best.source.kernels,
+        searched_us=result.time_us,
     )
     return Draft(candidate=candidate, tried=tuple(item for _, item in pairs[1:]))
 

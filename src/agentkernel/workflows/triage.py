@@ -1,0 +1,48 @@
+"""Which drafted candidates are not worth a judgement, as far as the search has seen?
+
+A judgement and a profile cost more than all that went before. The search has timed a candidate
+already, less carefully but by the same clock as its rivals of other strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.candidate import Candidate
+
+RIVAL = 1.05
+"""A candidate this many times slower than an accepted one, in the search, will not beat it."""
+BASELINE = 1.25
+"""A candidate this many times slower than a baseline is handed over to nobody. The search and the
+quick look at the baselines are two clocks, hence the room."""
+
+
+def hopeless(
+    candidate: Candidate, history: Sequence[Attempt], baseline_us: float | None
+) -> str | None:
+    """Why `candidate` need not be judged now; None where it should be."""
+    own = candidate.searched_us
+    if own is None:
+        return None
+    rivals = [item for item in history if item.candidate.searched_us and _accepted(item)]
+    best = min(rivals, key=lambda item: item.candidate.searched_us or 0.0, default=None)
+    if best is not None and own > RIVAL * (best.candidate.searched_us or own):
+        times = own / (best.candidate.searched_us or own)
+        return f"in the search {times:.2f}x slower than the accepted {best.candidate.id}"
+    if baseline_us is not None and own > BASELINE * baseline_us:
+        return f"in the search {own / baseline_us:.2f}x slower than the faster baseline"
+    return None
+
+
+def second_chance(history: Sequence[Attempt]) -> Candidate | None:
+    """Of those set aside the fastest, where no candidate was accepted: a run should end knowing
+    whether what it wrote is right."""
+    if any(_accepted(item) for item in history):
+        return None
+    waiting = [item.candidate for item in history if item.aside and item.verdict is None]
+    return min(waiting, key=lambda item: item.searched_us or 0.0, default=None)
+
+
+def _accepted(attempt: Attempt) -> bool:
+    return attempt.verdict is not None and attempt.verdict.accepted
