@@ -1,0 +1,58 @@
+"""Does a run take its place among others that share the GPU?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agentkernel.domain.candidate import Candidate
+from agentkernel.tools import gate
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.targets import find_target
+from agentkernel.workflows.keys import ProfileScope, work_key
+from agentkernel.workflows.workshop import LocalWorkshop, profile_settings
+from fakes import VERSIONS, settings
+
+COPY = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x):
+        return x.clone()
+def get_inputs():
+    return [torch.randn(64, 1024)]
+"""
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_beside_others_a_profile_leaves_out_what_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    monkeypatch.delenv(gate.FOLDER, raising=False)
+    if others:
+        monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    with gate.private():
+        assert profile_settings(settings(tmp_path / "runs")).records is not others
+
+
+def test_a_profile_without_max_autotune_is_not_one_with_it() -> None:
+    candidate = Candidate(source="a", coder="scripted", round=1)
+    scope = ProfileScope(problem="p", target="t", device="d", seed=0, versions=VERSIONS)
+    third = scope.model_copy(update={"max_autotune": True})
+    assert work_key(scope, candidate) != work_key(third, candidate)
+
+
+@pytest.mark.gpu
+def test_a_run_that_measures_has_a_gate_for_as_long_as_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(gate.FOLDER, raising=False)
+    path = tmp_path / "copy.py"
+    path.write_text(COPY)
+    chosen = settings(tmp_path / "runs")
+    with LocalWorkshop().equip(load_problem(str(path)), chosen, find_target(None)):
+        assert Path(os.environ[gate.FOLDER]).is_dir()
+        assert not gate.shared()
+    assert gate.FOLDER not in os.environ
