@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
 
-RIVAL = 1.05
-"""A candidate this many times slower than an accepted one, in the search, will not beat it."""
+RIVAL = 0.99
+"""A candidate must take less than this share of an accepted one's time, in the search: what is as
+fast as that changes nothing."""
 BASELINE = 1.25
 """A candidate this many times slower than a baseline is handed over to nobody. The search and the
 quick look at the baselines are two clocks, hence the room."""
@@ -27,9 +28,9 @@ def hopeless(
         return None
     rivals = [item for item in history if item.candidate.searched_us and _accepted(item)]
     best = min(rivals, key=lambda item: item.candidate.searched_us or 0.0, default=None)
-    if best is not None and own > RIVAL * (best.candidate.searched_us or own):
+    if best is not None and own >= RIVAL * (best.candidate.searched_us or own):
         times = own / (best.candidate.searched_us or own)
-        return f"in the search {times:.2f}x slower than the accepted {best.candidate.id}"
+        return f"in the search {times:.2f}x the time of the accepted {best.candidate.id}"
     if baseline_us is not None and own > BASELINE * baseline_us:
         return f"in the search {own / baseline_us:.2f}x slower than the faster baseline"
     return None

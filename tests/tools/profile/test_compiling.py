@@ -66,7 +66,7 @@ compile_fx.compile_fx = compiler
 select.AlgorithmSelectorCache.benchmark_in_current_process = classmethod(tuner)
 doors = Doors(Deadline())
 patch_compiler(doors)
-with doors.working():
+with doors.opened(), doors.working():
     torch.compile(lambda x: x + 1.0)(torch.ones(4))
     select.AlgorithmSelectorCache.benchmark_in_current_process([])
     print("request", held())
@@ -109,19 +109,25 @@ def leave(process: subprocess.Popen[str]) -> None:
 def test_others_time_while_the_compiler_works_and_not_while_it_times(folder: Path) -> None:
     doors = Doors(Deadline())
     with other(folder, "timing") as timer:
-        with doors.working():
+        with doors.opened(), doors.working():
             started = inside(timer, 0.0)
         assert not started
-        with doors.working(), doors.without_gpu():
+        with doors.opened(), doors.working(), doors.without_gpu():
             assert inside(timer, 20.0)
             leave(timer)
     with other(folder, "working") as worker:
         assert inside(worker, 20.0)
         leave(worker)
     for part in (doors.without_gpu, doors.working):
-        with doors.working(), part(), doors.alone(), other(folder, "working") as worker:
+        with (
+            doors.opened(),
+            doors.working(),
+            part(),
+            doors.alone(),
+            other(folder, "working") as worker,
+        ):
             assert not inside(worker, 1.0)
-        with doors.working(), other(folder, "timing") as timer:
+        with doors.opened(), doors.working(), other(folder, "timing") as timer:
             assert not inside(timer, 1.0), "working is held again"
 
 
@@ -140,7 +146,8 @@ def test_waiting_at_the_gate_is_not_held_against_a_compilation(folder: Path) -> 
     with other(folder, "timing") as timer:
         assert inside(timer, 20.0)
         threading.Timer(1.5, leave, (timer,)).start()
-        with deadline.within(0.6, expired.set), Doors(deadline).working():
+        doors = Doors(deadline)
+        with deadline.within(0.6, expired.set), doors.opened(), doors.working():
             assert not expired.is_set()
             assert expired.wait(20.0), "what it does inside counts"
 

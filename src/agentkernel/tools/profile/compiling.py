@@ -94,14 +94,20 @@ class Doors:
         self._open = False
 
     @contextmanager
+    def opened(self) -> Iterator[None]:
+        """A request that the parent awaits without holding the gate: what uses the GPU in it goes
+        through the doors."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    @contextmanager
     def working(self) -> Iterator[None]:
-        """A request that uses the GPU and that the parent awaits without holding the gate."""
-        with self._deadline.through(gate.working):
-            self._open = True
-            try:
-                yield
-            finally:
-                self._open = False
+        """Calls that use the GPU."""
+        with self._through(gate.working):
+            yield
 
     @contextmanager
     def without_gpu(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from agentkernel.agents.coders.lifted.steps import Unliftable, read_wrapper
 from agentkernel.agents.coders.lifted.write import lift
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.verdict import Policy
+from agentkernel.errors import one_line
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.lift.code import InductorCode, NotLifted
@@ -41,7 +42,7 @@ def lifted_drafts(
     found: dict[str, LiftedDraft] = {}
     reasons: Counter[str] = Counter()
     for code in codes:
-        source = code if isinstance(code, NotLifted) else lift(code, problem, captured)
+        source = code if isinstance(code, NotLifted) else _lifted(code, problem, captured)
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
             continue
@@ -55,6 +56,14 @@ def lifted_drafts(
     if found:
         return list(found.values())
     return NotLifted(reason=reasons.most_common(1)[0][0] if reasons else "no variant was asked for")
+
+
+def _lifted(code: InductorCode, problem: LoadedProblem, captured: Captured) -> Source | NotLifted:
+    """TorchInductor's code changes from version to version: what cannot be read costs a variant."""
+    try:
+        return lift(code, problem, captured)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        return NotLifted(reason=f"{code.variant}: {type(error).__name__}: {one_line(error)}")
 
 
 def _configurations(code: InductorCode) -> int:
