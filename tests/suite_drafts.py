@@ -16,10 +16,10 @@ from pathlib import Path
 from agentkernel.agents.coders.compiler.build import Compiled
 from agentkernel.agents.coders.compiler.coder import (
     ALGEBRA,
-    _variants,
     partitions,
     simplified,
     structure,
+    variants,
 )
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.wrapper import Source
@@ -95,7 +95,7 @@ def _first(loaded: LoadedProblem, captured: Captured, strategy: str) -> Drafted:
 def written(compiled: Compiled) -> Source | NotLifted:
     """The best guess of its family, without a search, or what has no form."""
     try:
-        return next(_variants(compiled, lambda _: None, TARGET, 1)).source
+        return next(variants(compiled, lambda _: None, TARGET, 1)).source
     except Uncovered as error:
         return NotLifted(reason=str(error))
 

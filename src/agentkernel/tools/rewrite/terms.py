@@ -92,5 +92,7 @@ def applied(draft: Draft, term: Term, x: Node, other: Node | Number) -> Node:
 
 
 def name_of(value: Node | Number) -> str:
-    """An operand for people."""
+    """An operand for people: of a view, what it looks at."""
+    while isinstance(value, Node) and value.target == aten.view.default:
+        value = value.args[0]  # type: ignore[assignment]
     return value.name if isinstance(value, Node) else f"{value:g}"

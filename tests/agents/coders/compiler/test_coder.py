@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from agentkernel.agents.coders.compiler.coder import CompilerCoder, family, partitions
+from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.strategies import hypotheses
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.domain.candidate import Draft, TrialResult
@@ -103,6 +104,26 @@ def test_one_family_spans_the_forms_without_repeats() -> None:
     forms = {"in registers" if "in registers" in text else "walks" for text in texts}
     assert forms == {"in registers", "walks"}
     assert any("BLOCK_N=4096,\n            num_warps=16" in text for text in texts[:2])
+
+
+class FromNothing(nn.Module):
+    """Its second product reads a constant, which no kernel stores for the library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.first(x)) + self.second(torch.zeros_like(x))
+
+
+def test_no_structure_is_offered_that_cannot_be_written() -> None:
+    loaded = problem_from_module(FromNothing(), (torch.randn(32, 64),))
+    captured = capture(loaded)
+    graphs = partitions(loaded, captured, "mixed")
+    with pytest.raises(Uncovered, match="a value that is not stored"):
+        family(graphs, "library", lambda _: None, TARGET)
+    assert "library" not in {item.strategy for item in hypotheses(loaded, captured)}
 
 
 @pytest.mark.parametrize(

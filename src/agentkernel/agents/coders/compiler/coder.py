@@ -91,17 +91,17 @@ class CompilerCoder:
                 return self._lift(problem, graph, request)
             choices = partitions(problem, graph, goals.policy, goals.precision)
             seen = frozenset(item.candidate.sha256 for item in request.history)
-            variants = [
+            fresh = [
                 item
                 for item in family(choices, strategy, decision, request.target)
                 if sha(item.source.text) not in seen
             ]
         except Uncovered as error:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
-        if not variants:
+        if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
-        results = self._rank(problem, variants, request)
-        return _draft(variants, results, request)
+        results = self._rank(problem, fresh, request)
+        return _draft(fresh, results, request)
 
     def _lift(self, problem: LoadedProblem, graph: Captured, request: DraftRequest) -> Draft:
         """The fastest of TorchInductor's variants, lifted."""
@@ -115,8 +115,8 @@ class CompilerCoder:
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
         pairs = race(fresh, problem, graph, lambda some: self._rank(problem, some, request))
-        variants = [Variant(draft.label, draft.source) for draft, _ in pairs]
-        made = _draft(variants, [result for _, result in pairs], request)
+        raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
+        made = _draft(raced, [result for _, result in pairs], request)
         if made.candidate is None or not graph.free_dims:
             return made
         fixed = made.candidate.model_copy(update={"declared_sizes": True})
@@ -249,7 +249,7 @@ def family(
         raise Uncovered(strategy, "this policy leaves no such structure")
     found: dict[str, Variant] = {}
     for compiled in wanted:
-        for variant in _variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
+        for variant in variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
             found.setdefault(variant.source.text, variant)
     return list(found.values())
 
@@ -264,9 +264,11 @@ def structure(compiled: Compiled) -> str:
     return "library" if any(map(_is_product, steps)) else "fused"
 
 
-def _variants(
+def variants(
     compiled: Compiled, decision: Decision, target: Target, most: int
 ) -> Iterator[Variant]:
+    """At most `most` drop-ins of one partition, best guess first. Raises Uncovered where a step has
+    no form."""
     options = _options(compiled, decision, target)
     first = {step: items[0] for step, items in options.items()}
     counts = {step: len(items) for step, items in options.items()}

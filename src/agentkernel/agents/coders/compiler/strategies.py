@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from agentkernel.agents.coders.compiler.build import Compiled
 from agentkernel.agents.coders.compiler.coder import (
     ALGEBRA,
     LIFTED,
@@ -15,6 +16,7 @@ from agentkernel.agents.coders.compiler.coder import (
     partitions,
     simplified,
     structure,
+    variants,
     writable,
 )
 from agentkernel.agents.coders.compiler.derivation import algebra_of
@@ -24,10 +26,14 @@ from agentkernel.tools.capture import Captured
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.rewrite import DEAD
+from agentkernel.tools.targets import find_target
 
 INTERPRETED_ELEMENTS = 1_000_000
 """A graph with more elements in all its tensors is not judged in the interpreter at its own sizes
 within minutes."""
+
+TRIAL_TARGET = "h200"
+"""The file that shows whether a structure can be written is written for this one."""
 
 
 def hypotheses(
@@ -63,8 +69,22 @@ def _structures(problem: LoadedProblem, captured: Captured) -> list[str]:
         choices = partitions(problem, captured, "mixed")
     except Uncovered:
         return []
-    written = [item for item in choices if writable(item)]
-    return list(dict.fromkeys(structure(item) for item in written))
+    held: dict[str, bool] = {}
+    for item in choices:
+        held[structure(item)] = held.get(structure(item), True) and drafted(item)
+    return [name for name, whole in held.items() if whole]
+
+
+def drafted(compiled: Compiled) -> bool:
+    """True where the first schedules give a file: some steps show only there that they have no
+    form. Which ones do does not hang on the target."""
+    if not writable(compiled):
+        return False
+    try:
+        next(variants(compiled, lambda _: None, find_target(TRIAL_TARGET).target, 1))
+    except Uncovered:
+        return False
+    return True
 
 
 def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, ...]:
