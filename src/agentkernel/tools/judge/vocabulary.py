@@ -6,6 +6,7 @@ IMPORTS = {
     "__future__",
     "collections.abc",
     "dataclasses",
+    "itertools",
     "math",
     "torch",
     "torch.nn",
