@@ -237,6 +237,18 @@ def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(
     assert told(own, tmp_path) == told(whole, alone)
 
 
+def test_a_second_call_beside_the_first_does_nothing_again(tmp_path: Path) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD.format(tests=str(Path(__file__).parent)))
+    child = subprocess.Popen([sys.executable, str(script), str(tmp_path), "1"])
+    wait_until(lambda: (tmp_path / "out" / "begun.txt").is_file())
+    own = tasks(tmp_path, *SLOW[:3])
+    said = run(tmp_path, own, ("6",))
+    assert child.wait() == 0
+    assert not said, "the call that waited for the device had nothing left to do"
+    assert set(begun(tmp_path).values()) == {1}
+
+
 def told(own: list[Task], folder: Path) -> tuple[str, str]:
     """The rows in their order and the table that is made of them."""
     rows = finished_rows(own, folder / "out")
