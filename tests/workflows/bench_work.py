@@ -25,6 +25,8 @@ def work(task: Task) -> Row:
         raise MissingDependency("no driver here")
     if name.startswith("interrupted"):
         raise KeyboardInterrupt
+    if name.startswith("endless"):
+        time.sleep(120.0)
     if name.startswith("slow"):
         time.sleep(1.0)
     if name.startswith("measured"):

@@ -154,6 +154,19 @@ def test_what_is_the_machines_ends_the_bench_and_leaves_no_row(
     assert [row.name for row in finished_rows(own, tmp_path / "out")] == ["level1/a_good"]
 
 
+def test_an_interrupt_waits_for_nobody(tmp_path: Path) -> None:
+    def interrupt(row: Row) -> None:
+        raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(
+            tasks(tmp_path, "endless", "quick"), ("cpu", "cpu"), tmp_path / "out", WHOLE,
+            interrupt, bench_work.work,
+        )  # fmt: skip
+    assert time.monotonic() - begin < 60.0
+
+
 def test_a_problem_that_hangs_is_ended(tmp_path: Path) -> None:
     own, said = tasks(tmp_path, "good", "slow"), list[Row]()
     run_bench(
@@ -235,6 +248,18 @@ def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(
     whole = tasks(alone, *SLOW[: 3 * lanes])
     run(alone, whole, ("6",), lanes)
     assert told(own, tmp_path) == told(whole, alone)
+
+
+def test_a_second_call_beside_the_first_does_nothing_again(tmp_path: Path) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD.format(tests=str(Path(__file__).parent)))
+    child = subprocess.Popen([sys.executable, str(script), str(tmp_path), "1"])
+    wait_until(lambda: (tmp_path / "out" / "begun.txt").is_file())
+    own = tasks(tmp_path, *SLOW[:3])
+    said = run(tmp_path, own, ("6",))
+    assert child.wait() == 0
+    assert not said, "the call that waited for the device had nothing left to do"
+    assert set(begun(tmp_path).values()) == {1}
 
 
 def told(own: list[Task], folder: Path) -> tuple[str, str]:

@@ -289,8 +289,8 @@ def test_max_autotune_is_timed_beside_the_candidate(tmp_path: Path) -> None:
     assert not below(row, "torch.compile")
 
 
-def test_a_known_time_of_max_autotune_is_not_taken_again(tmp_path: Path) -> None:
-    tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4).bench(room(tmp_path).task())
+def test_a_max_autotune_known_to_be_far_behind_is_not_timed_again(tmp_path: Path) -> None:
+    tuning(tmp_path, Script("a", speedup=2.0), autotuned=1.7).bench(room(tmp_path).task())
     place = tuning(tmp_path / "later", Script("a", speedup=2.5), autotuned=7.0)
     task = place.task()
     task = task.model_copy(update={"cache": str(tmp_path / "cache")})
@@ -298,13 +298,23 @@ def test_a_known_time_of_max_autotune_is_not_taken_again(tmp_path: Path) -> None
     (sample,) = row.samples
     assert not place.started[0].settings.profile.max_autotune
     assert sample.vs_autotune is not None
-    assert sample.vs_autotune.value == pytest.approx(2.5 * 0.4)
-    assert sample.vs_autotune.low == pytest.approx(2.49 * 0.4)
+    assert sample.vs_autotune.value == pytest.approx(2.5 * 1.7)
+    assert sample.vs_autotune.low == pytest.approx(2.49 * 1.7)
     assert sample.autotune_derived
-    assert row.times.autotune_us == pytest.approx(0.4 * (row.times.eager_us or 0.0))
+    assert row.times.autotune_us == pytest.approx(1.7 * (row.times.eager_us or 0.0))
     assert row.times.autotune_derived
     assert "cached" in row.times.autotune_note
     assert row.key == place.task().key, "the same question, whatever the cache has"
+
+
+def test_one_that_may_be_the_fastest_is_always_timed_beside_the_candidate(tmp_path: Path) -> None:
+    tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4).bench(room(tmp_path).task())
+    place = tuning(tmp_path / "later", Script("a", speedup=2.0), autotuned=0.4)
+    task = place.task()
+    row = place.bench(task.model_copy(update={"cache": str(tmp_path / "cache")}))
+    assert place.started[0].settings.profile.max_autotune
+    assert row.samples[0].kept == "max-autotune"
+    assert not row.samples[0].autotune_derived
 
 
 def test_what_max_autotune_cost_a_failure_is_said(tmp_path: Path) -> None:

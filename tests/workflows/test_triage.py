@@ -8,6 +8,7 @@ import pytest
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.profile import ProfileFailed
 from agentkernel.workflows.events import CandidateSetAside, Event, VerdictReached
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
@@ -55,6 +56,14 @@ def test_the_fastest_of_those_set_aside_gets_a_second_chance_unless_one_was_acce
     assert found.strategy == "b"
     assert second_chance((*waiting, tried("d", 9.0))) is None
     assert second_chance((tried("c", 1.0, right=False),)) is None
+
+
+def test_one_that_broke_while_it_was_profiled_is_nobody_s_rival() -> None:
+    broke = ProfileFailed(side="candidate", reason="wrong_output")
+    broken = tried("a", 1.0).model_copy(update={"unprofiled": broke})
+    assert hopeless(candidate("x", 10.0), (broken,), None) is None
+    waiting = tried("b", 10.0, aside="slow")
+    assert second_chance((broken, waiting)) == waiting.candidate
 
 
 def done(tmp_path: Path, shop: FakeWorkshop) -> tuple[Result, list[Event]]:

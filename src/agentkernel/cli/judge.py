@@ -126,7 +126,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.repeatable is not None:
         lines.append(f"the same call twice: {'the same' if verdict.repeatable else 'other'} bits")
     if verdict.declared_sizes:
-        lines.append("for the declared sizes only: at others it raises")
+        lines.append(
+            "for the declared sizes only: at others that were asked it raised or was right"
+        )
     if verdict.eval_only:
         lines.append("for eval mode only: in training mode it raises")
     lines += list(verdict.notes)

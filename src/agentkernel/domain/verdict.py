@@ -192,7 +192,7 @@ class Verdict(Frozen):
     eval_only: bool = False
     """In training mode the original computes something else, and the candidate raises."""
     declared_sizes: bool = False
-    """Judged at the declared sizes alone; at others it was seen to raise."""
+    """Judged at the declared sizes alone; at the others that were asked it raised or was right."""
     kernelbench: bool | None = None
     """KernelBench's own rule: allclose at 1e-4 to eager over 5 seeds; None where nobody asked."""
 

@@ -80,9 +80,12 @@ def run_bench(
     interrupted; the same call goes on.
     """
     make_folder(folder)
-    done = gather(folder)
-    waiting = [task for task in tasks if task.key not in done]
     path = rows_path(folder, shard)
+
+    def waiting() -> list[Task]:
+        done = gather(folder)
+        return [task for task in tasks if task.key not in done]
+
     for row in _spread(waiting, tuple(devices) * lanes, work, limit):
         append_row(path, row)
         say(row)
@@ -94,16 +97,18 @@ def finished_rows(tasks: Sequence[Task], folder: Path) -> tuple[Row, ...]:
 
 
 def _spread(
-    tasks: Sequence[Task],
+    left: Callable[[], Sequence[Task]],
     devices: Sequence[str],
     work: Work,
     limit: Callable[[Asked], float | None],
 ) -> Iterator[Row]:
     """Each row as it comes, one lane an entry of `devices`. A process that ends takes only its own
-    problem with it."""
-    waiting = list(reversed(tasks))
+    problem with it. What is `left` is asked again with the devices in hand: the bench that had them
+    before may have been the same one."""
+    tasks = left()
     running: dict[Future[Row], tuple[Lane, Task]] = {}
     with _lanes(devices[: len(tasks)], tasks) as idle:
+        waiting = list(reversed(left()))
         while waiting or running:
             while idle and waiting:
                 lane, task = idle.pop(), waiting.pop()
@@ -159,6 +164,11 @@ def _lanes(devices: Sequence[str], tasks: Sequence[Task]) -> Iterator[list[Lane]
         lanes = [Lane(place, _executor(place)) for place in reversed(places)]
         try:
             yield list(lanes)
+        except BaseException:
+            # Interrupted, or the machine lacks something: nobody waits for a problem half done.
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
         finally:
             for lane in lanes:
                 lane.executor.shutdown(wait=True, cancel_futures=True)

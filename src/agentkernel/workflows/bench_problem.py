@@ -41,6 +41,8 @@ from agentkernel.workflows.state import OptimizeRequest
 from agentkernel.workflows.workshop import profile_settings
 
 Measure = Callable[[LoadedProblem, ResolvedTarget, Settings], Times | None]
+FAR = 1.1
+"""A cached baseline this many times slower than another is not the one to beat."""
 NOT_THE_PROBLEMS = (EnvironmentFailure, OutputError, SettingError, UnknownTarget)
 """What the next problem would meet as well: it ends the bench, and the same call goes on."""
 
@@ -170,12 +172,21 @@ def _run(
             continue
     settings = task.asked.settings
     changes: dict[str, object] = {"runs": str(folder), "seed": settings.seed + index}
-    if cached is not None and cached.autotune_us is not None:
+    if cached is not None and far_behind(cached):
         changes["profile"] = settings.profile.model_copy(update={"max_autotune": False})
     request = OptimizeRequest(
         loaded, settings.model_copy(update=changes), None, ("bench", task.problem.path)
     )
     return _finished(runner.start(request, ignore))
+
+
+def far_behind(cached: Times) -> bool:
+    """True where max-autotune is known, and so much slower than another baseline that it needs no
+    second look: where it may be the one to beat it is always timed beside the candidate."""
+    others = [item for item in (cached.eager_us, cached.compiled_us) if item is not None]
+    if cached.autotune_us is None or not others:
+        return False
+    return cached.autotune_us > FAR * min(others)
 
 
 def _finished(result: Result) -> Result:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
+from agentkernel.workflows.outcome import accepted, breaks
 
 RIVAL = 0.99
 """A candidate must take less than this share of an accepted one's time, in the search: what is as
@@ -26,7 +27,7 @@ def hopeless(
     own = candidate.searched_us
     if own is None:
         return None
-    rivals = [item for item in history if item.candidate.searched_us and _accepted(item)]
+    rivals = [item for item in history if item.candidate.searched_us and _stands(item)]
     best = min(rivals, key=lambda item: item.candidate.searched_us or 0.0, default=None)
     if best is not None and own >= RIVAL * (best.candidate.searched_us or own):
         times = own / (best.candidate.searched_us or own)
@@ -39,11 +40,12 @@ def hopeless(
 def second_chance(history: Sequence[Attempt]) -> Candidate | None:
     """Of those set aside the fastest, where no candidate was accepted: a run should end knowing
     whether what it wrote is right."""
-    if any(_accepted(item) for item in history):
+    if any(_stands(item) for item in history):
         return None
     waiting = [item.candidate for item in history if item.aside and item.verdict is None]
     return min(waiting, key=lambda item: item.searched_us or 0.0, default=None)
 
 
-def _accepted(attempt: Attempt) -> bool:
-    return attempt.verdict is not None and attempt.verdict.accepted
+def _stands(attempt: Attempt) -> bool:
+    """True where it may be handed over: accepted, and not broken while it was profiled."""
+    return accepted(attempt) and not breaks(attempt)

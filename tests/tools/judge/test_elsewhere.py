@@ -53,3 +53,55 @@ def test_being_right_at_other_sizes_is_fine_too(judged, sources):
     problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
     verdict = judged(problem, sources.ADD, declared_sizes=True)
     assert verdict.accepted, verdict.failure
+
+
+ROWS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x / x.abs().sum(1, keepdim=True)
+
+def get_inputs():
+    return [torch.randn(16, 24)]
+"""
+
+
+def rows_file(sources, raises):
+    """A drop-in for ROWS that has both sizes written into it, and raises where `raises` holds."""
+    return (
+        sources.HEAD
+        + f"""
+@triton.jit
+def rows_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * 24 + cols
+    x = tl.load(x_ptr + at, mask=cols < 24, other=0.0)
+    tl.store(y_ptr + at, x / tl.sum(tl.abs(x), axis=0), mask=cols < 24)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        if {raises}:
+            raise ValueError("other sizes")
+        y = torch.zeros_like(x)
+        rows_kernel[(16,)](x, y, BLOCK=32)
+        return y
+"""
+    )
+
+
+def test_a_file_that_looks_at_every_size_is_accepted(judged, sources):
+    verdict = judged(ROWS, rows_file(sources, "x.shape != (16, 24)"), declared_sizes=True)
+    assert verdict.accepted, verdict.failure
+
+
+@pytest.mark.parametrize(
+    "raises", ["x.shape[1] != 24", "x.shape[0] != 16", "x.numel() != 16 * 24", "x.numel() < 384"]
+)
+def test_a_file_that_looks_at_less_than_the_sizes_is_refused(judged, sources, raises):
+    verdict = judged(ROWS, rows_file(sources, raises), declared_sizes=True)
+    assert not verdict.accepted
+    assert verdict.gate in ("correctness", "run")

@@ -46,7 +46,7 @@ while True:
 COMPILED = """
 import torch
 import torch._inductor.compile_fx as compile_fx
-import torch._inductor.select_algorithm as select
+import torch._inductor.runtime.benchmarking as benchmarking
 from agentkernel.tools import gate
 from agentkernel.tools.profile.compiling import Deadline, Doors, patch_compiler
 
@@ -55,22 +55,22 @@ inner = compile_fx.compile_fx
 
 def compiler(*args, **kwargs):
     print("compiler", held())
-    select.AlgorithmSelectorCache.benchmark_in_current_process([])
+    benchmarking.TritonBenchmarker().benchmark_gpu(None)
     print("compiler", held())
     return inner(*args, **kwargs)
 
-def tuner(cls, choices):
+def tuner(self, call):
     print("tuner", held())
 
 compile_fx.compile_fx = compiler
-select.AlgorithmSelectorCache.benchmark_in_current_process = classmethod(tuner)
+benchmarking.TritonBenchmarker.benchmark_gpu = tuner
 doors = Doors(Deadline())
 patch_compiler(doors)
 with doors.opened(), doors.working():
     torch.compile(lambda x: x + 1.0)(torch.ones(4))
-    select.AlgorithmSelectorCache.benchmark_in_current_process([])
+    benchmarking.TritonBenchmarker().benchmark_gpu(None)
     print("request", held())
-select.AlgorithmSelectorCache.benchmark_in_current_process([])
+benchmarking.TritonBenchmarker().benchmark_gpu(None)
 print("after", held())
 """
 

@@ -5,14 +5,17 @@ It may raise, or be right; an answer that is wrong is refused: nobody would see 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
+from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import Failure
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable
+from agentkernel.tools.judge.shapes import FACTORS, CaseShape, count_elements, replace_sizes
 from agentkernel.tools.judge.trial import Trial, is_refusal
 
 if TYPE_CHECKING:
@@ -46,3 +49,37 @@ def judge_elsewhere(trial: Trial, captured: Captured, cases: Sequence[Case]) -> 
         if outcome.failure is not None:
             return Elsewhere(outcome.failure, tried)
     return Elsewhere(None, tried)
+
+
+def neighbours(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseShape, ...]:
+    """The declared sizes but for one, each in turn, then as many elements in another form; as far
+    as they take at most `limit` elements.
+
+    A file that looks at one size alone, or at the number of elements alone, raises where all sizes
+    are others. It takes these, with a grid and strides that are those of the declared ones.
+    """
+    declared = {item.symbol: item.size for item in captured.free_dims}
+    groups: list[Iterable[Mapping[str, int]]] = [
+        [declared | {name: size + more} for more in FACTORS] for name, size in declared.items()
+    ]
+    groups.append(_traded(declared))
+    found = (_first(inputs, captured, group, limit) for group in groups)
+    return tuple(CaseShape(item, "odd", 0) for item in found if item is not None)
+
+
+def _traded(declared: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    """One size halved for another one's double."""
+    for half, double in permutations(declared, 2):
+        if declared[half] % 2 == 0:
+            yield {**declared, half: declared[half] // 2, double: 2 * declared[double]}
+
+
+def _first(
+    inputs: ShapeSet, captured: Captured, group: Iterable[Mapping[str, int]], limit: int
+) -> ShapeSet | None:
+    """Of a group the first sizes that the graph holds for."""
+    for sizes in group:
+        found = replace_sizes(inputs, captured.free_dims, sizes)
+        if count_elements(found) <= limit and captured.admits(sizes):
+            return found
+    return None

@@ -28,7 +28,7 @@ from agentkernel.tools.judge.cases import (
     measured_cases,
     training_case,
 )
-from agentkernel.tools.judge.elsewhere import judge_elsewhere
+from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
@@ -218,8 +218,11 @@ def _judge_in(
             failure = _judge_training(trial, plan, settings, findings)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
-            elsewhere = odd_cases(loaded, captured, settings)
-            failure = judge_elsewhere(trial, captured, elsewhere).failure
+            elsewhere = elsewhere_cases(loaded, captured, settings)
+            found = judge_elsewhere(trial, captured, elsewhere)
+        failure = found.failure
+        if not found.tried:
+            findings.notes.append("no other sizes than the declared ones could be asked")
     return failure
 
 
@@ -292,10 +295,14 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
     return plan(declared, _odd_shapes(loaded, captured, settings), settings.seed, settings.seeds)
 
 
-def odd_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSettings) -> list[Case]:
-    """A plain call at each size that the problem does not name."""
-    odd = _odd_shapes(loaded, captured, settings)
-    return [Case(shape, "normal", settings.seed + 5) for shape in odd]
+def elsewhere_cases(
+    loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
+) -> list[Case]:
+    """A plain call at each size that the problem does not name: all sizes others, then one."""
+    first = loaded.problem.shape_sets[0]
+    limit = LARGER_ELEMENTS if settings.device == "cuda" else 2 * count_elements(first)
+    odd = (*_odd_shapes(loaded, captured, settings), *neighbours(first, captured, limit))
+    return [Case(shape, "normal", settings.seed + 5) for shape in dict.fromkeys(odd)]
 
 
 def _odd_shapes(

@@ -135,19 +135,12 @@ def patch_compiler(doors: Doors) -> None:
     what is not there is left out, and the benchmarker below the tuners catches the rest."""
     import torch._inductor.compile_fx as compile_fx
     import torch._inductor.runtime.benchmarking as benchmarking
-    import torch._inductor.runtime.triton_heuristics as heuristics
     import torch._inductor.select_algorithm as select
 
     if hasattr(select, "PRINT_AUTOTUNE"):
         select.PRINT_AUTOTUNE = False  # its tables would push a failure out of the log's tail
     wrap(compile_fx, "compile_fx", doors.without_gpu)
-    tuners = (
-        (getattr(select, "AlgorithmSelectorCache", None), "benchmark_in_current_process"),
-        (getattr(heuristics, "CachingAutotuner", None), "autotune_to_one_config"),
-        (getattr(heuristics, "CachingAutotuner", None), "coordinate_descent_tuning"),
-    )
-    for owner, name in tuners:
-        wrap(owner, name, doors.alone)
+    # Each benchmark by itself, not a tuner's whole list of them: others get their turn between.
     for owner in vars(benchmarking).values():
         if inspect.isclass(owner) and owner.__module__ == benchmarking.__name__:
             wrap(owner, "benchmark_gpu", doors.alone)

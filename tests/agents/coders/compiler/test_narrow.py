@@ -174,6 +174,26 @@ def test_a_stored_value_is_sliced() -> None:
     assert part(b, long, 0, 1).op == "slice", "a long dimension is not computed again"
 
 
+def test_a_part_keeps_its_rank_where_it_is_a_known_constant() -> None:
+    b = GraphBuilder()
+    chosen = b.pointwise("eq", b.iota(size(2), 0), 0)
+    assert part(b, chosen, 0, 1).shape == size(1)
+    mixed = b.pointwise("mul", chosen, b.input("x", torch.float32, size(3, 2)))
+    assert part(b, mixed, 1, 0).shape == size(3, 1)
+
+
+class Constant(nn.Module):
+    """Part of what is the same for every input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu() + torch.arange(2, dtype=x.dtype, device=x.device)[1:2]
+
+
+def test_a_part_of_a_constant_is_covered() -> None:
+    problem = problem_from_module(Constant(), (torch.randn(5, 2),))
+    assert "relu" in ops(capture(problem)) or "maximum" in ops(capture(problem))
+
+
 @pytest.mark.parametrize(
     "options",
     [{"kernel_size": 4}, {"kernel_size": (2, 3)}, {"kernel_size": 2, "divisor_override": 3}],

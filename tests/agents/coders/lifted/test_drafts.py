@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from agentkernel.agents.coders.compiler.coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
-from agentkernel.agents.coders.compiler.strategies import hypotheses
+from agentkernel.agents.coders.compiler.strategies import ask_ahead, hypotheses
 from agentkernel.agents.coders.lifted.drafts import LiftedDraft, lifted_drafts, race
-from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.tools.capture import Captured, capture
@@ -51,6 +51,21 @@ class Stored:
         return self._codes
 
 
+class Counting(Stored):
+    """Keeps the graphs that it was asked about."""
+
+    def __init__(self, codes: Sequence[InductorCode | NotLifted]) -> None:
+        super().__init__(codes)
+        self.asked: list[Captured] = []
+
+    def begin(self, captured: Captured) -> None:
+        self.asked.append(captured)
+
+    def codes(self, captured: Captured) -> Sequence[InductorCode | NotLifted]:
+        self.begin(captured)
+        return super().codes(captured)
+
+
 class LongestFirst:
     """A searcher that measures the length of a source: the longest is the fastest."""
 
@@ -73,13 +88,18 @@ def codes_of(module: nn.Module, *shape: int) -> tuple[InductorCode | NotLifted, 
     )
 
 
-def drafted(problem: LoadedProblem, strategy: str, writer: Stored | None) -> Draft:
+def request_for(strategy: str, *before: Draft) -> DraftRequest:
+    """A draft by `strategy`, after those `before`."""
     hypothesis = Hypothesis(strategy=strategy, reason="r")
-    request = DraftRequest(
+    history = tuple(Attempt(candidate=item.candidate) for item in before if item.candidate)
+    return DraftRequest(
         target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
-        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
+        hypothesis=hypothesis, retrieved=(), history=history, diagnosis=None, round=1,
     )  # fmt: skip
-    return CompilerCoder(LongestFirst(), writer).draft(problem, request)
+
+
+def drafted(problem: LoadedProblem, strategy: str, writer: Stored | None) -> Draft:
+    return CompilerCoder(LongestFirst(), writer).draft(problem, request_for(strategy))
 
 
 def test_what_no_template_covers_is_lifted_and_holds_for_its_sizes_alone() -> None:
@@ -144,3 +164,35 @@ def test_the_winner_s_launches_are_raced_too() -> None:
 
 def _no_reason() -> NotLifted:
     raise AssertionError("a candidate where none was expected")
+
+
+def test_torchinductor_is_asked_about_one_graph_for_the_plan_and_every_draft() -> None:
+    problem, writer = problem_of(Product()), Counting(codes_of(Product()))
+    coder = CompilerCoder(LongestFirst(), writer)
+    captured = capture(problem)
+    ask_ahead(coder, problem, captured, (Hypothesis(strategy=LIFTED, reason="r"),))
+    coder.draft(problem, request_for(LIFTED))
+    coder.draft(problem, request_for(LIFTED))
+    assert len(writer.asked) == 3
+    assert all(item.graph is captured.graph for item in writer.asked)
+
+
+class LastFirst:
+    """A searcher to whom the last source of a race is the fastest: a winner's last option."""
+
+    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            TrialResult(label=label, sha256=label, schedule=schedule, time_us=9.0 - place / 100)
+            for place, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
+        )
+
+
+def test_a_repair_never_gives_the_refused_launch_again() -> None:
+    problem = problem_of(Pair(), 64, 3000)
+    coder = CompilerCoder(LastFirst(), Stored(codes_of(Pair(), 64, 3000)))
+    first = coder.draft(problem, request_for(LIFTED))
+    assert first.candidate is not None
+    assert "option" in first.candidate.note
+    second = coder.draft(problem, request_for(LIFTED, first))
+    assert second.candidate is not None
+    assert second.candidate.sha256 != first.candidate.sha256

@@ -27,7 +27,7 @@ from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
 from agentkernel.agents.coders.compiler.search_order import single_changes
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source
-from agentkernel.agents.coders.lifted.drafts import LiftedDraft, lifted_drafts, race, standing
+from agentkernel.agents.coders.lifted.drafts import LiftedDraft, Rank, lifted_drafts, race, standing
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.target import Target
@@ -78,13 +78,26 @@ class CompilerCoder:
         """`writer` asks TorchInductor; without one nothing is lifted."""
         self.searcher = searcher
         self.writer = writer
+        self._traced: tuple[LoadedProblem, Captured] | None = None
+
+    def adopt(self, problem: LoadedProblem, captured: Captured) -> None:
+        """Draft from this graph of `problem`: a writer knows by the graph itself what it was asked
+        about, and answers a second graph of the same problem all over again."""
+        self._traced = (problem, captured)
+
+    def _captured(self, problem: LoadedProblem) -> Captured:
+        """The graph of `problem`, traced once for all its drafts."""
+        if self._traced is None or self._traced[0] is not problem:
+            self.adopt(problem, capture(problem))
+        assert self._traced is not None
+        return self._traced[1]
 
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """The best of a family of schedules, or the reason why no template fits."""
         try:
             goals = request.goals
             strategy, decision = request.hypothesis.strategy, request.plan.decision
-            captured = capture(problem)
+            captured = self._captured(problem)
             rewriting = strategy in REWRITING
             graph = simplified(problem, captured).captured if rewriting else captured
             if strategy in (LIFTED, LIFTED_ALGEBRA):
@@ -114,7 +127,8 @@ class CompilerCoder:
         fresh = [item for item in drafts if sha(item.source.text) not in seen]
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
-        pairs = race(fresh, problem, graph, lambda some: self._rank(problem, some, request))
+        rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
+        pairs = race(fresh, problem, graph, rank, seen)
         raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
         made = _draft(raced, [result for _, result in pairs], request)
         if made.candidate is None or not graph.free_dims:

@@ -108,7 +108,9 @@ def ask_ahead(
     captured: Captured,
     offered: Sequence[Hypothesis],
 ) -> None:
-    """Let TorchInductor begin with what will be drafted from its code, rewritten graphs first."""
+    """Let TorchInductor begin with what will be drafted from its code, rewritten graphs first; the
+    coder drafts from this very graph."""
+    coder.adopt(problem, captured)
     strategies = {item.strategy for item in offered}
     if coder.writer is not None and LIFTED_ALGEBRA in strategies:
         coder.writer.begin(simplified(problem, captured).captured)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentkernel.agents.coders.compiler.wrapper import Source
 from agentkernel.agents.coders.lifted.options import options_of
 from agentkernel.agents.coders.lifted.steps import Unliftable, read_wrapper
 from agentkernel.agents.coders.lifted.write import lift
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.verdict import Policy
 from agentkernel.errors import one_line
@@ -93,14 +94,21 @@ Rank = Callable[[Sequence[LiftedDraft]], Sequence[TrialResult]]
 
 
 def race(
-    drafts: Sequence[LiftedDraft], problem: LoadedProblem, captured: Captured, rank: Rank
+    drafts: Sequence[LiftedDraft],
+    problem: LoadedProblem,
+    captured: Captured,
+    rank: Rank,
+    seen: Collection[str] = (),
 ) -> list[tuple[LiftedDraft, TrialResult]]:
-    """Every variant, then the winner's launch configurations beside it; the best one first."""
+    """Every variant, then the winner's launch configurations beside it; the best one first.
+
+    `seen`: hashes of sources that were candidates before, which no configuration gives again.
+    """
     first = _ranked(drafts, rank(drafts))
     winner, result = first[0]
     others = list(tuned(winner, problem, captured)) if result.pruned is None else []
-    known = {draft.source.text for draft in drafts}
-    others = [item for item in others if item.source.text not in known]
+    known = {sha256_text(draft.source.text) for draft in drafts}.union(seen)
+    others = [item for item in others if sha256_text(item.source.text) not in known]
     if not others:
         return first
     again = [winner, *others]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from agentkernel.agents.coders.compiler.ir import ONE, GraphBuilder, Node, Scalar
+from agentkernel.agents.coders.compiler.ir import ONE, GraphBuilder, Node, Scalar, Shape
 
 LONGEST = 2
 """Longest dimension that is cut by computing a part again instead of storing the whole."""
@@ -19,12 +19,18 @@ def part(b: GraphBuilder, value: Node, dim: int, index: int) -> Node:
     size = value.shape[dim]
     if size.is_number and int(size) <= LONGEST:
         found = _expression(b, value, dim, index)
-        if found is not None:
+        # What is known to be constant has lost its shape, and nobody broadcasts it again here.
+        if found is not None and found.shape == _cut(value, dim):
             return found
     return b.slice(value, dim, sympy.Integer(index), ONE)
 
 
+def _cut(value: Node, dim: int) -> Shape:
+    return (*value.shape[:dim], ONE, *value.shape[dim + 1 :])
+
+
 def _expression(b: GraphBuilder, value: Node, dim: int, index: int) -> Node | None:
+    """The part's expression, or one that broadcasts to it where constants decide some of it."""
     if value.shape[dim] == 1:
         return value
     if value.kind == "iota":
@@ -49,8 +55,7 @@ def _pointwise(b: GraphBuilder, value: Node, dim: int, index: int) -> Node | Non
         parts.append(found)
     known = _known(value.op, parts)
     if isinstance(known, Node):
-        shape = (*value.shape[:dim], ONE, *value.shape[dim + 1 :])
-        return known if known.dtype == value.dtype and known.shape == shape else None
+        return known if known.dtype == value.dtype and known.shape == _cut(value, dim) else None
     if known is not None:
         return b.constant(known, value.dtype)
     return b.pointwise(value.op, *parts, dtype=value.dtype, name=value.name)
@@ -87,4 +92,6 @@ def _reshaped(b: GraphBuilder, value: Node, dim: int, index: int) -> Node | None
     found = _expression(b, below, places[kept.index(dim)], index)
     if found is None or not found.shape:
         return found
-    return b.reshape(found, (*value.shape[:dim], ONE, *value.shape[dim + 1 :]))
+    if found.shape != _cut(below, places[kept.index(dim)]):
+        return None
+    return b.reshape(found, _cut(value, dim))
