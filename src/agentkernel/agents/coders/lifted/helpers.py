@@ -38,12 +38,13 @@ WELFORD_STEP = '''\
 def welford_step(x, mean, m2, count, first):
     """Running mean, sum of squared deviations and count with one more value (Welford 1962)."""
     if first:
-        return x, tl.zeros_like(m2), tl.full(count.shape, 1, count.dtype)
+        new_mean, new_m2, new_count = x, tl.zeros_like(m2), tl.full(count.shape, 1, count.dtype)
     else:
         delta = x - mean
         new_count = count + 1
         new_mean = mean + delta / new_count
-        return new_mean, m2 + delta * (x - new_mean), new_count'''
+        new_m2 = m2 + delta * (x - new_mean)
+    return new_mean, new_m2, new_count'''
 
 WELFORD_MERGE = '''\
 @triton.jit
