@@ -89,7 +89,7 @@ def test_a_process_that_dies_leaves_the_gate_open(tmp_path: Path) -> None:
 def test_a_part_without_the_gpu_lets_others_time(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     with gate.hold("working"):
-        with gate.pause(None):
+        with gate.pause():
             timer = other(tmp_path, "timing")
             entered(timer)
             leave(timer)
@@ -97,16 +97,6 @@ def test_a_part_without_the_gpu_lets_others_time(tmp_path: Path) -> None:
         assert waits(timer)
     entered(timer)
     leave(timer)
-
-
-def test_tuning_inside_work_has_the_gpu_alone(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    with gate.hold("working"):
-        with gate.pause("timing"):
-            worker = other(tmp_path, "working")
-            assert waits(worker)
-        entered(worker)
-        leave(worker)
 
 
 def test_waiting_to_time_inside_work_is_refused(tmp_path: Path) -> None:
@@ -124,9 +114,9 @@ def test_waiting_to_time_inside_work_is_refused(tmp_path: Path) -> None:
 def test_without_others_every_door_is_open() -> None:
     gate = Gate(None)
     begin = time.monotonic()
-    with gate.hold("working"), gate.pause("timing"):
+    with gate.hold("working"), gate.pause():
         pass
-    with gate.pause(None):
+    with gate.pause():
         pass
     assert time.monotonic() - begin < 1.0
 

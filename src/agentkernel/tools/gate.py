@@ -46,19 +46,15 @@ class Gate:
             self._leave()
 
     @contextmanager
-    def pause(self, kind: Hold | None) -> Iterator[None]:
-        """Inside a hold, be outside of it, or in one of another kind, for a while."""
+    def pause(self) -> Iterator[None]:
+        """Inside a hold, be outside of it for a while."""
         before = self._held
-        if before is None or before == kind:
+        if before is None:
             yield
             return
         self._leave()
         try:
-            if kind is None:
-                yield
-            else:
-                with self.hold(kind):
-                    yield
+            yield
         finally:
             self._enter(before)
 
@@ -132,9 +128,4 @@ def timing() -> AbstractContextManager[None]:
 
 def without_gpu() -> AbstractContextManager[None]:
     """Inside `working`, for a part that needs no GPU (a compiler's): others may time meanwhile."""
-    return _gate().pause(None)
-
-
-def timing_within() -> AbstractContextManager[None]:
-    """Inside `working`, for a part that times (a compiler that tunes); elsewhere nothing."""
-    return _gate().pause("timing")
+    return _gate().pause()

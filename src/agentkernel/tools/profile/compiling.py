@@ -1,7 +1,8 @@
 """How does the twin's torch.compile share the GPU with other runs, and end in time?
 
-The compiler's own work lets others time; where it benchmarks kernels it has the GPU alone. Both
-only while a request that holds the gate is answered: in all others it is the parent who holds it.
+The compiler's own work lets others time; where it benchmarks kernels it works beside others, since
+its benchmarker goes by the shortest of many calls. Both only while a request is answered that the
+parent awaits outside of the gate: in all others it is the parent who holds it.
 """
 
 from __future__ import annotations
@@ -116,12 +117,6 @@ class Doors:
             yield
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """The compiler's benchmarks: inside `without_gpu` nothing is held, elsewhere `working`."""
-        with self._through(gate.timing_within), self._through(gate.timing):
-            yield
-
-    @contextmanager
     def _through(self, door: Context) -> Iterator[None]:
         if not self._open:
             yield
@@ -140,10 +135,11 @@ def patch_compiler(doors: Doors) -> None:
     if hasattr(select, "PRINT_AUTOTUNE"):
         select.PRINT_AUTOTUNE = False  # its tables would push a failure out of the log's tail
     wrap(compile_fx, "compile_fx", doors.without_gpu)
-    # Each benchmark by itself, not a tuner's whole list of them: others get their turn between.
+    # Each benchmark by itself, not a tuner's whole list of them: one that is slow for a minute
+    # must not keep the others from timing for so long.
     for owner in vars(benchmarking).values():
         if inspect.isclass(owner) and owner.__module__ == benchmarking.__name__:
-            wrap(owner, "benchmark_gpu", doors.alone)
+            wrap(owner, "benchmark_gpu", doors.working)
 
 
 def start_compile_workers() -> None:
