@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from agentkernel.cli import bench_suite
 from agentkernel.cli.app import run
 from agentkernel.cli.bench_suite import tables
-from agentkernel.tools.bench.rows import append_row
+from agentkernel.tools.bench.rows import Row, append_row
 from agentkernel.tools.bench.summary import summarise
 from bench_rows import row, sample, suite
 
@@ -86,6 +87,20 @@ def test_broken_problems_are_rows(folder: Path, capsys: pytest.CaptureFixture[st
     text = capsys.readouterr().out
     assert "fast_p against eager: not measured" in text
     assert len(Path("out/rows.jsonl").read_text().splitlines()) == 1, "nothing is done twice"
+
+
+def test_an_interrupted_bench_leaves_a_report_of_what_it_has(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(row: Row) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_suite, "print_row", interrupted)
+    assert run(["bench", str(folder), "--target", "h100", "--out", "out"]) == 130
+    assert len(Path("out/rows.jsonl").read_text().splitlines()) == 1
+    report = Path("out/report.md").read_text()
+    assert "level1/broken" in report
+    assert "level1/other" not in report
 
 
 def test_a_measured_bench_on_the_screen() -> None:

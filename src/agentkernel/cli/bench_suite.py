@@ -149,9 +149,18 @@ def _run(
     place = str(out.resolve())
     tasks = [Task(problem=item, asked=asked, out=place, cache=cache) for item in problems]
     mine = part(tasks, own)
-    run_bench(mine, devices, out, own, _ignore if silent else print_row, lanes=lanes)
-    rows = finished_rows(tasks, out)
-    return rows, write_report(out, str(suite), rows), len(tasks)
+
+    def reported() -> tuple[tuple[Row, ...], Summary]:
+        rows = finished_rows(tasks, out)
+        return rows, write_report(out, str(suite), rows)
+
+    try:
+        run_bench(mine, devices, out, own, _ignore if silent else print_row, lanes=lanes)
+    except BaseException:
+        if out.is_dir() and any(out.glob("rows*.jsonl")):
+            reported()  # of what there is: the same call goes on
+        raise
+    return *reported(), len(tasks)
 
 
 def _ignore(row: Row) -> None:
