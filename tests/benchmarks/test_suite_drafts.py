@@ -65,7 +65,7 @@ JUDGED = (
     "linear_clamp_residual", "linear_relu_squared", "linear_tanh_sum", "low_rank_adapter",
     "lstm_cell_gates",
     "matmul_transposed_a", "matmul_transposed_b", "mean_middle", "mish", "normalise_l2",
-    "pairwise_difference", "residual_dropout_norm", "resnet_basic_block", "resnet_bottleneck",
+    "residual_dropout_norm", "resnet_basic_block", "resnet_bottleneck",
     "rms_norm_qkv", "sigmoid_attention", "softplus_odd", "standardise_image", "sum_rows",
     "transpose_conv_norm_relu", "transpose_copy", "triangular_product", "vae_sample_kl",
     "var_channels", "where_mask",
@@ -75,7 +75,7 @@ JUDGED_SLOWLY = (
     "argmax_vocabulary", "attention_biased", "bce_logits_weighted", "contrastive_loss",
     "conv3d_norm_relu_mean", "decoder_cross_attention", "deep_inner", "gated_mlp",
     "huber_sum", "kl_divergence", "layer_norm_volume", "linear_cross_entropy", "linear_geglu",
-    "linear_mean_scale", "linear_odd", "logsumexp", "mse_loss", "prod_short",
+    "linear_mean_scale", "linear_odd", "logsumexp", "mse_loss", "pairwise_difference", "prod_short",
     "sum_of_squares_gradient_clip", "variational_autoencoder",
 )  # fmt: skip
 """These take longer; the others have rows or windows that the interpreter does not get through."""
