@@ -137,7 +137,7 @@ def _judge_kernelbench(
     findings: Findings,
 ) -> bool | None:
     """In a worker that has not gone through the strict rule's cases."""
-    judged = specialise(captured) if settings.declared_sizes else captured
+    judged = judged_graph(captured, settings)
     with open_judged(settings) as worker:
         with on_device(settings):
             trial = Trial(worker, loaded, judged, settings, findings.notes)
@@ -149,6 +149,12 @@ def _judge_kernelbench(
             if not found:
                 return found
     return True
+
+
+def judged_graph(captured: Captured, settings: JudgeSettings) -> Captured:
+    """The graph whose free sizes the cases vary: none are free for a candidate that holds for the
+    declared ones alone."""
+    return specialise(captured) if settings.declared_sizes else captured
 
 
 def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
@@ -164,12 +170,11 @@ def _look_for_overruns(
     findings: Findings,
 ) -> Failure | None:
     """In the interpreter, unless the sizes at which it holds are too many for that."""
-    judged = captured
-    if settings.declared_sizes:
-        judged = specialise(captured)
-        if count_elements(loaded.problem.shape_sets[0]) > INTERPRETED_FIXED_ELEMENTS:
-            findings.notes.append(f"{NOT_LOOKED}: the declared sizes are too large to interpret")
-            return None
+    elements = count_elements(loaded.problem.shape_sets[0])
+    if settings.declared_sizes and elements > INTERPRETED_FIXED_ELEMENTS:
+        findings.notes.append(f"{NOT_LOOKED}: the declared sizes are too large to interpret")
+        return None
+    judged = judged_graph(captured, settings)
     plan = plan_cases(loaded, judged, settings)
     return find_overrun(loaded, judged, source, settings, plan, findings.notes)
 
@@ -196,7 +201,7 @@ def _judge_in(
     settings: JudgeSettings,
     findings: Findings,
 ) -> Failure | None:
-    judged = specialise(captured) if settings.declared_sizes else captured
+    judged = judged_graph(captured, settings)
     with on_device(settings):
         trial = Trial(worker, loaded, judged, settings, findings.notes)
         failure: Failure | None = trial.build(source)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,6 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.errors import one_line
+from agentkernel.tools.processes import end_with_parent
 from agentkernel.tools.profile.arena import Buffers, Layout
 from agentkernel.tools.profile.bench import LONG_CALL_US, Bench, Device
 from agentkernel.tools.profile.compiling import (
@@ -274,19 +273,6 @@ def serve(line: Connection) -> None:
 
 def _named(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
-
-
-def end_with_parent(line: int) -> None:
-    """From now on this process and what it started end as soon as the other end of `line` closes,
-    in the middle of torch.compile too."""
-    ends = select.poll()
-    ends.register(line, 0)
-
-    def watch() -> None:
-        ends.poll()
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
 
 
 if __name__ == "__main__":
