@@ -6,23 +6,20 @@ from torch import nn
 
 from agentkernel.agents.coders.compiler.coder import (
     ALGEBRA,
-    CompilerCoder,
     simplified,
     written_from,
 )
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.limits import limits_of
 from agentkernel.agents.coders.compiler.strategies import hypotheses
-from agentkernel.agents.protocols import DraftRequest, Goals
-from agentkernel.domain.candidate import Candidate, TrialResult
-from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.profile.estimates import estimate_candidate
 from agentkernel.tools.targets import find_target
-from fakes import ANALYSIS
+from first_drafts import drafted
 
 TARGET = find_target("h200").target
 
@@ -41,29 +38,8 @@ class PerRow(nn.Module):
         return torch.exp(x / x.shape[0] + x.shape[1])
 
 
-class FirstFirst:
-    """A searcher that prefers the first schedule."""
-
-    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
-        return tuple(
-            TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)
-            for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
-        )
-
-
 def summed() -> LoadedProblem:
     return problem_from_module(SummedProduct().eval(), (torch.randn(37, 48),))
-
-
-def drafted(problem: LoadedProblem, strategy: str) -> str:
-    hypothesis = Hypothesis(strategy=strategy, reason="r")
-    request = DraftRequest(
-        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
-        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
-    )  # fmt: skip
-    draft = CompilerCoder(FirstFirst()).draft(problem, request)
-    assert draft.candidate is not None, draft.none
-    return draft.candidate.source
 
 
 def test_the_rewritten_graph_comes_first_and_says_why() -> None:

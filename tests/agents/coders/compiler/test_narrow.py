@@ -6,34 +6,21 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.coder import CompilerCoder, simplified
+from agentkernel.agents.coders.compiler.coder import simplified
 from agentkernel.agents.coders.compiler.fusion import topological
 from agentkernel.agents.coders.compiler.ir import GraphBuilder, Node
 from agentkernel.agents.coders.compiler.lowering import lower
 from agentkernel.agents.coders.compiler.lowering.cuts import part
 from agentkernel.agents.coders.compiler.lowering.reductions import MANY_PROGRAMS, over_rows
 from agentkernel.agents.coders.compiler.lowering.registry import Lowering
-from agentkernel.agents.protocols import DraftRequest, Goals
-from agentkernel.domain.candidate import TrialResult
-from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
-from fakes import ANALYSIS
+from first_drafts import drafted
 
 TARGET = find_target("h200").target
-
-
-class FirstFirst:
-    """A searcher that prefers the first schedule."""
-
-    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
-        return tuple(
-            TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)
-            for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
-        )
 
 
 class Columns(nn.Module):
@@ -74,17 +61,6 @@ class Pooled(nn.Module):
 def ops(captured: Captured) -> list[str]:
     """What the lowered graph computes."""
     return [node.op for node in topological(lower(captured).outputs)]
-
-
-def drafted(problem: LoadedProblem, strategy: str) -> str:
-    hypothesis = Hypothesis(strategy=strategy, reason="r")
-    request = DraftRequest(
-        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
-        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
-    )  # fmt: skip
-    draft = CompilerCoder(FirstFirst()).draft(problem, request)
-    assert draft.candidate is not None, draft.none
-    return draft.candidate.source
 
 
 def accepted(problem: LoadedProblem, source: str, seeds: int = 2) -> None:
