@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 from pathlib import Path
 
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.checks import check_disk, check_keys, check_package
+from agentkernel.cli.checks import check_bytecode, check_disk, check_keys, check_package
 
 
 def test_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +40,15 @@ def test_keys_are_named_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert str(tmp_path) in check_disk(tmp_path / "a" / "b").found
+
+
+def test_uncompiled_package_names_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import").mkdir()
+    (tmp_path / "slow_to_import" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check = check_bytecode("slow_to_import")
+    assert not check.ok
+    assert "compileall" in check.mend
+    assert str(tmp_path) in check.mend
+    compileall.compile_dir(tmp_path, quiet=2)
+    assert check_bytecode("slow_to_import").ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
@@ -42,6 +43,7 @@ def all_checks(settings: Settings) -> tuple[Check, ...]:
         check_python(),
         check_package("torch", "2.11", "pip install torch==2.13.0"),
         check_package("triton", "3.6", "pip install triton"),
+        check_bytecode("torch"),
         check_gpu(),
         check_sandbox(settings),
         check_binary("cuobjdump"),
@@ -66,6 +68,19 @@ def check_package(name: str, oldest: str, mend: str) -> Check:
         return Check(name, False, "not installed", mend, required=True)
     new_enough = _numbers(version) >= _numbers(oldest)
     return Check(name, new_enough, version, "" if new_enough else mend, required=True)
+
+
+def check_bytecode(name: str) -> Check:
+    """Whether a package's modules lie there compiled. Images that are built without bytecode, and
+    never write any, make each process that imports torch compile thousands of files."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return Check("bytecode", False, f"{name} is not installed")
+    if Path(importlib.util.cache_from_source(spec.origin)).is_file():
+        return Check("bytecode", True, f"{name} is compiled")
+    folder = Path(spec.origin).parent.parent
+    found = f"{name} is not: each process compiles it anew, for seconds"
+    return Check("bytecode", False, found, f"{sys.executable} -m compileall -q -j 0 {folder}")
 
 
 def check_gpu() -> Check:

@@ -34,6 +34,8 @@ SEES = (
     "        torch.get_num_threads(), int(open('/proc/self/stat').read().split()[3])]"
 )
 
+HASHED = "from triton.runtime.cache import triton_key\nreturn triton_key.cache_info().currsize"
+
 
 @pytest.fixture
 def pair(tier):
@@ -240,3 +242,9 @@ def test_a_refusal_that_is_not_cudas_concedes_nothing(monkeypatch):
     assert [event.is_set() for event in events] == [True, False]
     assert session.concede()
     assert not session.concede()
+
+
+def test_the_compiler_is_hashed_once_for_all_forks(run):
+    """Else each worker reads Triton's hundreds of megabytes before its first kernel."""
+    with open_worker(device="cpu", interpret=False) as worker:
+        assert run(worker, HASHED) == 1

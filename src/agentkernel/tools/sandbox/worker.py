@@ -126,7 +126,17 @@ def imports(device: str, interpret: bool) -> None:
 
     for module in _likely_ops(device, interpret):
         importlib.import_module(module)
+    if not interpret:
+        hash_compiler()
     answer_for_sources()
+
+
+def hash_compiler() -> None:
+    """Let Triton hash its own files, hundreds of megabytes, before the forks: else each of them
+    does so for its first kernel. Not every version keeps the hash."""
+    from triton.runtime import cache
+
+    getattr(cache, "triton_key", str)()
 
 
 def try_device() -> None:

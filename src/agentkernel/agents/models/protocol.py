@@ -1,0 +1,26 @@
+"""What must a model be able to do, wherever it runs?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from agentkernel.domain.exchange import Question, Reply
+
+OnText = Callable[[str], None]
+"""Hears each piece of the first sample's text as it comes."""
+
+
+def unheard(text: str) -> None:
+    """A listener that does nothing."""
+
+
+class Model(Protocol):
+    """Answers one question at a time."""
+
+    name: str
+    """As written after `--coder`; part of every key, never a secret."""
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        """The answer to `question`. Raises ModelUnavailable with one clear line."""
+        ...

@@ -1,0 +1,79 @@
+"""What is asked of a model, and what does it answer? Values that are kept and replayed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from agentkernel.domain.base import Frozen, sha256_text
+
+Role = Literal["system", "user", "assistant"]
+AgentName = Literal["planner", "coder", "debugger", "reviewer"]
+Finish = Literal["stop", "length", "cut"]
+"""Why a text ends: the model was done, it had said as much as it may, or the line was cut."""
+FailureKind = Literal["refused_key", "rate_limit", "server", "timeout", "connection", "budget"]
+
+
+class Message(Frozen):
+    """One turn of a conversation."""
+
+    role: Role
+    text: str
+
+
+class Sampling(Frozen):
+    """How a model is to choose its words. `seed` None: the model's own choice."""
+
+    temperature: float = Field(ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int = Field(ge=1)
+    samples: int = Field(default=1, ge=1)
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    timeout_s: float = Field(default=600.0, gt=0)
+
+
+class Question(Frozen):
+    """One thing that an agent asks of a model in one round of a run."""
+
+    agent: AgentName
+    round: int
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    schema_json: str = ""
+    """JSON schema that the answer is to follow; "" for free text."""
+
+    def key(self, model: str) -> str:
+        """Content hash of what `model` is asked: the same question has the same answer kept."""
+        return sha256_text(f"{model}\n{self.model_dump_json()}")
+
+
+class Usage(Frozen):
+    """Tokens; `cached` is the part of `prompt` that the provider had at hand."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+
+
+class Reply(Frozen):
+    """The texts that a model gave, one a sample, with why each ends."""
+
+    texts: tuple[str, ...]
+    finish: tuple[Finish, ...]
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    """Seconds for which a model in this process had the GPU; 0 for an endpoint."""
+
+
+class Exchange(Frozen):
+    """A question with its answer, as a run keeps it. `cost_usd` None: no price is known."""
+
+    model: str
+    question: Question
+    reply: Reply
+    cost_usd: float | None = None
+    attempts: int = 1
+    """Requests it took, those that were tried again included."""
