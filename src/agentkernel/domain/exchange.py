@@ -41,7 +41,7 @@ class Question(Frozen):
     round: int
     messages: tuple[Message, ...]
     sampling: Sampling
-    schema_json: str = ""
+    answer_schema: str = ""
     """JSON schema that the answer is to follow; "" for free text."""
 
     def key(self, model: str) -> str:
