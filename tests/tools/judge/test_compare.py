@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.compare import compare_output, errors, place_pattern
+from agentkernel.tools.judge.compare import (
+    QUANTILE_SAMPLE,
+    compare_output,
+    errors,
+    place_pattern,
+    quantile,
+)
 from agentkernel.tools.judge.layouts import strided
 from agentkernel.tools.judge.reference import call_reference
 from agentkernel.tools.judge.shapes import odd_shapes, scaled
@@ -233,3 +239,14 @@ def test_one_element_of_fp32_in_a_small_output_may_be_eight_ulp_off_and_of_bf16_
         found = eager.clone()
         found[3] += ulps * torch.finfo(dtype).eps * 1.5
         assert (judged(found, eager, oracle).mismatch is None) == passes, (dtype, ulps)
+
+
+@pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001, 54321])
+def test_one_in_a_thousand_lies_above_the_quantile(count):
+    values = torch.randperm(count).double()
+    assert quantile(values) == math.ceil(0.999 * count) - 1
+
+
+def test_the_quantile_of_a_large_tensor_is_that_of_a_sample():
+    values = torch.arange(3 * QUANTILE_SAMPLE, dtype=torch.float64)
+    assert quantile(values) / values.numel() == pytest.approx(0.999, abs=1e-6)
