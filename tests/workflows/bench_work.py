@@ -31,7 +31,10 @@ def work(task: Task) -> Row:
         time.sleep(1.0)
     if name.startswith("measured"):
         measure(task, name)
+    if name.startswith("poisons"):
+        os.environ["POISONED"] = "1"
     return Row(
+        error="lost" if "POISONED" in os.environ else None,
         key=task.key,
         name=task.problem.name,
         level=task.problem.level,

@@ -107,6 +107,16 @@ def test_a_problem_that_breaks_its_process_costs_no_other(tmp_path: Path) -> Non
     assert finished_rows(own, tmp_path / "out") == tuple(sorted(said, key=lambda row: row.name))
 
 
+def test_no_process_outlives_an_error(tmp_path: Path) -> None:
+    """One that has lost its GPU would fail every problem after the one that lost it."""
+    said = run(tmp_path, tasks(tmp_path, "a1", "poisons", "z1", "z2"))
+    assert [row.name for row in said if row.error] == ["level1/poisons"]
+    lines = (tmp_path / "out" / "begun.txt").read_text().splitlines()
+    pids = [line.split()[1] for line in lines]
+    assert (pids[0], pids[2]) == (pids[1], pids[3])
+    assert pids[0] != pids[2]
+
+
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     own = tasks(tmp_path, "bug", "good")
     run(tmp_path, own)

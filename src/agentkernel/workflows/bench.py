@@ -103,8 +103,9 @@ def _spread(
     limit: Callable[[Asked], float | None],
 ) -> Iterator[Row]:
     """Each row as it comes, one lane an entry of `devices`. A process that ends takes only its own
-    problem with it. What is `left` is asked again with the devices in hand: the bench that had them
-    before may have been the same one."""
+    problem with it, and none outlives an error, which may have cost it the GPU. What is `left` is
+    asked again with the devices in hand: the bench that had them before may have been the same
+    one."""
     tasks = left()
     running: dict[Future[Row], tuple[Lane, Task]] = {}
     with _lanes(devices[: len(tasks)], tasks) as idle:
@@ -118,7 +119,7 @@ def _spread(
             for future in done:
                 lane, task = running.pop(future)
                 row = _row(future, task, lane.place.device)
-                if isinstance(future.exception(), BrokenProcessPool):
+                if row.error is not None:
                     lane.executor.shutdown(wait=False, cancel_futures=True)
                     lane.executor = _executor(lane.place)
                 idle.append(lane)

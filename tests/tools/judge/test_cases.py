@@ -8,7 +8,7 @@ import torch
 from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.layouts import arranged, copied, placed, placement, whole
-from agentkernel.tools.judge.question import edit
+from agentkernel.tools.judge.question import edit, looks_up
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.values import Distribution, Sampler, randomise_state
 
@@ -116,3 +116,17 @@ def test_plain_buffers_move_and_masks_stay_masks():
     assert float(module.mask[1]) != 1.0
     assert float(module.mask[2]) == -math.inf
     assert int(module.count) == 3
+
+
+def test_a_graph_that_takes_elements_by_number_is_known(prepared, sources):
+    """Of other sizes there may be fewer than a buffer of numbers says: on a GPU that ends the
+    process, so that the CPU tries it first."""
+    triangle = (
+        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('rows', torch.tril_indices(6, 6, offset=-1)[0])\n\n"
+        "    def forward(self, x):\n        return x[:, self.rows]\n\n\n"
+        "def get_inputs():\n    return [torch.randn(4, 6)]\n"
+    )
+    assert looks_up(prepared(triangle)[1])
+    assert not looks_up(prepared(sources.SOFTMAX_PROBLEM)[1])

@@ -36,6 +36,8 @@ FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 SEED_AFTER = 15_485_863
+LOOKUPS = ("index", "gather", "scatter", "embedding", "take", "nll_loss", "bincount")
+"""What the names of ATen operators that take indices hold."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Asker:
         self.device = settings.device
         self._settings = settings
         self._notes = notes
+        self._looks_up = looks_up(captured)
         ignored = ignored_values(captured)
         self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
 
@@ -175,8 +178,16 @@ class Asker:
         """True where a GPU's reference may end the whole process, by an index past a smaller table
         or by an assertion that NaN fails: the CPU tries those first."""
         small = case.shape.origin != "declared"
-        unusual = small and (_has_integers(case) or case.distribution in SPECIALS)
+        indexed = self._looks_up or _has_integers(case)
+        unusual = small and (indexed or case.distribution in SPECIALS)
         return self._settings.device == "cuda" and unusual
+
+
+def looks_up(captured: Captured) -> bool:
+    """True where the graph takes elements by their number, which a buffer may hold: at another size
+    there may be none of that number."""
+    names = (str(node.target) for node in captured.graph.graph.nodes if node.op == "call_function")
+    return any(word in name for name in names for word in LOOKUPS)
 
 
 def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False) -> None:

@@ -42,7 +42,8 @@ def halve(
 ) -> dict[int, Standing]:
     """Median times of the schedules, measured the more carefully the better they are.
 
-    Each stage runs inside `alone(its schedules)`, in which nothing else uses the device.
+    All of it runs inside `alone(indices)`, in which nothing else uses the device: the way in, for
+    which everybody else has to come out, takes longer than the calls.
 
     A schedule that drops out never ranks before one that went on: its time is raised to the slowest
     of the next stage where it reads lower. Schedules that fail, or whose turn never comes, are left
@@ -50,17 +51,17 @@ def halve(
     """
     standings: dict[int, Standing] = {}
     field = list(indices)
-    for number, stage in enumerate(STAGES):
-        with alone(field):
+    with alone(field):
+        for number, stage in enumerate(STAGES):
             found = _run_stage(field, stage, timer, time_left)
-        for index in found.failed:
-            standings.pop(index, None)
-        if number == 0 or found.complete:
-            standings |= {index: Standing(value, number) for index, value in found.times.items()}
-        if not found.complete:
-            break
-        ranked = sorted(found.times, key=lambda index: found.times[index])
-        field = ranked[: max(FINALISTS, -(-len(ranked) // 3)) if number == 0 else FINALISTS]
+            for index in found.failed:
+                standings.pop(index, None)
+            if number == 0 or found.complete:
+                standings |= {i: Standing(value, number) for i, value in found.times.items()}
+            if not found.complete:
+                break
+            ranked = sorted(found.times, key=lambda index: found.times[index])
+            field = ranked[: max(FINALISTS, -(-len(ranked) // 3)) if number == 0 else FINALISTS]
     return _consistent(standings)
 
 
