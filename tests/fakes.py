@@ -318,7 +318,7 @@ class FakeWorkshop:
     scripts: tuple[Script, ...]
     delay_s: float = 0.0
     on_judge: Callable[[Candidate], None] | None = None
-    baselines: Baselines | None = None
+    baselines: Baselines | ProfileFailed | None = None
     quick_us: float | None = None
     judged: list[str] = field(default_factory=list)
     retriever: FakeRetriever = field(default_factory=FakeRetriever)

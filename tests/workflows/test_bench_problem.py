@@ -26,6 +26,7 @@ from agentkernel.workflows.bench_problem import Asked, Hands, Task, bench_proble
 from agentkernel.workflows.bench_sample import kept_baseline
 from agentkernel.workflows.context import Kit
 from agentkernel.workflows.optimize import resume, run
+from agentkernel.workflows.outcome import Baselines
 from agentkernel.workflows.state import OptimizeRequest
 from fakes import FakeWorkshop, Script, mismatch
 
@@ -154,6 +155,24 @@ def test_baselines_without_a_candidate_are_measured_once(tmp_path: Path) -> None
     again = place.bench(place.task(samples=2))
     assert again.times.eager_us == 30.0
     assert place.measured == ["plus"], "the second time they come from the cache"
+
+
+def test_what_a_run_chose_by_is_what_the_row_shows(tmp_path: Path) -> None:
+    """A baseline is kept by the times that the run took: others, taken later, may differ."""
+    place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
+    place.shop.baselines = Baselines(eager_us=9.0, compiled_us=8.0, autotune_error="timeout: slow")
+    row = place.bench(place.task())
+    assert (row.samples[0].status, row.samples[0].kept) == ("kept_compiled", "torch.compile")
+    assert (row.times.eager_us, row.times.compiled_us, row.times.autotune_us) == (9.0, 8.0, None)
+    assert row.times.autotune_note == "failed: timeout: slow"
+    assert place.measured == []
+
+
+def test_baselines_that_cannot_be_timed_are_said_so(tmp_path: Path) -> None:
+    place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
+    place.shop.baselines = ProfileFailed(side="eager", reason="out_of_memory")
+    reason = place.bench(place.task()).samples[0].reason
+    assert reason.endswith("; the baselines have no times: eager: out_of_memory")
 
 
 def test_drift_against_the_cache(tmp_path: Path) -> None:

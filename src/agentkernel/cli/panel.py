@@ -56,6 +56,8 @@ def facts(result: Result, no_autotune: str | None = None) -> Table:
         rows.append((f"measured ({result.measured_on})", show_us(result.time_us)))
         rows += baseline_rows(result, no_autotune)
         rows.append(("roofline", show_share(result.roofline_fraction)))
+    elif result.eager_us is not None:
+        rows.append(("measured", baseline_times(result)))
     if result.estimated_time_us is not None:
         eager = f", eager {show_us(result.estimated_eager_us)}"
         ratio = f", {show_ratio(result.estimated_speedup_vs_eager)}"
@@ -91,6 +93,16 @@ def baseline_rows(result: Result, no_autotune: str | None) -> list[tuple[str, st
     if result.autotuned_us is None and no_autotune is not None:
         rows.append(("x max-autotune", unmeasured_words(no_autotune)))
     return rows
+
+
+def baseline_times(result: Result) -> str:
+    """The baselines' times, where there is no candidate to compare them with."""
+    every = (
+        ("eager", result.eager_us),
+        ("torch.compile", result.compiled_us),
+        ("max-autotune", result.autotuned_us),
+    )
+    return ", ".join(f"{name} {show_us(us)}" for name, us in every if us is not None)
 
 
 def why_no_autotune(profile: Profile) -> str | None:

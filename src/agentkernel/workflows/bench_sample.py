@@ -152,7 +152,7 @@ def autotuned_of(measured: Measurement | BaselineTimes | Result) -> Autotuned:
     """What a measurement with or without a candidate, or the result of a run that had none, says
     of max-autotune."""
     if isinstance(measured, Result):
-        return Autotuned(measured.autotuned_us, None)
+        return Autotuned(measured.autotuned_us, measured.autotune_error)
     found = measured.autotuned
     return Autotuned(found.median_us if found is not None else None, measured.autotune_error)
 

@@ -35,7 +35,7 @@ class Tools:
     analyse: Callable[[], Analysis]
     judge: Callable[[Candidate], Verdict]
     profile: Callable[[Candidate], Profile | ProfileFailed]
-    baselines: Callable[[], Baselines | None]
+    baselines: Callable[[], Baselines | ProfileFailed | None]
     """Times of eager and torch.compile, None where nothing can be measured."""
     quick_baseline_us: Callable[[], float | None]
     """The faster of eager and torch.compile, quickly: for setting candidates aside alone."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json
@@ -20,6 +21,7 @@ from agentkernel.tools.report import Entry, render_report
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.outcome import (
+    Baselines,
     Outcome,
     Result,
     decide_outcome,
@@ -35,10 +37,14 @@ def conclude(
 ) -> Result:
     """Decide the outcome of `state` and write all files; the same state gives the same files."""
     measured = any(item.profile is not None and item.profile.measured for item in state.history)
-    baselines = None if measured or interrupted else context.tools.baselines()
+    timed = None if measured or interrupted else context.tools.baselines()
+    baselines = timed if isinstance(timed, Baselines) else None
     outcome = decide_outcome(
         state.history, state.goals, nothing=state.nothing, baselines=baselines, crash=crash
     )
+    if isinstance(timed, ProfileFailed):
+        lost = f"{outcome.reason}; the baselines have no times: {timed.side}: {timed.reason}"
+        outcome = outcome.model_copy(update={"reason": lost})
     certificate = _certificate(context, state, outcome)
     drawing = _drawing(certificate)
     report = render_report(
@@ -59,7 +65,8 @@ def conclude(
         picture=PICTURE if drawing else None,
     )
     paths = _write(context.store, certificate, report, drawing)
-    result = _result(context, state, outcome, paths, interrupted=interrupted)
+    figures = _figures(outcome.best, baselines)
+    result = _result(context, state, outcome, paths, figures, interrupted=interrupted)
     write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
     return result
 
@@ -146,12 +153,17 @@ def _places(store: RunStore, name: str) -> dict[str, Path]:
 
 
 def _result(
-    context: Context, state: LoopState, outcome: Outcome, paths: _Paths, *, interrupted: bool
+    context: Context,
+    state: LoopState,
+    outcome: Outcome,
+    paths: _Paths,
+    figures: _Figures,
+    *,
+    interrupted: bool,
 ) -> Result:
     best = outcome.best
     verdict = _evidence(state, best)
     handed = best.candidate if best and outcome.handed_over else None
-    figures = _figures(best)
     manifest = context.store.manifest
     return Result(
         status=outcome.status,
@@ -187,21 +199,28 @@ class _Figures(Frozen):
     eager_us: float | None = None
     compiled_us: float | None = None
     autotuned_us: float | None = None
+    autotune_error: str | None = None
     estimated_time_us: float | None = None
     estimated_eager_us: float | None = None
     estimated_speedup_vs_eager: float | None = None
 
 
-def _figures(best: Attempt | None) -> _Figures:
-    """Measured figures of the primary shape set, and the estimates under their own names."""
+def _figures(best: Attempt | None, baselines: Baselines | None) -> _Figures:
+    """Measured figures of the primary shape set, and the estimates under their own names; of the
+    `baselines` alone where no candidate was measured."""
+    alone = _Figures(**baselines.model_dump()) if baselines is not None else _Figures()
     if best is None or best.profile is None:
-        return _Figures()
+        return alone
     profile = best.profile
     eager = profile.baseline_estimate
-    estimated = _Figures(
-        estimated_time_us=profile.estimate.time_us,
-        estimated_eager_us=eager.time_us if eager else None,
-        estimated_speedup_vs_eager=eager.time_us / profile.estimate.time_us if eager else None,
+    estimated = alone.model_copy(
+        update={
+            "estimated_time_us": profile.estimate.time_us,
+            "estimated_eager_us": eager.time_us if eager else None,
+            "estimated_speedup_vs_eager": eager.time_us / profile.estimate.time_us
+            if eager
+            else None,
+        }
     )
     if not profile.measured:
         return estimated

@@ -17,11 +17,13 @@ TIE = 0.01
 
 
 class Baselines(Frozen):
-    """Measured times of the baselines in microseconds, where no candidate was measured."""
+    """Measured times of the baselines in microseconds, where no candidate was measured; None for
+    one that has no time, and why max-autotune has none."""
 
     eager_us: float
     compiled_us: float | None
     autotuned_us: float | None = None
+    autotune_error: str | None = None
 
 
 class Result(Frozen):
@@ -57,6 +59,8 @@ class Result(Frozen):
     eager_us: float | None = None
     compiled_us: float | None = None
     autotuned_us: float | None = None
+    autotune_error: str | None = None
+    """Why max-autotune has no time, where no candidate was measured."""
     error_vs_oracle: float | None = None
     eager_error_vs_oracle: float | None = None
     estimated_time_us: float | None = None

@@ -237,16 +237,20 @@ def _quick_baseline_us(session: ProfileSession) -> float | None:
     return found.eager_us if found.compiled_us is None else min(found.eager_us, found.compiled_us)
 
 
-def _baselines(session: ProfileSession) -> Baselines | None:
-    """The baselines on the primary shapes, None where nothing can be measured."""
+def _baselines(session: ProfileSession) -> Baselines | ProfileFailed | None:
+    """The baselines on the primary shapes, None where nothing can be measured. What is handed back
+    hangs on them, so that they get a second chance."""
     if not session.measures:
         return None
     found = session.baselines()
     if isinstance(found, ProfileFailed):
-        return None
+        found = session.baselines()
+    if isinstance(found, ProfileFailed):
+        return found
     compiled, autotuned = found.compiled, found.autotuned
     return Baselines(
         eager_us=found.eager.median_us,
         compiled_us=compiled.median_us if compiled is not None else None,
         autotuned_us=autotuned.median_us if autotuned is not None else None,
+        autotune_error=found.autotune_error,
     )
