@@ -161,7 +161,7 @@ def test_the_results_figures_have_the_third_baseline() -> None:
     found = _figures(attempt(three(2.0, 1.5, 1.25)), None)
     assert (found.autotuned_us, found.speedup_vs_autotune) == (12.5, 1.25)
     assert found.speedup_ci95 == (1.24, 1.26), "the interval of the nearest baseline"
-    without = _figures(attempt(three(2.0, 1.5, None)))
+    without = _figures(attempt(three(2.0, 1.5, None)), None)
     assert (without.autotuned_us, without.speedup_vs_autotune) == (None, None)
 
 
