@@ -157,6 +157,19 @@ def test_samples_outlive_the_process(problem: LoadedProblem, tmp_path: Path) -> 
     assert len(server.requests) == 1
 
 
+def test_a_draft_that_was_not_kept_is_made_again_from_the_same_answer(
+    problem: LoadedProblem, tmp_path: Path
+) -> None:
+    options = QUICK.model_copy(update={"samples": 2})
+    records = Records(tmp_path / "run.sqlite")
+    with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
+        desk = Desk(records, server.url, options)
+        first = make_coder(NAME, NoSearch(), desk=desk).draft(problem, draft_request())
+        again = make_coder(NAME, NoSearch(), desk=desk).draft(problem, draft_request())
+    assert again == first
+    assert len(server.requests) == 1
+
+
 def test_an_endpoint_that_is_gone(problem: LoadedProblem) -> None:
     with ChatServer([]) as server:
         gone = coder(server)

@@ -41,7 +41,8 @@ def test_an_answer_comes_in_pieces_with_its_tokens() -> None:
     assert reply.finish == ("stop",)
     assert reply.usage == Usage(prompt=100, completion=20, cached=60)
     assert "".join(pieces) == text
-    assert len([piece for piece in pieces if piece]) > 5
+    assert len(pieces) > 5
+    assert all(pieces)
     assert reply.seconds > 0
 
 
@@ -122,6 +123,33 @@ def test_an_endpoint_without_schemas_is_asked_in_words_from_then_on() -> None:
     assert first.texts == ('{"steps": 2}',)
     assert ["response_format" in item for item in server.requests] == [True, False, False]
     assert SCHEMA in str(server.requests[1]["messages"][-1]["content"])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("objection", "gone", "there"),
+    [
+        ("Unsupported parameter: stream_options", {"stream_options"}, {"stream"}),
+        ("use max_completion_tokens instead", {"max_tokens"}, {"max_completion_tokens"}),
+        ("temperature may only be 1", {"temperature", "top_p"}, {"max_tokens"}),
+    ],
+)
+def test_what_an_endpoint_objects_to_by_name_is_left_out(
+    objection: str, gone: set[str], there: set[str]
+) -> None:
+    with ChatServer([Refuses(400, text=objection), "Done.", "And done."]) as server:
+        asked = model(server)
+        assert asked.ask_counted(question(top_p=0.9)).attempts == 2
+        asked.ask(question(top_p=0.9))
+    for sent in server.requests[1:]:
+        assert not gone & set(sent)
+        assert there <= set(sent)
+
+
+def test_an_objection_that_nothing_meets_ends_the_question() -> None:
+    refusal = Refuses(400, text="temperature may only be 1")
+    with ChatServer([refusal], forever=True) as server, pytest.raises(ModelUnavailable):
+        model(server).ask(question())
+    assert len(server.requests) == 2
 
 
 def test_invalid_json_is_for_the_agent_to_repair() -> None:

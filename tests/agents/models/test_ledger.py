@@ -6,14 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from model_cases import question
 
 from agentkernel.agents.models.ledger import totals
+from agentkernel.agents.models.retries import Retry
 from agentkernel.domain.exchange import Exchange, Reply, Usage
-from agentkernel.workflows.events import model_asked
+from agentkernel.workflows.events import Event, model_asked, model_retried
 
 
 def exchange(
@@ -60,3 +62,11 @@ def test_the_event_says_what_the_exchange_says(reused: bool) -> None:
     assert (event.prompt_tokens, event.completion_tokens, event.cached_tokens) == (100, 10, 40)
     assert (event.cost_usd, event.seconds, event.attempts) == (0.5, 3.0, 2)
     assert event.reused is reused
+    assert TypeAdapter(Event).validate_json(event.model_dump_json()) == event
+
+
+def test_a_retry_is_an_event() -> None:
+    event = model_retried(Retry("m", "rate_limit", "slow down", 2, 1.5))
+    assert (event.kind, event.model, event.failure) == ("model_retried", "m", "rate_limit")
+    assert (event.text, event.attempt, event.wait_s) == ("slow down", 2, 1.5)
+    assert TypeAdapter(Event).validate_json(event.model_dump_json()) == event

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from agentkernel.agents.models.concessions import conceded
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.agents.models.retries import Failure, Patience, Retry, failure_of
@@ -39,8 +40,6 @@ PASSING = ("server", "timeout", "connection")
 """Failures that may come in the middle of an answer."""
 TELLS_ITS_END = ("openai", "anthropic")
 """Providers whose answers always say why they end: one that does not was cut off."""
-SCHEMA_WORDS = ("response_format", "schema", "tool")
-"""What an endpoint names when it refuses a request for the form of its answer."""
 
 
 class Counted(NamedTuple):
@@ -66,8 +65,11 @@ class ChatModel:
     base_url: str | None = None
     options: ChatOptions = field(default_factory=packaged_options)
     on_retry: OnRetry = unheeded
-    _in_words: bool = False
-    """The endpoint has refused to follow a schema: it is asked for in words."""
+    _ways: ChatOptions = field(init=False)
+    """The options with what the endpoint has been conceded so far."""
+
+    def __post_init__(self) -> None:
+        self._ways = self.options
 
     @property
     def provider(self) -> str:
@@ -113,7 +115,9 @@ class ChatModel:
             if not isinstance(outcome, Failure):
                 patience.succeed()
                 return outcome
-            wait_s = 0.0 if self._gives_way(outcome, question) else patience.wait_after(outcome)
+            ways = conceded(self._ways, outcome, question)
+            wait_s = patience.wait_after(outcome) if ways is None else 0.0
+            self._ways = ways or self._ways
             if wait_s is None:
                 # Outside of any handler: a traceback must not tell what the endpoint wrote.
                 raise unavailable(
@@ -122,13 +126,6 @@ class ChatModel:
             text = told(outcome.text, self.base_url)
             self.on_retry(Retry(self.name, outcome.kind, text, patience.requests, wait_s))
             time.sleep(wait_s)
-
-    def _gives_way(self, failure: Failure, question: Question) -> bool:
-        """True where the endpoint takes no schema: from now on it is asked in words."""
-        if self._in_words or failure.kind != "request" or not question.answer_schema:
-            return False
-        self._in_words = any(word in failure.text.lower() for word in SCHEMA_WORDS)
-        return self._in_words
 
     def _batch(self, question: Question, patience: Patience) -> Outcome:
         """All samples of one request."""
@@ -157,28 +154,31 @@ class ChatModel:
         for item in _heard(partial(_chunks, call), question, patience):
             if isinstance(item, Failure):
                 return _cut(heard, item, question, patience)
-            on_text(redactor.feed(heard.add(item)))
+            _tell(on_text, redactor.feed(heard.add(item)))
             if heard.size > MOST_CHARACTERS:
                 return [heard.said("length")]
         if heard.finish is None and self.provider in TELLS_ITS_END:
             failure = Failure("connection", "the stream ended before the answer did")
             return _cut(heard, failure, question, patience)
-        on_text(redactor.rest())
+        _tell(on_text, redactor.rest())
         return [heard.said(heard.finish or "stop")]
 
     def _call(self, question: Question, sample: int) -> Call | Failure:
         model = self.name.removeprefix("chat:").partition(":")[2]
-        options = self.options
-        if self._in_words:
-            options = options.model_copy(update={"structured": "text"})
+        ways = self._ways
         try:
-            client = connect(self.provider, model, self.base_url, options, question)
-            call = call_for(client, self.provider, question, options)
+            client = connect(self.provider, model, self.base_url, ways, question)
+            call = call_for(client, self.provider, question, ways)
         except Exception as error:  # noqa: BLE001 - providers share no exception type
             return Failure("unknown", f"{type(error).__name__}: {one_line(error)}")
         if question.sampling.seed is not None and self.provider == OPENAI:
             call.extra["seed"] = question.sampling.seed + sample
         return call
+
+
+def _tell(on_text: OnText, piece: str) -> None:
+    if piece:
+        on_text(piece)
 
 
 def _choices(call: Call, question: Question) -> Iterable[BaseMessage]:

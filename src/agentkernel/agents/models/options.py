@@ -35,6 +35,8 @@ class ChatOptions(Frozen):
     longest_wait_s: float = Field(ge=0)
     """Longest wait before an attempt, whatever Retry-After says."""
     structured: Structured
+    send_sampling: bool
+    """False for a model that takes no temperature and no top_p but its own."""
     stream_usage: bool
     """Ask an OpenAI-compatible endpoint to count tokens at the end of a stream."""
     limit_field: Literal["max_tokens", "max_completion_tokens"]

@@ -53,12 +53,10 @@ def connect(
     from langchain.chat_models import init_chat_model
 
     sampling = question.sampling
-    settings: dict[str, object] = {
-        "temperature": sampling.temperature,
-        "timeout": sampling.timeout_s,
-        "max_retries": 0,
-    }
-    if sampling.top_p < 1:
+    settings: dict[str, object] = {"timeout": sampling.timeout_s, "max_retries": 0}
+    if options.send_sampling:
+        settings["temperature"] = sampling.temperature
+    if options.send_sampling and sampling.top_p < 1:
         settings["top_p"] = sampling.top_p
     if provider == OPENAI:
         settings["stream_usage"] = options.stream_usage
