@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.atomic import saving
@@ -25,6 +26,8 @@ create table if not exists judgements (
     key text primary key, candidate text not null, value text not null);
 create table if not exists profiles (
     key text primary key, candidate text not null, value text not null);
+create table if not exists exchanges (
+    key text primary key, agent text not null, round integer not null, value text not null);
 create table if not exists executions (
     id integer primary key, task text not null, key text not null, pid integer not null,
     finished integer not null default 0);
@@ -106,6 +109,24 @@ class Records:
                 (key, profile.candidate, profile.model_dump_json()),
             )
             self._finish("profile", key)
+
+    def exchange(self, key: str) -> Exchange | None:
+        """What a model answered to the question with this key."""
+        return self._load(Exchange, "select value from exchanges where key=?", key)
+
+    def save_exchange(self, key: str, exchange: Exchange) -> None:
+        """Keep what a model answered, in one transaction; a first answer is never replaced."""
+        question = exchange.question
+        with saving(self.path), self._lock, self._db:
+            self._db.execute(
+                "insert or ignore into exchanges values (?,?,?,?)",
+                (key, question.agent, question.round, exchange.model_dump_json()),
+            )
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """All that models were asked and answered, in order."""
+        rows = self._db.execute("select value from exchanges order by rowid").fetchall()
+        return tuple(Exchange.model_validate_json(row[0]) for row in rows)
 
     def started(self, task: Task, key: str) -> None:
         """Note that `task` is now really run for `key`."""

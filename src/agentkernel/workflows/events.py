@@ -7,8 +7,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from agentkernel.agents.models.retries import Retry
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
+from agentkernel.domain.exchange import AgentName, Exchange
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import KernelResources
 from agentkernel.workflows.outcome import Result
@@ -141,6 +143,35 @@ class Diagnosed(Frozen):
     advice: str
 
 
+class ModelAsked(Frozen):
+    """A model answered. `reused`: from the run's record, at no cost; `cost_usd` None: unknown."""
+
+    kind: Literal["model_asked"] = "model_asked"
+    agent: AgentName
+    model: str
+    round: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+    seconds: float
+    gpu_seconds: float = 0.0
+    attempts: int = 1
+    """Requests it took."""
+    reused: bool
+
+
+class ModelRetried(Frozen):
+    """A request to a model failed; the next one goes out after `wait_s`."""
+
+    kind: Literal["model_retried"] = "model_retried"
+    model: str
+    failure: str
+    text: str
+    attempt: int
+    wait_s: float
+
+
 class Decided(Frozen):
     """Where the loop goes next, and why it stops if it does."""
 
@@ -171,11 +202,42 @@ Event: TypeAlias = Annotated[
     | ProfileTaken
     | ProfileMissed
     | Diagnosed
+    | ModelAsked
+    | ModelRetried
     | Decided
     | Finished,
     Field(discriminator="kind"),
 ]
 OnEvent: TypeAlias = Callable[[Event], None]
+
+
+def model_asked(exchange: Exchange, reused: bool) -> ModelAsked:
+    """The event for an exchange."""
+    usage = exchange.reply.usage
+    return ModelAsked(
+        agent=exchange.question.agent,
+        model=exchange.model,
+        round=exchange.question.round,
+        prompt_tokens=usage.prompt,
+        completion_tokens=usage.completion,
+        cached_tokens=usage.cached,
+        cost_usd=exchange.cost_usd,
+        seconds=exchange.reply.seconds,
+        gpu_seconds=exchange.reply.gpu_seconds,
+        attempts=exchange.attempts,
+        reused=reused,
+    )
+
+
+def model_retried(retry: Retry) -> ModelRetried:
+    """The event for an attempt that failed."""
+    return ModelRetried(
+        model=retry.model,
+        failure=retry.kind,
+        text=retry.text,
+        attempt=retry.attempt,
+        wait_s=retry.wait_s,
+    )
 
 
 def ignore(event: Event) -> None:

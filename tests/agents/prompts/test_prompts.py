@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
 
 from chat_cases import EXAMPLE, draft_request, refused_request
 
-from agentkernel.agents.coders.chat import prompt_messages
+from agentkernel.agents.coders.model import prompt_messages
 from agentkernel.agents.prompts import render
 from agentkernel.tools.problems import load_problem
 
@@ -30,14 +30,14 @@ def check(name: str, text: str) -> None:
 
 
 def test_coder() -> None:
-    (role, text), *rest = prompt_messages(load_problem(str(EXAMPLE)), draft_request())
-    assert (role, rest) == ("user", [])
-    check("coder.md", text)
+    (task,) = prompt_messages(load_problem(str(EXAMPLE)), draft_request())
+    assert task.role == "user"
+    check("coder.md", task.text)
 
 
 def test_debugger() -> None:
     messages = prompt_messages(load_problem(str(EXAMPLE)), refused_request())
-    check("debugger.md", messages[-1][1])
+    check("debugger.md", messages[-1].text)
 
 
 def test_a_missing_value_raises() -> None:

@@ -8,14 +8,18 @@ from agentkernel.errors import SettingError
 
 if TYPE_CHECKING:
     from agentkernel.agents.coders.compiler.coder import Writer
+    from agentkernel.agents.models.factory import Desk
     from agentkernel.agents.protocols import Coder, Searcher
 
 KNOWN = "compiler, chat:PROVIDER:MODEL, chat:PROVIDER:MODEL@URL"
 
 
-def make_coder(spec: str, searcher: Searcher, writer: Writer | None = None) -> Coder:
+def make_coder(
+    spec: str, searcher: Searcher, writer: Writer | None = None, desk: Desk | None = None
+) -> Coder:
     """The coder of `spec`; `searcher` ranks the schedules of a coder that drafts families, `writer`
-    asks TorchInductor for one that lifts its code.
+    asks TorchInductor for one that lifts its code, `desk` gives a coder that is a model its model
+    (None: one whose answers nobody keeps).
 
     Raises SettingError for a name that is not known.
     """
@@ -24,10 +28,18 @@ def make_coder(spec: str, searcher: Searcher, writer: Writer | None = None) -> C
 
         return CompilerCoder(searcher, writer)
     if spec.startswith("chat:"):
-        from agentkernel.agents.coders.chat import ChatCoder, parse_model
-
-        model, base_url = parse_model(spec.removeprefix("chat:"))
-        return ChatCoder(model, base_url)
+        return _model_coder(spec, desk)
     raise SettingError(
         f"Unknown coder {spec!r}. Known: {KNOWN}. Next: leave --coder out for the compiler coder."
     )
+
+
+def _model_coder(spec: str, desk: Desk | None) -> Coder:
+    from agentkernel.agents.coders.model import ModelCoder
+    from agentkernel.agents.models.factory import make_model
+
+    if desk is None:
+        alone = make_model(spec)
+        return ModelCoder(alone.name, alone)
+    model = desk.model(spec)
+    return ModelCoder(model.name, model, desk.options, desk.answered())

@@ -1,0 +1,188 @@
+"""How does a model draft a candidate, and mend one that the judge refused?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agentkernel.agents.coders.answer import extract_module
+from agentkernel.agents.models.options import ChatOptions, packaged_options
+from agentkernel.agents.models.protocol import Model, OnText, unheard
+from agentkernel.agents.prompts import render
+from agentkernel.agents.protocols import Attempt, DraftRequest
+from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
+from agentkernel.domain.exchange import Exchange, Message, Question, Reply
+from agentkernel.tools.problems import LoadedProblem
+
+NO_CODE = "the model's answer held no complete Python file that defines ModelNew"
+SAME = "the model gave only files that it had given before"
+AGAIN = {
+    NO_CODE: (
+        "An answer to this held no complete Python file with `class ModelNew`. Send the whole "
+        "file in one fenced block, with nothing before it and nothing after it."
+    ),
+    SAME: (
+        "An answer to this was a file that you had given before, and that was judged already. "
+        "Send one that differs in what was found wrong with it."
+    ),
+}
+"""What the second question adds. The first answer is not sent along: it may be long, and some
+endpoints insist on turns that alternate."""
+
+
+class Spare(NamedTuple):
+    """A sample that was not drafted in the round in which it came."""
+
+    round: int
+    source: str
+
+
+@dataclass
+class ModelCoder:
+    """Drafts what a model writes: the first sample that holds a file not seen before.
+
+    `answered` are the exchanges of a run's earlier sessions: their unused samples are drafts still
+    to be tried, as they would be had the run never stopped.
+    """
+
+    name: str
+    """As written after `--coder`."""
+    model: Model
+    options: ChatOptions = field(default_factory=packaged_options)
+    answered: Sequence[Exchange] = ()
+    on_text: OnText = unheard
+    _spares: list[Spare] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for item in self.answered:
+            if item.model == self.model.name and item.question.agent == "coder":
+                self._keep(item.question.round, item.reply)
+
+    def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
+        """One candidate: an earlier sample, a new one, or the last one mended after a diagnosis.
+
+        Raises ModelUnavailable where the model cannot be reached.
+        """
+        if last_refused(request) is None:
+            spare = self._spare(request)
+            if spare is not None:
+                strategy = _strategy_of(spare, request)
+                note = f"another sample of round {spare.round}"
+                return self._candidate(spare.source, request, note, strategy)
+        messages = prompt_messages(problem, request)
+        missing = ""
+        for _ in range(2):
+            reply = self._ask(messages, request)
+            source = _first_fresh(reply, request)
+            if source is not None:
+                return self._candidate(source, request, _note(request))
+            missing = SAME if any(sources_of(reply)) else NO_CODE
+            messages = _with_more(messages, AGAIN[missing])
+        return Draft(candidate=None, none=NoTemplate(reason=missing))
+
+    def _ask(self, messages: tuple[Message, ...], request: DraftRequest) -> Reply:
+        question = Question(
+            agent="coder",
+            round=request.round,
+            messages=messages,
+            sampling=self.options.sampling(),
+        )
+        reply = self.model.ask(question, self.on_text)
+        self._keep(request.round, reply)
+        return reply
+
+    def _keep(self, made_in: int, reply: Reply) -> None:
+        if len(reply.texts) > 1:
+            self._spares += [Spare(made_in, source) for source in sources_of(reply)]
+
+    def _spare(self, request: DraftRequest) -> Spare | None:
+        """The oldest sample of an earlier round that was not tried yet."""
+        tried = _tried(request)
+        fitting = (
+            item for item in self._spares if item.round < request.round and item.source not in tried
+        )
+        return min(fitting, key=lambda item: item.round, default=None)
+
+    def _candidate(
+        self, source: str, request: DraftRequest, note: str, strategy: str = ""
+    ) -> Draft:
+        refused = last_refused(request)
+        candidate = Candidate(
+            source=source,
+            coder=self.name,
+            round=request.round,
+            parent=refused.candidate.sha256 if refused else None,
+            strategy=strategy or request.hypothesis.strategy,
+            note=note,
+        )
+        return Draft(candidate=candidate)
+
+
+def prompt_messages(problem: LoadedProblem, request: DraftRequest) -> tuple[Message, ...]:
+    """The conversation: the task; after a refusal the draft and the verdict too."""
+    task = render(
+        "coder",
+        problem=problem.problem,
+        target=request.target,
+        goals=request.goals,
+        plan=request.plan,
+        hypothesis=request.hypothesis,
+        retrieved=request.retrieved,
+    )
+    messages = (Message(role="user", text=task),)
+    refused = last_refused(request)
+    if refused is None or refused.verdict is None:
+        return messages
+    failure = refused.verdict.failure
+    text = render(
+        "debugger",
+        candidate=refused.candidate,
+        verdict=refused.verdict,
+        failure=failure.model_dump(exclude={"kind"}) if failure else {},
+        diagnosis=request.diagnosis,
+    )
+    given = Message(role="assistant", text=f"```python\n{refused.candidate.source}```")
+    return (*messages, given, Message(role="user", text=text))
+
+
+def last_refused(request: DraftRequest) -> Attempt | None:
+    """The attempt to mend: the last one of the history, where a diagnosis asks for a repair."""
+    if request.diagnosis is None or request.diagnosis.action != "repair" or not request.history:
+        return None
+    last = request.history[-1]
+    return last if last.verdict is not None and not last.verdict.accepted else None
+
+
+def sources_of(reply: Reply) -> Iterator[str]:
+    """The files in the samples, in order."""
+    found = (extract_module(text) for text in reply.texts)
+    return (source for source in found if source is not None)
+
+
+def _first_fresh(reply: Reply, request: DraftRequest) -> str | None:
+    tried = _tried(request)
+    return next((source for source in sources_of(reply) if source not in tried), None)
+
+
+def _tried(request: DraftRequest) -> set[str]:
+    return {item.candidate.source for item in request.history}
+
+
+def _strategy_of(spare: Spare, request: DraftRequest) -> str:
+    """The strategy that was asked for when the sample came."""
+    drafted: Iterable[Candidate] = (item.candidate for item in request.history)
+    return next((item.strategy for item in drafted if item.round == spare.round), "")
+
+
+def _with_more(messages: tuple[Message, ...], more: str) -> tuple[Message, ...]:
+    last = messages[-1]
+    return (*messages[:-1], last.model_copy(update={"text": f"{last.text}\n{more}\n"}))
+
+
+def _note(request: DraftRequest) -> str:
+    mended = last_refused(request) is not None
+    return "mended after the judge's verdict" if mended else "drafted from the module"
+
+
+__all__ = ["ModelCoder", "last_refused", "prompt_messages", "sources_of"]

@@ -1,0 +1,226 @@
+"""How is a model behind an endpoint asked, until it answers or is not worth waiting for?"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from agentkernel.agents.models.concessions import conceded
+from agentkernel.agents.models.options import ChatOptions, packaged_options
+from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.retries import Failure, Patience, Retry, failure_of
+from agentkernel.agents.models.secrets import Redactor, redact
+from agentkernel.agents.models.unavailable import told, unavailable
+from agentkernel.agents.models.watched import watched
+from agentkernel.agents.models.wire import (
+    MOST_CHARACTERS,
+    OPENAI,
+    Call,
+    Heard,
+    Said,
+    call_for,
+    connect,
+    total,
+)
+from agentkernel.domain.exchange import Question, Reply, Usage
+from agentkernel.errors import one_line
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+T = TypeVar("T")
+OnRetry = Callable[[Retry], None]
+"""Hears of each attempt that failed and is to be followed by another one."""
+Outcome = list[Said] | Failure
+PASSING = ("server", "timeout", "connection")
+"""Failures that may come in the middle of an answer."""
+TELLS_ITS_END = ("openai", "anthropic")
+"""Providers whose answers always say why they end: one that does not was cut off."""
+
+
+class Counted(NamedTuple):
+    """A reply, and the requests that it took."""
+
+    reply: Reply
+    attempts: int
+
+
+def unheeded(retry: Retry) -> None:
+    """A listener that does nothing."""
+
+
+@dataclass
+class ChatModel:
+    """Any model that LangChain's `init_chat_model` knows.
+
+    `name` is `chat:PROVIDER:MODEL`; `base_url` an endpoint of one's own. The key comes from the
+    provider's own environment variable and is neither kept nor told.
+    """
+
+    name: str
+    base_url: str | None = None
+    options: ChatOptions = field(default_factory=packaged_options)
+    on_retry: OnRetry = unheeded
+    _ways: ChatOptions = field(init=False)
+    """The options with what the endpoint has been conceded so far."""
+
+    def __post_init__(self) -> None:
+        self._ways = self.options
+
+    @property
+    def provider(self) -> str:
+        """The part of the name that says who is asked."""
+        return self.name.removeprefix("chat:").partition(":")[0]
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        """The answer; after a failed attempt `on_text` hears it from its beginning again.
+
+        Raises ModelUnavailable.
+        """
+        return self.ask_counted(question, on_text).reply
+
+    def ask_counted(self, question: Question, on_text: OnText = unheard) -> Counted:
+        """The answer with the number of requests that it took. Raises ModelUnavailable."""
+        patience = Patience(self.options)
+        said: list[Said] = []
+        wanted = question.sampling.samples
+        if wanted > 1 and self.provider == OPENAI:
+            send = partial(self._batch, question, patience)
+            said = self._insist(send, question, patience)[:wanted]
+            on_text(redact(said[0].text))
+        # What gives one sample a request, whatever it is asked for, is asked again.
+        while len(said) < wanted:
+            hears = unheard if said else on_text
+            send = partial(self._stream, question, len(said), patience, hears)
+            said += self._insist(send, question, patience)
+        reply = Reply(
+            texts=tuple(redact(item.text) for item in said),
+            finish=tuple(item.finish for item in said),
+            usage=total([item.usage for item in said]),
+            seconds=patience.spent_s,
+        )
+        return Counted(reply, patience.requests)
+
+    def _insist(
+        self, send: Callable[[], Outcome], question: Question, patience: Patience
+    ) -> list[Said]:
+        """What `send` gives, after as many attempts as there is patience for."""
+        while True:
+            patience.begin()
+            outcome = send()
+            if not isinstance(outcome, Failure):
+                patience.succeed()
+                return outcome
+            ways = conceded(self._ways, outcome, question)
+            wait_s = patience.wait_after(outcome) if ways is None else 0.0
+            self._ways = ways or self._ways
+            if wait_s is None:
+                # Outside of any handler: a traceback must not tell what the endpoint wrote.
+                raise unavailable(
+                    self.name, self.base_url, outcome, patience.requests, patience.spent_s
+                )
+            text = told(outcome.text, self.base_url)
+            self.on_retry(Retry(self.name, outcome.kind, text, patience.requests, wait_s))
+            time.sleep(wait_s)
+
+    def _batch(self, question: Question, patience: Patience) -> Outcome:
+        """All samples of one request."""
+        call = self._call(question, 0)
+        if isinstance(call, Failure):
+            return call
+        found: list[Said] = []
+        for item in _heard(partial(_choices, call, question), question, patience):
+            if isinstance(item, Failure):
+                return item
+            heard = Heard()
+            heard.add(item)
+            # Every choice carries the tokens of the whole request.
+            usage = Usage() if found else heard.usage
+            found.append(heard.said(heard.finish or "stop")._replace(usage=usage))
+        return found or Failure("server", "it sent no choices")
+
+    def _stream(
+        self, question: Question, sample: int, patience: Patience, on_text: OnText
+    ) -> Outcome:
+        """One sample, piece by piece."""
+        call = self._call(question, sample)
+        if isinstance(call, Failure):
+            return call
+        heard, redactor = Heard(), Redactor()
+        for item in _heard(partial(_chunks, call), question, patience):
+            if isinstance(item, Failure):
+                return _cut(heard, item, question, patience)
+            _tell(on_text, redactor.feed(heard.add(item)))
+            if heard.size > MOST_CHARACTERS:
+                return [heard.said("length")]
+        if heard.finish is None and self.provider in TELLS_ITS_END:
+            failure = Failure("connection", "the stream ended before the answer did")
+            return _cut(heard, failure, question, patience)
+        _tell(on_text, redactor.rest())
+        return [heard.said(heard.finish or "stop")]
+
+    def _call(self, question: Question, sample: int) -> Call | Failure:
+        model = self.name.removeprefix("chat:").partition(":")[2]
+        ways = self._ways
+        try:
+            client = connect(self.provider, model, self.base_url, ways, question)
+            call = call_for(client, self.provider, question, ways)
+        except Exception as error:  # noqa: BLE001 - providers share no exception type
+            return Failure("unknown", f"{type(error).__name__}: {one_line(error)}")
+        if question.sampling.seed is not None and self.provider == OPENAI:
+            call.extra["seed"] = question.sampling.seed + sample
+        return call
+
+
+def _tell(on_text: OnText, piece: str) -> None:
+    if piece:
+        on_text(piece)
+
+
+def _choices(call: Call, question: Question) -> Iterable[BaseMessage]:
+    from langchain_core.messages import convert_to_messages
+    from langchain_core.outputs import ChatGeneration
+
+    messages = [convert_to_messages(call.turns)]
+    made = call.model.generate(messages, n=question.sampling.samples, **call.extra)  # type: ignore[arg-type]
+    return [item.message for item in made.generations[0] if isinstance(item, ChatGeneration)]
+
+
+def _chunks(call: Call) -> Iterable[BaseMessage]:
+    return call.model.stream(call.turns, **call.extra)  # type: ignore[arg-type]
+
+
+def _heard(
+    pieces: Callable[[], Iterable[T]], question: Question, patience: Patience
+) -> Iterator[T | Failure]:
+    """The pieces as they come, and last the failure where there is one."""
+    try:
+        yield from watched(pieces, question.sampling.timeout_s, patience.left_s)
+    except Exception as error:  # noqa: BLE001 - providers share no exception type
+        yield failure_of(error)
+
+
+def _cut(heard: Heard, failure: Failure, question: Question, patience: Patience) -> Outcome:
+    """What came before the failure, where it can be used and no better is to be had."""
+    if failure.kind not in PASSING or not _usable(heard.text, question):
+        return failure
+    if failure.kind == "timeout" and patience.stalls_left:
+        return failure
+    return [heard.said("cut")]
+
+
+def _usable(text: str, question: Question) -> bool:
+    if not question.answer_schema:
+        return bool(text.strip())
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+__all__ = ["ChatModel", "Counted", "OnRetry", "unheeded"]

@@ -1,0 +1,122 @@
+"""Was a model asked this before? Then the record answers, and the model is left alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from agentkernel.agents.models.chat import Counted
+from agentkernel.agents.models.prices import Prices, cost_of
+from agentkernel.agents.models.protocol import Model, OnText, unheard
+from agentkernel.domain.exchange import Exchange, Question, Reply
+from agentkernel.errors import ModelUnavailable
+from agentkernel.tools.records import Records
+
+OnExchange = Callable[[Exchange, bool], None]
+"""Hears each exchange; the second value is True where it came from the record."""
+
+
+@runtime_checkable
+class CountingModel(Protocol):
+    """A model that knows how many requests an answer took."""
+
+    def ask_counted(self, question: Question, on_text: OnText = unheard) -> Counted: ...
+
+
+def unnoted(exchange: Exchange, reused: bool) -> None:
+    """A listener that does nothing."""
+
+
+class Turns:
+    """A lock a key: who asks what is just being asked waits for that answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def of(self, key: str) -> AbstractContextManager[bool]:
+        """The lock of `key`."""
+        with self._lock:
+            return self._locks.setdefault(key, threading.Lock())
+
+
+@dataclass
+class RecordedModel:
+    """Keeps every answer of `model` in `records` before anyone sees it, and asks nothing twice."""
+
+    model: Model
+    records: Records
+    prices: Prices = field(default_factory=Prices)
+    on_exchange: OnExchange = unnoted
+    priced_as: str = ""
+    """Name in the price table; "" for the model's own."""
+    name: str = field(init=False)
+    _turns: Turns = field(default_factory=Turns)
+
+    def __post_init__(self) -> None:
+        self.name = self.model.name
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        """The recorded answer, else the model's. Raises ModelUnavailable."""
+        key = question.key(self.name)
+        with self._turns.of(key):
+            kept = self.records.exchange(key)
+            exchange = self._asked(key, question, on_text) if kept is None else kept
+        if kept is not None and kept.reply.texts:
+            on_text(kept.reply.texts[0])
+        self.on_exchange(exchange, kept is not None)
+        return exchange.reply
+
+    def _asked(self, key: str, question: Question, on_text: OnText) -> Exchange:
+        model = self.model
+        counted = (
+            model.ask_counted(question, on_text)
+            if isinstance(model, CountingModel)
+            else Counted(model.ask(question, on_text), 1)
+        )
+        exchange = Exchange(
+            model=self.name,
+            question=question,
+            reply=counted.reply,
+            cost_usd=cost_of(counted.reply.usage, self.priced_as or self.name, self.prices),
+            attempts=counted.attempts,
+        )
+        self.records.save_exchange(key, exchange)
+        return exchange
+
+
+@dataclass
+class ReplayedModel:
+    """Answers from the records of another run alone: no model, no network, no key.
+
+    `into` are the records of the run that is going on: its report and its own replay need them.
+    """
+
+    name: str
+    records: Records
+    on_exchange: OnExchange = unnoted
+    into: Records | None = None
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        """The recorded answer. Raises ModelUnavailable where that run has none."""
+        key = question.key(self.name)
+        kept = self.records.exchange(key)
+        if kept is None:
+            run = self.records.path.parent.name
+            raise ModelUnavailable(
+                f"Run {run!r} holds no answer of {self.name!r} to this question of the "
+                f"{question.agent} in round {question.round}. Expected the same problem, settings "
+                "and version as in that run. Next: leave --replay out to ask the model."
+            )
+        if self.into is not None:
+            self.into.save_exchange(key, kept)
+        if kept.reply.texts:
+            on_text(kept.reply.texts[0])
+        self.on_exchange(kept, True)
+        return kept.reply
+
+
+__all__ = ["CountingModel", "OnExchange", "RecordedModel", "ReplayedModel"]

@@ -1,0 +1,158 @@
+"""An endpoint failed: is it worth another attempt, and after which wait?"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Literal, NamedTuple
+
+from agentkernel.agents.models.options import ChatOptions
+from agentkernel.domain.exchange import FailureKind
+from agentkernel.errors import one_line
+
+Kind = FailureKind | Literal["request", "unknown"]
+"""As in the domain, and: "request", the endpoint refuses this very request; "unknown", nothing
+that a second attempt is known to help."""
+
+REFUSED_KEY = (401, 403)
+RATE_LIMIT = 429
+SERVER = (408, 500, 502, 503, 504, 529)
+"""Failures of the server's own that pass: RFC 9110, section 15; 529 is Anthropic's overload."""
+NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached")
+"""A 429 that no wait mends: the account is empty."""
+TIMEOUTS = ("APITimeoutError", "TimeoutException", "TimeoutError")
+CONNECTIONS = ("APIConnectionError", "TransportError", "ConnectionError")
+TOO_LONG = "ContextOverflow"
+STALLS = 2
+"""A stall is tried again once."""
+
+
+class Failure(NamedTuple):
+    """Why an attempt gave nothing."""
+
+    kind: Kind
+    text: str
+    retry_after_s: float | None = None
+
+
+class Retry(NamedTuple):
+    """An attempt that failed and will be followed by another one after `wait_s`."""
+
+    model: str
+    kind: Kind
+    text: str
+    attempt: int
+    wait_s: float
+
+
+def failure_of(error: Exception) -> Failure:
+    """What a client's exception means; the clients share no type, so names and codes decide."""
+    text = one_line(error) or type(error).__name__
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return _of_status(status, text, _headers(error))
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if any(name in TIMEOUTS for name in names):
+        return Failure("timeout", text)
+    if any(name in CONNECTIONS for name in names):
+        return Failure("connection", text)
+    if any(TOO_LONG in name for name in names):
+        return Failure("request", text)
+    if "APIError" in names or isinstance(error, (ValueError, TypeError, LookupError)):
+        return Failure("server", f"it sent what is no chat answer ({text})")
+    return Failure("unknown", f"{type(error).__name__}: {text}")
+
+
+def _of_status(status: int, text: str, headers: Mapping[str, str]) -> Failure:
+    if status in REFUSED_KEY:
+        return Failure("refused_key", text)
+    if status == RATE_LIMIT:
+        if any(word in text for word in NO_MONEY):
+            return Failure("budget", text)
+        return Failure("rate_limit", text, retry_after(headers.get("retry-after")))
+    if status in SERVER:
+        return Failure("server", text, retry_after(headers.get("retry-after")))
+    return Failure("request", text)
+
+
+def _headers(error: Exception) -> Mapping[str, str]:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return headers if isinstance(headers, Mapping) else {}
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3): a number or a date."""
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+@dataclass
+class Patience:
+    """What is left of the attempts and of the time for one answer."""
+
+    options: ChatOptions
+    requests: int = 0
+    """Requests sent so far, for all samples."""
+    began: float = field(default_factory=time.monotonic)
+    _attempt: int = 0
+    _stalls: int = 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time for the answer is spent."""
+        return self.options.wall_s - self.spent_s
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the question was put."""
+        return time.monotonic() - self.began
+
+    def begin(self) -> None:
+        """Count a request."""
+        self.requests += 1
+        self._attempt += 1
+
+    def succeed(self) -> None:
+        """An attempt gave something: the next sample has all its attempts again."""
+        self._attempt = self._stalls = 0
+
+    @property
+    def stalls_left(self) -> bool:
+        """True where a stall now would be followed by another attempt."""
+        more = self._attempt < self.options.attempts and self.left_s > 0
+        return more and self._stalls + 1 < STALLS
+
+    def wait_after(self, failure: Failure) -> float | None:
+        """Seconds to wait before the next attempt, None where there is to be none."""
+        if failure.kind in ("refused_key", "request", "budget", "unknown"):
+            return None
+        self._stalls += failure.kind == "timeout"
+        if self._stalls >= STALLS or self._attempt >= self.options.attempts:
+            return None
+        wait = min(self._wait(failure), self.options.longest_wait_s)
+        return wait if wait < self.left_s else None
+
+    def _wait(self, failure: Failure) -> float:
+        if failure.retry_after_s is not None:
+            return failure.retry_after_s
+        grown: float = self.options.backoff_s * 2 ** (self._attempt - 1)
+        # Jitter keeps the samples of many runs from knocking at the same moment again.
+        return grown * random.uniform(0.5, 1.0)
+
+
+__all__ = ["Failure", "Kind", "Patience", "Retry", "failure_of", "retry_after"]

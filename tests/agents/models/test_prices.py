@@ -1,0 +1,96 @@
+"""Is an answer's cost right, and unknown where no price is known?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.models.factory import parse_model
+from agentkernel.agents.models.prices import (
+    Price,
+    Prices,
+    cost_of,
+    load_prices,
+    packaged_prices,
+    unpriced,
+)
+from agentkernel.domain.exchange import Usage
+from agentkernel.errors import SettingError
+
+USAGE = Usage(prompt=1_000_000, completion=100_000, cached=400_000)
+TABLE = Prices(
+    prices=(
+        Price(model="openai:m-mini*", input=1, output=2, most_prompt=500_000),
+        Price(model="openai:m*", input=10, output=20, cached=1),
+        Price(model="openai:own@http://127.0.0.1*", input=3, output=4),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "cost"),
+    [
+        ("chat:openai:m-2026", 6.0 + 0.4 + 2.0),
+        ("openai:m", 8.4),
+        ("chat:openai:m-mini", None),
+        ("chat:openai:own@http://127.0.0.1:8000/v1", 3.4),
+        ("chat:openai:own", None),
+        ("chat:openai:m@http://127.0.0.1:8000/v1", None),
+        ("local:somewhere", None),
+    ],
+)
+def test_cost(model: str, cost: float | None) -> None:
+    assert cost_of(USAGE, model, TABLE) == (None if cost is None else pytest.approx(cost))
+
+
+def test_tokens_that_nobody_counted_are_not_free() -> None:
+    assert cost_of(Usage(), "openai:m", TABLE) is None
+
+
+def test_an_own_endpoint_has_its_own_price_name() -> None:
+    spec = parse_model("chat:openai:m@http://user:pw@127.0.0.1:8000/v1")
+    assert spec.priced_as == "chat:openai:m@http://127.0.0.1:8000/v1"
+    assert parse_model("chat:openai:m").priced_as == "chat:openai:m"
+
+
+def test_packaged_prices_read_and_hold_for_known_names() -> None:
+    prices = packaged_prices()
+    sonnet = prices.of("chat:anthropic:claude-sonnet-4-5-20250929")
+    assert sonnet is not None
+    assert (sonnet.input, sonnet.output) == (3.0, 15.0)
+    mini = prices.of("chat:openai:gpt-5.4-mini")
+    assert mini is not None
+    assert mini.input == 0.75
+
+
+def test_the_user_goes_before_the_package(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text('prices: [{model: "openai:gpt-4.1", input: 7, output: 8}]\n')
+    prices = load_prices(path)
+    own = prices.of("chat:openai:gpt-4.1")
+    assert own is not None
+    assert own.input == 7
+    assert prices.of("chat:openai:gpt-4o-mini") is not None
+
+
+def test_the_user_file_lies_beside_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert load_prices() == packaged_prices()
+    (tmp_path / "agentkernel").mkdir()
+    (tmp_path / "agentkernel" / "prices.yaml").write_text(
+        'prices: [{model: "openai:own@*", input: 7, output: 8}]\n'
+    )
+    assert load_prices().of("chat:openai:own@http://127.0.0.1:1/v1") is not None
+    assert str(tmp_path) in unpriced("chat:openai:other")
+
+
+@pytest.mark.parametrize("text", ["prices: 3", "[1]", "prices: [{model: m, input: -1, output: 1}]"])
+def test_a_wrong_price_table_is_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingError, match=r"prices\.yaml") as caught:
+        load_prices(path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,194 @@
+"""Is a model asked once, and its answer kept before anyone uses it?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from model_cases import options, question
+
+# isort: split
+from chat_server import ChatServer, Refuses, Says
+
+from agentkernel.agents.models.factory import Desk, make_model
+from agentkernel.agents.models.prices import Price, Prices
+from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.recorded import RecordedModel, ReplayedModel
+from agentkernel.domain.exchange import Exchange, Question, Reply, Usage
+from agentkernel.errors import ModelUnavailable
+from agentkernel.tools.records import Records
+
+KEY = "sk-sentinel-0123456789"
+PRICES = Prices(prices=(Price(model="fake", input=1.0, output=2.0),))
+
+
+class Slow:
+    """A model that counts its questions and takes a moment for each."""
+
+    name = "fake"
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.asked = 0
+        self.seconds = seconds
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        self.asked += 1
+        time.sleep(self.seconds)
+        on_text("Yes.")
+        return Reply(texts=("Yes.",), finish=("stop",), usage=Usage(prompt=10, completion=5))
+
+
+class Noted:
+    """Keeps what a recorded model reports."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Exchange, bool]] = []
+
+    def __call__(self, exchange: Exchange, reused: bool) -> None:
+        self.heard.append((exchange, reused))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    folder = tmp_path / "run-7"
+    folder.mkdir()
+    return Records(folder / "run.sqlite")
+
+
+def test_what_was_answered_is_not_asked_again(records: Records) -> None:
+    model, noted, pieces = Slow(), Noted(), list[str]()
+    first = RecordedModel(model, records, PRICES, noted).ask(question())
+    again = RecordedModel(model, records, PRICES, noted).ask(question(), pieces.append)
+    assert first == again
+    assert model.asked == 1
+    assert pieces == ["Yes."]
+    assert [reused for _, reused in noted.heard] == [False, True]
+    assert noted.heard[0][0].cost_usd == pytest.approx(20e-6)
+
+
+def test_another_round_is_another_question(records: Records) -> None:
+    model = Slow()
+    recorded = RecordedModel(model, records, PRICES)
+    recorded.ask(question())
+    recorded.ask(question(round=2))
+    assert model.asked == 2
+
+
+def test_many_at_once_ask_once(records: Records) -> None:
+    model = Slow(0.1)
+    recorded = RecordedModel(model, records, PRICES)
+    threads = [threading.Thread(target=recorded.ask, args=(question(),)) for _ in range(8)]
+    others = [threading.Thread(target=recorded.ask, args=(question(str(n)),)) for n in range(4)]
+    for thread in [*threads, *others]:
+        thread.start()
+    for thread in [*threads, *others]:
+        thread.join()
+    assert model.asked == 5
+    assert len(records.exchanges()) == 5
+
+
+def test_an_answer_is_kept_before_it_is_reported(records: Records) -> None:
+    kept: list[int] = []
+
+    def note(exchange: Exchange, reused: bool) -> None:
+        kept.append(len(records.exchanges()))
+
+    RecordedModel(Slow(), records, PRICES, note).ask(question())
+    assert kept == [1]
+
+
+def test_a_failure_is_not_kept(records: Records) -> None:
+    with ChatServer([500, 500, "Yes."]) as server:
+        chat = make_model("chat:openai:scripted", server.url, options(attempts=2))
+        recorded = RecordedModel(chat, records)
+        with pytest.raises(ModelUnavailable):
+            recorded.ask(question())
+        assert records.exchanges() == ()
+        assert recorded.ask(question()).texts == ("Yes.",)
+
+
+def test_a_replay_needs_no_model(records: Records, tmp_path: Path) -> None:
+    RecordedModel(Slow(), records, PRICES).ask(question())
+    noted, later = Noted(), Records(tmp_path / "later.sqlite")
+    replayed = ReplayedModel("fake", records, noted, into=later)
+    assert replayed.ask(question()).texts == ("Yes.",)
+    assert [reused for _, reused in noted.heard] == [True]
+    assert later.exchanges() == records.exchanges()
+    with pytest.raises(ModelUnavailable, match=r"Run 'run-7' holds no answer of 'fake'.*coder"):
+        replayed.ask(question("Something else."))
+
+
+def test_no_key_is_in_the_records(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with ChatServer([Refuses(500), Says(f"Your key is {KEY}."), 401]) as server:
+        heard: list[str] = []
+        desk = Desk(
+            records,
+            server.url.replace("http://", f"http://user:{KEY}@"),
+            options(),
+            on_exchange=lambda exchange, _: heard.append(exchange.model_dump_json()),
+            on_retry=lambda retry: heard.append(str(retry)),
+        )
+        model = desk.model("chat:openai:scripted")
+        model.ask(question())
+        with pytest.raises(ModelUnavailable) as caught:
+            model.ask(question(round=2))
+    records.close()
+    assert len(server.requests) == 3
+    assert len(heard) == 2
+    assert KEY not in str(caught.value) + "".join(heard)
+    for file in records.path.parent.iterdir():
+        assert KEY.encode() not in file.read_bytes()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from model_cases import options, question
+from agentkernel.agents.models.factory import Desk
+from agentkernel.tools.records import Records
+model = Desk(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")
+for number in range(3):
+    print(model.ask(question(round=number)).texts[0], flush=True)
+"""
+
+
+def test_a_run_that_was_killed_goes_on_from_its_answers(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent / "coders")]
+    held = threading.Event()
+
+    def third(request: dict[str, object]) -> str:
+        held.wait(60)
+        return "never heard"
+
+    script = ["first", "second", third]
+    with ChatServer([*script, "third"]) as server:
+        code = CHILD.format(paths=paths, path=str(path), url=server.url)
+        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        assert [child.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
+        while len(server.requests) < 3:
+            time.sleep(0.02)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        held.set()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["first", "second", "third"]
+    assert len(server.requests) == 4
+    kept = Records(path).exchanges()
+    assert [item.question.round for item in kept] == [0, 1, 2]
+    assert json.loads(kept[0].model_dump_json())["attempts"] == 1

@@ -1,0 +1,41 @@
+"""Are the exchanges of a run kept as they were?"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
+from agentkernel.tools.records import Records
+
+
+def exchange(round_number: int, text: str = "Yes.") -> Exchange:
+    return Exchange(
+        model="m",
+        question=Question(
+            agent="coder",
+            round=round_number,
+            messages=(Message(role="user", text="Write."),),
+            sampling=Sampling(temperature=0.2, max_tokens=10),
+        ),
+        reply=Reply(texts=(text,), finish=("stop",)),
+    )
+
+
+def test_round_trip_in_order(tmp_path: Path) -> None:
+    records = Records(tmp_path / "run.sqlite")
+    assert records.exchange("b") is None
+    records.save_exchange("b", exchange(2))
+    records.save_exchange("a", exchange(1))
+    again = Records(tmp_path / "run.sqlite")
+    assert again.exchange("b") == exchange(2)
+    assert again.exchanges() == (exchange(2), exchange(1))
+    rows = sqlite3.connect(records.path).execute("select key, agent, round from exchanges")
+    assert rows.fetchall() == [("b", "coder", 2), ("a", "coder", 1)]
+
+
+def test_a_first_answer_is_never_replaced(tmp_path: Path) -> None:
+    records = Records(tmp_path / "run.sqlite")
+    records.save_exchange("a", exchange(1))
+    records.save_exchange("a", exchange(1, "No."))
+    assert records.exchanges() == (exchange(1),)
