@@ -112,7 +112,6 @@ class LocalModel:
                     streamer=streamer,
                 )
         except torch.OutOfMemoryError as error:
-            self._forget()
             raise self._too_large(weights, sampling.samples) from error
         return [
             read_sample(weights.tokenizer, row, weights.ends, sampling.stop, most)
@@ -125,13 +124,15 @@ class LocalModel:
         torch.cuda.synchronize(weights.device)
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(weights.device)
-        if not must_step_aside(self.preset, free):
-            return
+        if must_step_aside(self.preset, free):
+            self._step_aside(weights)
+
+    def _step_aside(self, weights: Weights) -> None:
+        """Take the weights off the GPU; those in 4 bits live there or not at all."""
         if self.preset.quantization == "none":
             weights.model.to("cpu")
             torch.cuda.empty_cache()
         else:
-            # Weights in 4 bits live on a GPU or not at all.
             self._forget()
 
     def _forget(self) -> None:
@@ -141,12 +142,13 @@ class LocalModel:
             torch.cuda.empty_cache()
 
     def _too_large(self, weights: Weights, samples: int) -> ModelUnavailable:
+        self._step_aside(weights)
         free, total = torch.cuda.mem_get_info(weights.device)
         return ModelUnavailable(
             f"Model {self.name!r} does not fit the GPU: {weights.size_bytes / GB:.1f} GB of "
-            f"weights and {samples} samples at once, {free / GB:.1f} of {total / GB:.1f} GB free "
-            "without them. Next: fewer samples, 'quantization: 4bit' in a preset, or a smaller "
-            "model."
+            f"weights and what {samples} samples at once take, with {free / GB:.1f} of "
+            f"{total / GB:.1f} GB free. Next: fewer samples, 'quantization: 4bit' in a preset, or "
+            "a smaller model."
         )
 
 
