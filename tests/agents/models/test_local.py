@@ -14,7 +14,7 @@ import torch
 
 from agentkernel.agents.models.local import LocalModel, must_step_aside
 from agentkernel.agents.models.local_presets import LocalPreset
-from agentkernel.agents.models.local_text import decode, prompt_ids
+from agentkernel.agents.models.local_text import decode, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.errors import MissingDependency, ModelUnavailable
@@ -60,12 +60,18 @@ def test_the_pieces_heard_join_to_the_first_text(
     assert len(reply.texts) == len(reply.finish) == samples
 
 
-def test_pieces_are_heard_while_the_model_writes(base: Path) -> None:
-    model = LocalModel(f"local:{base}")
+def counted_steps(model: LocalModel) -> list[int]:
+    """Grows by one for each token that the model is at."""
     model.ask(question(max_tokens=1))
     assert model._weights is not None
     steps: list[int] = []
     model._weights.model.register_forward_hook(lambda *_: steps.append(1))  # type: ignore[attr-defined]
+    return steps
+
+
+def test_pieces_are_heard_while_the_model_writes(base: Path) -> None:
+    model = LocalModel(f"local:{base}")
+    steps = counted_steps(model)
     heard_at: list[int] = []
     model.ask(question(temperature=0), lambda _: heard_at.append(len(steps)))
     assert heard_at[0] < heard_at[-1]
@@ -122,6 +128,12 @@ def test_top_p_and_temperature_narrow_the_draw(model: LocalModel) -> None:
     assert model.ask(question(seed=3, temperature=1e-4)).texts == greedy
 
 
+def test_nothing_else_narrows_the_draw(model: LocalModel) -> None:
+    """The library's own default is to draw from the 50 likeliest."""
+    reply = model.ask(question(temperature=100.0, samples=200, max_tokens=1, seed=0))
+    assert len(set(reply.texts)) > 50
+
+
 @pytest.mark.parametrize("size", [1, 4, 9])
 def test_a_stop_string_ends_the_text_before_it(model: LocalModel, size: int) -> None:
     whole = model.ask(question(temperature=0))
@@ -132,6 +144,27 @@ def test_a_stop_string_ends_the_text_before_it(model: LocalModel, size: int) -> 
     assert reply.finish == ("stop",)
     assert "".join(pieces) == reply.texts[0]
     assert reply.usage.completion < whole.usage.completion
+
+
+def test_the_model_stops_at_a_stop_string(base: Path) -> None:
+    model = LocalModel(f"local:{base}")
+    steps = counted_steps(model)
+    word = model.ask(question(temperature=0)).texts[0][20:24]
+    assert len(steps) == 40
+    steps.clear()
+    reply = model.ask(question(temperature=0, stop=(word,)))
+    assert len(steps) == reply.usage.completion < 40
+
+
+@pytest.mark.parametrize("stop", [(), ("x",)])
+def test_what_a_batch_adds_after_a_rows_end_is_not_its_text(
+    weights: Weights, stop: tuple[str, ...]
+) -> None:
+    """A row that is done gets padding for as long as the others write."""
+    words, padding = weights.tokenizer("a + x"), weights.tokenizer.pad_token_id
+    row = [*words["input_ids"], *([] if stop else weights.ends), *[padding] * 5]
+    sample = read_sample(weights.tokenizer, row, weights.ends, stop, most=len(row))
+    assert sample == ("a + " if stop else "a + x", "stop", len(row) - 5)
 
 
 def test_what_only_begins_like_a_stop_string_is_heard(model: LocalModel) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 
@@ -110,15 +110,25 @@ def _read(
     window = int(model.config.get_text_config().max_position_embeddings)
     # A question says how it is sampled: nothing beside the weights may add to that.
     model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+    # Its own types leave open what generate gives; without return_dict it is a tensor.
+    causal = cast("Causal", model.eval())  # type: ignore[no-untyped-call]
     if adapter is not None:
-        from peft import PeftModel
+        causal = _with_adapter(causal, adapter)
+    return Weights(causal, tokenizer, device, ends, window)
 
-        with warnings.catch_warnings():
-            # What one library tells another about its next release is not for the user.
-            warnings.simplefilter("ignore", FutureWarning)
-            model = PeftModel.from_pretrained(model, str(adapter), is_trainable=False)
-    model.eval()
-    return Weights(model, tokenizer, device, ends, window)
+
+def _with_adapter(model: Causal, adapter: Path) -> Causal:
+    from peft import PeftModel
+
+    there = next(model.parameters()).device
+    with warnings.catch_warnings():
+        # What one library tells another about its next release is not for the user.
+        warnings.simplefilter("ignore", FutureWarning)
+        # Left alone, peft reads an adapter onto the GPU, where somebody may be timing.
+        tuned: Causal = PeftModel.from_pretrained(
+            model, str(adapter), is_trainable=False, torch_device=str(there)
+        ).eval()
+    return tuned
 
 
 @contextmanager
@@ -127,12 +137,12 @@ def _without_bars() -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _four_bits(device: torch.device) -> dict[str, object]:
