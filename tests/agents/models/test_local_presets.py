@@ -19,6 +19,8 @@ from agentkernel.domain.exchange import Sampling
 from agentkernel.errors import SettingError
 from agentkernel.tools.problems import load_problem
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
+
 
 def test_a_name_and_an_adapter(tmp_path: Path) -> None:
     preset = parse_local("local:someone/base+other/tuned")
@@ -72,7 +74,7 @@ def test_an_unknown_preset_names_those_there_are() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_prompt_of_a_preset_takes_what_the_coders_does(name: str) -> None:
     problem, request = load_problem(str(EXAMPLE)), draft_request()
-    values = request.model_dump(include=set()) | {
+    values = {
         "problem": problem.problem,
         "target": request.target,
         "goals": request.goals,
@@ -80,7 +82,9 @@ def test_the_prompt_of_a_preset_takes_what_the_coders_does(name: str) -> None:
         "hypothesis": request.hypothesis,
         "retrieved": request.retrieved,
     }
-    text = render(load_preset(name).prompt, **values)
+    prompt = load_preset(name).prompt
+    text = render(prompt, **values)
+    assert text == (GOLDEN / f"{prompt}.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     for block in blocks:
         ast.parse(block)

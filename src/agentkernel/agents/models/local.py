@@ -61,9 +61,11 @@ class LocalModel:
             on_gpu = weights.device.type == "cuda"
             with gate.working() if on_gpu else nullcontext():
                 entered = time.monotonic()
-                samples = self._write(weights, prompt, most, question.sampling, on_text)
-                if on_gpu:
-                    self._make_room(weights)
+                try:
+                    samples = self._write(weights, prompt, most, question.sampling, on_text)
+                finally:
+                    if on_gpu:
+                        self._make_room(weights)
                 gpu_seconds = time.monotonic() - entered if on_gpu else 0.0
         copies = question.sampling.samples // len(samples)
         return Reply(
