@@ -261,6 +261,14 @@ def test_without_a_template_the_messages_are_paragraphs(tmp_path: Path, weights:
     )
 
 
+def test_a_template_without_a_place_for_a_role_is_one_line(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "strict")
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('no system here') }}")
+    with pytest.raises(ModelUnavailable, match="refuses this conversation: no system here") as line:
+        LocalModel(f"local:{folder}").ask(question())
+    assert "\n" not in str(line.value)
+
+
 @needs_peft
 def test_an_adapter_changes_what_is_said(
     base: Path, tmp_path: Path, weights: Weights, model: LocalModel

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from jinja2 import TemplateError
 from transformers import BatchEncoding, StoppingCriteria
 
 from agentkernel.domain.exchange import Finish, Message
+from agentkernel.errors import ModelUnavailable, one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,14 +28,23 @@ class Sample(NamedTuple):
 def prompt_ids(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], chat_template: bool
 ) -> list[int]:
-    """The conversation in the tokenizer's template, or one paragraph after the other."""
+    """The conversation in the tokenizer's template, or one paragraph after the other.
+
+    Raises ModelUnavailable where the template has no place for a role.
+    """
     turns = [(turn.role, without_marks(tokenizer, turn.text)) for turn in messages]
     if chat_template and tokenizer.chat_template is not None:
-        written = tokenizer.apply_chat_template(
-            [{"role": role, "content": text} for role, text in turns],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
+        try:
+            written = tokenizer.apply_chat_template(
+                [{"role": role, "content": text} for role, text in turns],
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except TemplateError as error:
+            raise ModelUnavailable(
+                f"The model's chat template refuses this conversation: {one_line(error)}. "
+                "Next: 'chat_template: false' in a preset, see docs/models.md."
+            ) from error
         # The template has put the marks of begin and end where they belong.
         encoded = tokenizer(str(written), add_special_tokens=False)
     else:
