@@ -162,13 +162,19 @@ def _bare(text: str, search: _Search) -> str | None:
         while end > head:
             block = "\n".join(lines[head:end])
             if search.defines(block):
-                return block
+                return None if _goes_on(lines[end:]) else block
             stop = search.parse(block)
             shorter = head + stop - 1 if isinstance(stop, int) else head
             end = shorter if shorter < end else end - 1
             if search.head not in "\n".join(lines[head:end]):
                 break
     return None
+
+
+def _goes_on(rest: list[str]) -> bool:
+    """Whether what follows is code, not prose: then the file was broken off inside it."""
+    first = next((line for line in rest if line.strip()), "")
+    return first.startswith((" ", "\t", *STARTS))
 
 
 def _cut(answer: str, text: str) -> bool:

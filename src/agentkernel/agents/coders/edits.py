@@ -13,6 +13,7 @@ SEARCH = re.compile(r"^<{5,9} ?SEARCH\b")
 MIDDLE = re.compile(r"^={5,9}[ \t]*$")
 REPLACE = re.compile(r"^>{5,9} ?REPLACE\b")
 HUNK = re.compile(r"^@@(?: -(?P<start>\d+)(?:,\d+)? \+\d+(?:,\d+)? @@)?[^\n]*$")
+MARKS = ("+", "-", " ", "\\")
 MOST = 200
 """Edits of one answer that are applied."""
 DIFF_END = re.compile(r"^(diff --git |--- |\+\+\+ |index [0-9a-f]+\.\.|```|~~~)")
@@ -93,39 +94,34 @@ def _blocks(text: str) -> Edits | None:
 
 def _hunks(text: str) -> Edits | None:
     edits: list[Edit] = []
-    last, offset = 0, 0
-    old: list[str] | None = None
-    new: list[str] = []
-    near = 0
+    last, offset, near = 0, 0, 0
+    hunk: list[str] | None = None
     for line in [*text.split("\n"), "@@"]:
         head = HUNK.match(line)
-        if old is not None and (head or DIFF_END.match(line)):
-            edits.append(_trimmed(old, new, near))
-            old = None
-        if head:
-            old, new, near = [], [], int(head["start"] or 0)
-            last = offset if offset < len(text) else last
-        elif old is not None:
-            _take(line, old, new)
+        if hunk is not None and (head or DIFF_END.match(line)):
+            edits.append(_hunk(hunk, near))
+            hunk = None
+        if head and offset < len(text):
+            hunk, near, last = [], int(head["start"] or 0), offset
+        elif hunk is not None:
+            hunk.append(line)
         offset += len(line) + 1
     changes = tuple(edit for edit in edits if edit.old != edit.new)
     return Edits(changes[:MOST], last) if changes else None
 
 
-def _take(line: str, old: list[str], new: list[str]) -> None:
-    """One line of a hunk; an empty one is context whose leading space was lost."""
-    mark, rest = line[:1], line[1:]
-    if mark == "\\":
-        return
-    if mark != "+":
-        old.append(rest if mark in ("-", " ") else line)
-    if mark != "-":
-        new.append(rest if mark in ("+", " ") else line)
+def _hunk(lines: list[str], near: int) -> Edit:
+    """One hunk, without the prose that may follow it where no fence closes it.
 
-
-def _trimmed(old: list[str], new: list[str], near: int) -> Edit:
-    """The hunk without the empty lines that only stand between it and what follows."""
-    while old and new and not old[-1] and not new[-1]:
-        old.pop()
-        new.pop()
+    A line without a mark is context whose leading space was lost.
+    """
+    while lines and lines[-1][:1] not in MARKS:
+        lines = lines[:-1]
+    old, new = [], []
+    for line in lines:
+        mark, rest = line[:1], line[1:] if line[:1] in MARKS else line
+        if mark not in ("+", "\\"):
+            old.append(rest)
+        if mark not in ("-", "\\"):
+            new.append(rest)
     return Edit(tuple(old), tuple(new), near)
