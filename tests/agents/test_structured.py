@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ WANTED = Ideas(hypotheses=(Idea(strategy="tiled", reason="fits", predicted_us=3.
 )
 def test_json_is_found(text: str) -> None:
     assert read_text(text, Ideas) == WANTED
+
+
+def test_braces_before_the_answer_do_not_hide_it() -> None:
+    assert read_text('f{x} {"y} ' * 2_000 + JSON, Ideas) == WANTED
 
 
 def test_the_schema_goes_with_the_question() -> None:
@@ -126,6 +131,10 @@ def test_nothing_that_is_said_raises(text: str) -> None:
     assert isinstance(found, NotStructured | Ideas)
 
 
-@pytest.mark.parametrize("text", ['{"a":' * 50_000, "[" * 100_000, "{" * 200_000, '{"a":[' * 9_000])
+@pytest.mark.parametrize(
+    "text", ['{"a":' * 50_000, "[" * 100_000, "{" * 200_000, '{"' * 200_000, '{"a":[' * 9_000]
+)
 def test_deep_nesting_is_no_crash(text: str) -> None:
+    begin = time.monotonic()
     assert isinstance(read_text(text, Ideas), NotStructured)
+    assert time.monotonic() - begin < 5

@@ -11,8 +11,10 @@ THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
 THOUGHT_END = "</think>"
 LONGEST = 400_000
 """Characters at the end of an answer that are looked at; no answer worth reading is longer."""
-MOST_TRIES = 200
-"""Braces that open no object before the search ends: prose about C code has thousands."""
+
+OBJECT = re.compile(r'\{(?=\s{0,100}["}])')
+MOST_TRIES = 5_000
+"""Beginnings that come to nothing before the search ends: each costs a look at the text before."""
 
 
 def spoken(answer: str) -> str:
@@ -29,12 +31,12 @@ def objects_in(answer: str) -> list[dict[str, JSON]]:
 
 def _scan(text: str) -> Iterator[dict[str, JSON]]:
     decoder = json.JSONDecoder(strict=False)
-    tries, place = 0, text.find("{")
-    while place >= 0 and tries < MOST_TRIES:
+    tries, begin = 0, OBJECT.search(text)
+    while begin is not None and tries < MOST_TRIES:
         try:
-            found, end = decoder.raw_decode(text, place)
+            found, end = decoder.raw_decode(text, begin.start())
         except (ValueError, RecursionError):
-            tries, end = tries + 1, place + 1
+            tries, end = tries + 1, begin.start() + 1
         else:
             yield found
-        place = text.find("{", end)
+        begin = OBJECT.search(text, end)

@@ -126,6 +126,15 @@ def test_an_edit_that_fits_twice_is_none() -> None:
     assert extract_module(answer, parent=twice) is None
 
 
+def test_a_hunk_that_fits_twice_goes_where_it_says() -> None:
+    twice = PARENT.replace("        return x + BLOCK", "        x = x + 1\n        x = x + 1")
+    hunk = "@@ -10 +10 @@\n-        x = x + 1\n+        return x\n"
+    wanted = twice.replace("x = x + 1\n        x = x + 1", "x = x + 1\n        return x")
+    assert extract_module(hunk, parent=twice) == wanted
+    first = twice.replace("x = x + 1\n        x = x + 1", "return x\n        x = x + 1")
+    assert extract_module(hunk.replace("-10", "-9"), parent=twice) == first
+
+
 def test_edits_need_a_parent() -> None:
     assert extract_module(SEARCH) is None
 
