@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
@@ -336,7 +337,7 @@ class FakeWorkshop:
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
     ) -> Iterator[Kit]:
         crew = Crew(
             RulesPlanner(self.coder.hypotheses), self.retriever, self.coder, RulesDebugger()

@@ -81,9 +81,10 @@ def test_the_attempt_itself_does_not_count_as_history() -> None:
     assert diagnose(tail, (itself,)).action == "repair"
 
 
-def test_a_model_may_rewrite_a_wrong_formula_once() -> None:
+@pytest.mark.parametrize("coder", ["chat:openai:small", "local:small"])
+def test_a_model_may_rewrite_a_wrong_formula_once(coder: str) -> None:
     formula, order = mismatch("all"), mismatch("order")
-    asked = {"coder": "chat:openai:small", "round": 1, "strategy": "a"}
+    asked = {"coder": coder, "round": 1, "strategy": "a"}
     first = Candidate.model_validate({"source": "first", **asked})
     again = Candidate.model_validate({"source": "again", **asked})
     debugger = RulesDebugger()
@@ -94,3 +95,11 @@ def test_a_model_may_rewrite_a_wrong_formula_once() -> None:
         assert found.action == "next_hypothesis"
     died = debugger.diagnose(first, verdict(first, ran("died")), ())
     assert died.action == "next_hypothesis"
+
+
+def test_the_broken_rule_and_its_line_are_told() -> None:
+    log = "at 1:0:\nnew\n^\narange's range must be a power of 2"
+    found = diagnose(CompileFailed(log=log))
+    assert found.line == 1
+    assert found.advice.startswith("The length of tl.arange")
+    assert found.advice.endswith("take the next schedule.")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fakes
+from agentkernel.agents.models.factory import Desk
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
@@ -95,10 +96,10 @@ class Tuning(FakeWorkshop):
     tune: bool = True
 
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
     ) -> AbstractContextManager[Kit]:
         self.tune = settings.profile.max_autotune
-        return super().equip(loaded, settings, resolved)
+        return super().equip(loaded, settings, resolved, desk)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         found = self.kernelbench.get(candidate.strategy)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.agents.models.factory import Desk
 from agentkernel.domain.candidate import Candidate
 from agentkernel.tools import gate
 from agentkernel.tools.problems import load_problem
@@ -52,7 +53,7 @@ def test_a_run_that_measures_has_a_gate_for_as_long_as_it_lasts(
     path = tmp_path / "copy.py"
     path.write_text(COPY)
     chosen = settings(tmp_path / "runs")
-    with LocalWorkshop().equip(load_problem(str(path)), chosen, find_target(None)):
+    with LocalWorkshop().equip(load_problem(str(path)), chosen, find_target(None), Desk()):
         assert Path(os.environ[gate.FOLDER]).is_dir()
         assert not gate.shared()
     assert gate.FOLDER not in os.environ

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from agentkernel.agents.evidence import Evidence, evidence_of
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import (
@@ -26,7 +27,7 @@ PATIENCE = 2
 """After as many failures of one class under one strategy the strategy is given up."""
 ALL_STRATEGIES = 3
 """After as many strategies with one failure class the class is not the strategy's fault."""
-CHAT = "chat:"
+MODELS = ("chat:", "local:")
 """How the names of coders that ask a model begin."""
 RESOURCE_WORDS = ("out of resource", "shared memory", "registers", "ptxas", "too many resources")
 
@@ -49,6 +50,7 @@ class RulesDebugger:
             finding = _Finding("unknown", f"gate {verdict.gate}", False, "Try the next hypothesis.")
         else:
             finding = classify(verdict.failure)
+        evidence = evidence_of(candidate, verdict)
         earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
         repairable = finding.repairable or _rewritable(candidate, verdict)
         action = "repair" if repairable else "next_hypothesis"
@@ -61,7 +63,8 @@ class RulesDebugger:
                 "failure_class": finding.failure_class,
                 "evidence": finding.evidence,
                 "action": action,
-                "advice": finding.advice,
+                "advice": _advice(finding, evidence),
+                "line": evidence.line,
             }
         )
 
@@ -158,9 +161,15 @@ def _refused(failure: ExecutionFailed | RaceFound | TimingDisputed) -> _Finding:
             return _Finding("timing", failure.text, False, advice)
 
 
+def _advice(finding: _Finding, evidence: Evidence) -> str:
+    """The advice of the class, after the rule of Triton that was broken where one is known."""
+    rule = None if evidence.kind == "values" else evidence.rule
+    return finding.advice if rule is None else f"{rule.rule} {rule.fix} {finding.advice}"
+
+
 def _rewritable(candidate: Candidate, verdict: Verdict) -> bool:
     """True for a wrong result of a model, which can write another formula when it is told."""
-    return candidate.coder.startswith(CHAT) and isinstance(verdict.failure, Mismatch)
+    return candidate.coder.startswith(MODELS) and isinstance(verdict.failure, Mismatch)
 
 
 def _same(history: Sequence[Attempt], failure_class: str, strategy: str) -> int:

@@ -35,6 +35,10 @@ class Attempt(Frozen):
     """Why there is no profile, where one was tried."""
     aside: str = ""
     """Why it was not judged: the search had seen it too slow."""
+    predicted_us: float | None = None
+    """The time that its hypothesis promised."""
+    predicted_by: str = ""
+    """Who promised it: a model's name, "" for the rules."""
 
 
 class Diagnosis(Frozen):
@@ -44,6 +48,12 @@ class Diagnosis(Frozen):
     evidence: str
     action: Literal["repair", "next_hypothesis", "give_up"]
     advice: str
+    line: int | None = None
+    """The candidate's line at fault, where known."""
+    edit: str = ""
+    """The smallest edit that should mend it, as SEARCH/REPLACE blocks or in words."""
+    by: str = ""
+    """The model that diagnosed; "" for the rules."""
 
 
 class DraftRequest(Frozen):

@@ -79,8 +79,24 @@ class Hypothesis(Frozen):
     strategy: str
     reason: str
     predicted_us: float | None = None
+    predicted_by: str = ""
+    """The model that predicts; "" for the rules."""
     algebra: Algebra | None = None
     """The derivation, where the strategy starts from a graph that was rewritten."""
+
+
+class Calibration(Frozen):
+    """How often an expectation held, over the candidates whose time was measured.
+
+    `within`: measured no slower than predicted, but for a tenth. `ratio`: the geometric mean of
+    measured / predicted time, 1 where the expectation is right on the whole, above 1 where it is
+    too hopeful; None where nothing was predicted and measured.
+    """
+
+    predicted_by: str
+    predictions: int
+    within: int
+    ratio: float | None
 
 
 class Plan(Frozen):

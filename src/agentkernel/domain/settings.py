@@ -32,6 +32,11 @@ class BudgetSettings(Frozen):
     time_s: float | None = Field(default=None, gt=0)
     headroom: float = Field(ge=0, lt=1)
     """Stop where the measured roofline fraction is past 1 - headroom."""
+    tokens: int | None = Field(default=None, gt=0)
+    usd: float | None = Field(default=None, gt=0)
+    """Stop once the models have taken so much; what has no known price counts as nothing."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many drafts of models, one after the other, of which none was the best."""
 
 
 class JudgeOptions(Frozen):
@@ -61,6 +66,22 @@ class KnowledgeOptions(Frozen):
     limit: int = Field(ge=0)
 
 
+class ModelOptions(Frozen):
+    """Which models work beside the coder, and how they are asked. None: the rules in place of a
+    model, and what the model's own file in configs/coders/ says."""
+
+    base_url: str | None = None
+    planner: str | None = None
+    debugger: str | None = None
+    reviewer: str | None = None
+    replay: str | None = None
+    """A run whose answers are given again, in place of asking."""
+    samples: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = None
+
+
 class Settings(Frozen):
     """All of it. `target` None: the local GPU, else h100. `runs` is the folder of run folders."""
 
@@ -73,6 +94,7 @@ class Settings(Frozen):
     judge: JudgeOptions
     profile: ProfileOptions = ProfileOptions()
     knowledge: KnowledgeOptions
+    models: ModelOptions = ModelOptions()
 
     @property
     def policy(self) -> Policy:

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.protocols import (
     Coder,
     Debugger,
@@ -90,6 +92,10 @@ class Context:
     emit: OnEvent
     session: Session
 
+    def models(self) -> Account:
+        """What the models of the run have taken so far, all sessions together."""
+        return totals(self.store.records.exchanges()).total
+
 
 class Workshop(Protocol):
     """What builds the tools and agents of a run: the real one, or a test's."""
@@ -103,7 +109,8 @@ class Workshop(Protocol):
         ...
 
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
     ) -> AbstractContextManager[Kit]:
-        """Agents and tools for one problem, put away when the run is over."""
+        """Agents and tools for one problem, put away when the run is over. Models come from
+        `desk`."""
         ...

@@ -142,5 +142,8 @@ def loop_input(store: RunStore) -> LoopInput:
         repairs=chosen.budget.repairs,
         time_s=chosen.budget.time_s,
         headroom=chosen.budget.headroom,
+        tokens=chosen.budget.tokens,
+        usd=chosen.budget.usd,
+        patience=chosen.budget.patience,
     )
     return LoopInput(goals=goals, limits=limits)

@@ -45,6 +45,8 @@ def observed(name: events.NodeName, node: Node) -> Node:
             )
         )
         update["spent_s"] = end
+        taken = context.models()
+        update["tokens"], update["usd"] = taken.prompt + taken.completion, taken.cost_usd or 0.0
         return update
 
     run_node.__name__ = name
@@ -122,7 +124,9 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         )
     kept = candidate if aside is None else None
     left = (
-        () if candidate is None or aside is None else (Attempt(candidate=candidate, aside=aside),)
+        ()
+        if candidate is None or aside is None
+        else (_attempt(candidate, request.hypothesis, aside=aside),)
     )
     return Update(
         candidate=kept,
@@ -178,7 +182,8 @@ def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
         verdict = context.tools.judge(candidate)
         records.save_verdict(key, verdict)
     context.emit(_verdict_event(state.round, candidate, verdict, reused))
-    return Update(verdict=verdict, history=(Attempt(candidate=candidate, verdict=verdict),))
+    attempt = _attempt(candidate, state.hypothesis, verdict=verdict)
+    return Update(verdict=verdict, history=(attempt,))
 
 
 def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -194,12 +199,12 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
         made = context.tools.profile(candidate)
         if isinstance(made, ProfileFailed):
             context.emit(_unprofiled_event(state.round, candidate, made))
-            attempt = Attempt(candidate=candidate, verdict=state.verdict, unprofiled=made)
+            attempt = _attempt(candidate, state.hypothesis, verdict=state.verdict, unprofiled=made)
             return Update(profile=None, history=(attempt,))
         found = made
         records.save_profile(key, found)
     context.emit(_profile_event(state.round, candidate, found, reused))
-    attempt = Attempt(candidate=candidate, verdict=state.verdict, profile=found)
+    attempt = _attempt(candidate, state.hypothesis, verdict=state.verdict, profile=found)
     return Update(profile=found, history=(attempt,))
 
 
@@ -267,6 +272,27 @@ def _planned(state: LoopState) -> Plan:
     if state.plan is None:
         raise ValueError("the loop begins with plan")
     return state.plan
+
+
+def _attempt(
+    candidate: Candidate,
+    hypothesis: Hypothesis | None,
+    *,
+    verdict: Verdict | None = None,
+    profile: Profile | None = None,
+    unprofiled: ProfileFailed | None = None,
+    aside: str = "",
+) -> Attempt:
+    """What became of a candidate, beside what was expected of it."""
+    return Attempt(
+        candidate=candidate,
+        verdict=verdict,
+        profile=profile,
+        unprofiled=unprofiled,
+        aside=aside,
+        predicted_us=hypothesis.predicted_us if hypothesis else None,
+        predicted_by=hypothesis.predicted_by if hypothesis else "",
+    )
 
 
 def _drafted_candidate(state: LoopState) -> Candidate:

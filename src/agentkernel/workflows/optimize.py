@@ -15,6 +15,7 @@ from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows import nodes, routing
 from agentkernel.workflows.context import Context, Session, Workshop
+from agentkernel.workflows.desk import open_desk
 from agentkernel.workflows.drive import Graph, drive
 from agentkernel.workflows.events import Event, Finished, OnEvent, RunStarted, ignore
 from agentkernel.workflows.handover import saved_result
@@ -102,7 +103,10 @@ def _work(
 
     settings: Settings = store.manifest.settings
     try:
-        with shop.equip(loaded, settings, resolved) as (crew, tools):
+        with (
+            open_desk(store, emit) as desk,
+            shop.equip(loaded, settings, resolved, desk) as (crew, tools),
+        ):
             session = Session(store.records.spent_before())
             emit(_started(store, resolved, session, resumed=resumed))
             context = Context(loaded, resolved.target, store, crew, tools, emit, session)

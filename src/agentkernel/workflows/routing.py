@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from agentkernel.agents.debugger import MODELS
 from agentkernel.agents.protocols import Attempt
 from agentkernel.workflows.outcome import best_attempt, goals_met
 from agentkernel.workflows.state import LoopState, StopReason
@@ -31,7 +32,7 @@ def after_debug(state: LoopState) -> Literal["draft", "decide"]:
     """Repair where the debugger says so and the budget allows it."""
     if state.diagnosis is None or state.diagnosis.action != "repair":
         return "decide"
-    if state.repairs >= state.limits.repairs or time_is_up(state):
+    if state.repairs >= state.limits.repairs or out_of_budget(state) in ("time", "tokens", "money"):
         return "decide"
     return "draft"
 
@@ -63,9 +64,29 @@ def stop_reason(state: LoopState) -> StopReason | None:
 
 def out_of_budget(state: LoopState) -> StopReason | None:
     """The budget that is used up, if any."""
+    limits = state.limits
     if time_is_up(state):
         return "time"
-    return "rounds" if state.round >= state.limits.rounds else None
+    if limits.tokens is not None and state.tokens >= limits.tokens:
+        return "tokens"
+    if limits.usd is not None and state.usd >= limits.usd:
+        return "money"
+    if stagnant(state):
+        return "stagnation"
+    return "rounds" if state.round >= limits.rounds else None
+
+
+def stagnant(state: LoopState) -> bool:
+    """True where the latest drafts, as many as the patience, are models' and none is the best. A
+    hypothesis counts once: its repairs belong to it."""
+    patience = state.limits.patience
+    best = best_attempt(state.history, state.goals)
+    if patience is None or best is None:
+        return False
+    rounds = sorted({item.candidate.round for item in state.history})[-patience:]
+    latest = [item.candidate for item in state.history if item.candidate.round in rounds]
+    by_models = all(item.coder.startswith(MODELS) for item in latest)
+    return len(rounds) == patience and by_models and best.candidate not in latest
 
 
 def time_is_up(state: LoopState) -> bool:

@@ -17,7 +17,9 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.workflows.outcome import Result
 
-StopReason = Literal["met", "headroom", "rounds", "time", "hypotheses", "estimate"]
+StopReason = Literal[
+    "met", "headroom", "rounds", "time", "tokens", "money", "stagnation", "hypotheses", "estimate"
+]
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class OptimizeRequest:
 
 
 class Limits(Frozen):
-    """When the loop stops: hypotheses, repairs of each, wall seconds, roofline headroom."""
+    """When the loop stops: hypotheses, repairs of each, wall seconds, roofline headroom, what the
+    models may take, and drafts of theirs in a row that are not the best."""
 
     rounds: int = 3
     repairs: int = 2
     time_s: float | None = None
     headroom: float = 0.03
+    tokens: int | None = None
+    usd: float | None = None
+    patience: int | None = None
 
 
 def append_attempts(old: tuple[Attempt, ...], new: Iterable[Attempt] | None) -> tuple[Attempt, ...]:
@@ -79,6 +85,8 @@ class LoopState(LoopInput):
     history: Annotated[tuple[Attempt, ...], append_attempts] = ()
     stop: StopReason | None = None
     spent_s: float = 0.0
+    tokens: int = 0
+    usd: float = 0.0
     result: Result | None = None
 
 
@@ -101,4 +109,6 @@ class Update(TypedDict, total=False):
     history: tuple[Attempt, ...]
     stop: StopReason | None
     spent_s: float
+    tokens: int
+    usd: float
     result: Result | None

@@ -13,8 +13,11 @@ from agentkernel.agents.coders.compiler.strategies import ask_ahead
 from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.model_debugger import ModelDebugger
+from agentkernel.agents.model_planner import ModelPlanner
+from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.planner import RulesPlanner
-from agentkernel.agents.protocols import Coder, Searcher
+from agentkernel.agents.protocols import Coder, Debugger, Planner, Searcher
 from agentkernel.agents.retriever import KnowledgeRetriever, apply_hints
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
@@ -69,10 +72,9 @@ class LocalWorkshop:
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget
+        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
     ) -> Iterator[Kit]:
         """Agents and tools for one problem; the module is captured once, on first use."""
-
         judging = judge_settings(settings, resolved)
 
         @cache
@@ -87,10 +89,10 @@ class LocalWorkshop:
             start_workers(judging)
             session.begin()
             searcher = make_searcher(settings, resolved)
-            coder = make_coder(settings.coder, searcher, writer)
+            coder = make_coder(settings.coder, searcher, writer, desk)
             tools = _tools(loaded, settings, resolved, coder, captured, session)
             try:
-                yield Kit(make_crew(settings, resolved, coder, captured), tools)
+                yield Kit(make_crew(settings, resolved, coder, captured, desk), tools)
             finally:
                 close_spares()
 
@@ -111,7 +113,11 @@ def make_searcher(settings: Settings, resolved: ResolvedTarget) -> Searcher:
 
 
 def make_crew(
-    settings: Settings, resolved: ResolvedTarget, coder: Coder, captured: Callable[[], Captured]
+    settings: Settings,
+    resolved: ResolvedTarget,
+    coder: Coder,
+    captured: Callable[[], Captured],
+    desk: Desk,
 ) -> Crew:
     """The agents that the settings name."""
 
@@ -128,7 +134,19 @@ def make_crew(
     known = settings.knowledge
     index = open_index(Path(known.index) if known.index else None, known.embedder)
     retriever = KnowledgeRetriever(index, known.limit)
-    return Crew(RulesPlanner(hypotheses), retriever, coder, RulesDebugger())
+    planner: Planner = RulesPlanner(hypotheses)
+    debugger: Debugger = RulesDebugger()
+    chosen = settings.models
+    if chosen.planner is not None:
+        free = not isinstance(coder, CompilerCoder)
+        planner = ModelPlanner(
+            desk.model(chosen.planner), planner, desk.sampling(chosen.planner), free=free
+        )
+    if chosen.debugger is not None:
+        debugger = ModelDebugger(
+            desk.model(chosen.debugger), debugger, desk.sampling(chosen.debugger)
+        )
+    return Crew(planner, retriever, coder, debugger)
 
 
 def _tools(

@@ -41,7 +41,7 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def coder(server: ChatServer, options: ChatOptions = QUICK) -> ModelCoder:
-    return ModelCoder(NAME, make_model(NAME, server.url, options), options)
+    return ModelCoder(NAME, make_model(NAME, server.url, options), options.sampling())
 
 
 def fenced(source: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from model_cases import question
+from endpoint_cases import question
 
 from agentkernel.agents.models.ledger import totals
 from agentkernel.agents.models.retries import Retry

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from model_cases import SCHEMA, options, question
+from endpoint_cases import SCHEMA, options, question
 
 # isort: split
 from chat_server import Answer, ChatServer, Cuts, Garbage, Refuses, Says, Stalls

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from model_cases import options, question
+from endpoint_cases import options, question
 
 # isort: split
 from chat_server import ChatServer, Refuses, Says
@@ -155,7 +155,7 @@ CHILD = """
 import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from model_cases import options, question
+from endpoint_cases import options, question
 from agentkernel.agents.models.factory import Desk
 from agentkernel.tools.records import Records
 model = Desk(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")

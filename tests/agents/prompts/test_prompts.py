@@ -8,15 +8,35 @@ from pathlib import Path
 import jinja2
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chat_cases import EXAMPLE, draft_request, refused_request
+from model_cases import (
+    EXAMPLE,
+    H100,
+    SAMPLING,
+    ScriptedModel,
+    analysis,
+    note,
+    refused,
+    request,
+    right,
+)
 
-from agentkernel.agents.coders.model import prompt_messages
+from agentkernel.agents.coders.conversation import coder_messages
+from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.model_debugger import ModelDebugger
+from agentkernel.agents.model_planner import ModelPlanner
+from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.prompts import render
+from agentkernel.agents.protocols import Diagnosis, Goals
+from agentkernel.agents.reviewer import Reviewer
+from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.problems import load_problem
+from fakes import mismatch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
+TOLD = Diagnosis(failure_class="compile", evidence="line 11", action="repair", advice="Round up.")
+OFFERED = (Hypothesis(strategy="one row a program", reason="each row once", predicted_us=178.0),)
 
 
 def check(name: str, text: str) -> None:
@@ -30,14 +50,55 @@ def check(name: str, text: str) -> None:
 
 
 def test_coder() -> None:
-    (task,) = prompt_messages(load_problem(str(EXAMPLE)), draft_request())
-    assert task.role == "user"
-    check("coder.md", task.text)
+    (message,) = coder_messages(load_problem(str(EXAMPLE)), request())
+    assert message.role == "user"
+    check("coder.md", message.text)
 
 
-def test_debugger() -> None:
-    messages = prompt_messages(load_problem(str(EXAMPLE)), refused_request())
+def test_coder_with_a_best_file() -> None:
+    messages = coder_messages(load_problem(str(EXAMPLE)), request((right(), refused())))
+    assert [item.role for item in messages] == ["user"]
+    check("coder_best.md", messages[0].text)
+
+
+def test_debugger_after_a_compile_error() -> None:
+    messages = coder_messages(load_problem(str(EXAMPLE)), request((refused(),), TOLD))
+    assert [item.role for item in messages] == ["user", "assistant", "user"]
     check("debugger.md", messages[-1].text)
+
+
+def test_debugger_after_wrong_values() -> None:
+    found = TOLD.model_copy(update={"edit": "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE"})
+    history = (refused(mismatch("tail").model_copy(update={"first_index": (0, 128)})),)
+    messages = coder_messages(load_problem(str(EXAMPLE)), request(history, found))
+    check("debugger_values.md", messages[-1].text)
+
+
+def test_diagnosis() -> None:
+    model = ScriptedModel(["", ""])
+    last = refused(source="# other\n")
+    assert last.verdict is not None
+    ModelDebugger(model, RulesDebugger(), SAMPLING).diagnose(
+        last.candidate, last.verdict, (refused(mismatch()), last)
+    )
+    check("diagnosis.md", model.questions[0].messages[0].text)
+    check("repair_json.md", model.heard)
+
+
+def test_planner() -> None:
+    model = ScriptedModel(["", ""])
+    planner = ModelPlanner(model, RulesPlanner(lambda *_: OFFERED), SAMPLING)
+    history = (right(strategy="two passes"), refused(strategy="tiled", source="# tiled\n"))
+    planner.plan(load_problem(str(EXAMPLE)), analysis(), H100, Goals(), history, (note(),))
+    check("planner.md", model.questions[0].messages[0].text)
+
+
+def test_reviewer() -> None:
+    model = ScriptedModel(["ANALYSIS\nok"])
+    best = right()
+    assert best.profile is not None
+    Reviewer(model, SAMPLING).review(best.candidate, best.profile, analysis(), H100)
+    check("reviewer.md", model.heard)
 
 
 def test_a_missing_value_raises() -> None:

@@ -4,71 +4,190 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agentkernel.agents.coders.edits import apply_edits, edit_is_open, find_edits
+from agentkernel.agents.json_text import JSON, objects_in, spoken
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
-THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
-STARTS = ("import ", "from ", '"""', "#", "@", "class ", "def ")
+STARTS = ("import ", "from ", '"""', "'''", "#", "@", "class ", "def ")
+MOST_PARSES = 200
+MOST_FENCES = 120
+"""Pieces of one answer that are parsed, and fences of it that are paired, the last ones: prose of
+any length must not cost minutes."""
 
 
-def extract_module(answer: str, class_name: str = "ModelNew") -> str | None:
-    """The last complete piece of Python in `answer` that defines `class_name`, else None.
+class Answer(NamedTuple):
+    """The file that an answer holds. `source` None: none that is complete.
 
-    Takes fenced blocks first, an unclosed one included, then the bare text between the prose.
+    `truncated`: the answer stops before its last block, thought or edit is closed.
     """
-    text = THOUGHT.sub("", answer.replace("\r\n", "\n"))
-    for block in reversed(_fenced(text)):
-        if _defines(block, class_name):
-            return block.strip("\n") + "\n"
-    bare = _bare(text, class_name)
-    return None if bare is None else bare.strip("\n") + "\n"
+
+    source: str | None
+    truncated: bool
 
 
-def _fenced(text: str) -> list[str]:
-    """What stands between fences, in order; the rest of the text after one that never closes."""
-    blocks: list[str] = []
-    fence, start = "", 0
-    for match in FENCE.finditer(text):
-        marker = match[1]
-        if not fence:
-            fence, start = marker, match.end() + 1
-        elif marker[0] == fence[0] and len(marker) >= len(fence) and not match[2]:
-            blocks.append(_dedent(text[start : match.start()]))
-            fence = ""
-    if fence:
-        blocks.append(_dedent(text[start:]))
-    return blocks
+class _Block(NamedTuple):
+    text: str
+    place: int
+    closed: bool
 
 
-def _bare(text: str, class_name: str) -> str | None:
-    """The longest run of lines that parses and defines the class, in an answer without fences."""
-    if not re.search(rf"^class {class_name}\b", text, re.M):
+def extract_module(
+    answer: str, class_name: str = "ModelNew", parent: str | None = None
+) -> str | None:
+    """The last complete file in `answer` that defines `class_name`, else None.
+
+    Takes fenced blocks first, an unclosed one included, then edits of `parent`, code inside JSON,
+    and the bare text between the prose.
+    """
+    return read_answer(answer, class_name, parent).source
+
+
+def read_answer(answer: str, class_name: str = "ModelNew", parent: str | None = None) -> Answer:
+    """The file, with the word whether the answer was cut short."""
+    text, search = spoken(answer), _Search(class_name)
+    truncated = _cut(answer, text)
+    block = next((item for item in _blocks(text) if search.defines(item.text)), None)
+    edited = None if parent is None else _edited(text, parent, block, search)
+    source = edited or (block.text if block else None)
+    if source is None:
+        source = _inside_json(text, search) or _bare(text, search)
+    return Answer(None if source is None else source.strip("\n") + "\n", truncated)
+
+
+class _Search:
+    """Says what defines the class, as often as one answer is worth."""
+
+    def __init__(self, class_name: str) -> None:
+        self.head = f"class {class_name}"
+        self._name = class_name
+        self._parses = 0
+
+    @property
+    def spent(self) -> bool:
+        """True where nothing more is parsed."""
+        return self._parses >= MOST_PARSES
+
+    def parse(self, block: str) -> ast.Module | int:
+        """The tree, or the line where `block` stops being Python."""
+        self._parses += 1
+        if self._parses > MOST_PARSES:
+            return 0
+        try:
+            return ast.parse(block)
+        except SyntaxError as error:
+            return error.lineno or 0
+        except (ValueError, RecursionError, MemoryError):
+            return 0
+
+    def defines(self, block: str) -> bool:
+        """True where `block` is valid Python with a top-level class of that name."""
+        if self.head not in block:
+            return False
+        tree = self.parse(block)
+        return not isinstance(tree, int) and any(
+            isinstance(node, ast.ClassDef) and node.name == self._name for node in tree.body
+        )
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """What may stand between fences, the last opened first.
+
+    A fence inside the code (in a docstring) closes nothing: the next ones are tried too, and the
+    end of the text where none fits.
+    """
+    fences = list(FENCE.finditer(text))[-MOST_FENCES:]
+    for index in range(len(fences) - 1, -1, -1):
+        opening = fences[index]
+        for closing in fences[index + 1 :]:
+            if _closes(closing, opening):
+                inside = text[opening.end() + 1 : closing.start()]
+                yield _Block(textwrap.dedent(inside), opening.start(), True)
+        inside = text[opening.end() + 1 :]
+        yield _Block(textwrap.dedent(inside), opening.start(), False)
+
+
+def _closes(closing: re.Match[str], opening: re.Match[str]) -> bool:
+    same = closing[1][0] == opening[1][0] and len(closing[1]) >= len(opening[1])
+    return same and not closing[2]
+
+
+def _edited(text: str, parent: str, block: _Block | None, search: _Search) -> str | None:
+    """`parent` after the answer's edits, where they come after its last whole file and fit."""
+    found = find_edits(text)
+    if found is None or (block is not None and block.place > found.place):
         return None
-    lines = [line for line in text.split("\n") if not FENCE.match(line)]
-    heads = [index for index, line in enumerate(lines) if line.startswith(STARTS)]
-    for head in heads:
-        for end in range(len(lines), head, -1):
-            block = "\n".join(lines[head:end])
-            if _defines(block, class_name):
+    for source in (parent, ""):
+        made = apply_edits(source, found.edits)
+        if made is not None and search.defines(made):
+            return made
+    return None
+
+
+def _inside_json(text: str, search: _Search) -> str | None:
+    """The last string of a JSON object that is such a file, fenced or not."""
+    strings = [item for found in objects_in(text) for item in _strings(found)]
+    for item in reversed([item for item in strings if search.head in item]):
+        for block in (item, *(block.text for block in _blocks(item))):
+            if search.defines(block):
                 return block
     return None
 
 
-def _defines(block: str, class_name: str) -> bool:
-    """True where `block` is valid Python with a top-level class of that name."""
-    if f"class {class_name}" not in block:
-        return False
-    try:
-        tree = ast.parse(block)
-    except (SyntaxError, ValueError):
-        return False
-    return any(isinstance(node, ast.ClassDef) and node.name == class_name for node in tree.body)
+def _strings(value: JSON) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
 
 
-def _dedent(block: str) -> str:
-    """`block` moved to column 0 where a list item had indented it."""
-    import textwrap
+def _bare(text: str, search: _Search) -> str | None:
+    """The longest run of lines that parses and defines the class, in an answer without fences."""
+    lines = [line for line in text.split("\n") if not FENCE.match(line)]
+    named = [index for index, line in enumerate(lines) if line.startswith(search.head)]
+    if not named:
+        return None
+    heads = [index for index in range(named[-1] + 1) if lines[index].startswith(STARTS)]
+    for head in heads:
+        if search.spent:
+            break
+        end = len(lines)
+        while end > head:
+            block = "\n".join(lines[head:end])
+            if search.defines(block):
+                return None if _goes_on(lines[end:]) else block
+            stop = search.parse(block)
+            shorter = head + stop - 1 if isinstance(stop, int) else head
+            end = shorter if shorter < end else end - 1
+            if search.head not in "\n".join(lines[head:end]):
+                break
+    return None
 
-    return textwrap.dedent(block)
+
+def _goes_on(rest: list[str]) -> bool:
+    """Whether what follows is code, not prose: then the file was broken off inside it."""
+    first = next((line for line in rest if line.strip()), "")
+    return first.startswith((" ", "\t", *STARTS))
 
 
-__all__ = ["extract_module"]
+def _cut(answer: str, text: str) -> bool:
+    """Whether a thought, the last fence or an edit is left open."""
+    if answer.rfind("<think>") > answer.rfind("</think>"):
+        return True
+    opening: re.Match[str] | None = None
+    for fence in FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif _closes(fence, opening):
+            opening = None
+    return opening is not None or edit_is_open(text)
+
+
+__all__ = ["Answer", "extract_module", "read_answer"]

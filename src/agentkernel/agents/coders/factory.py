@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentkernel.agents.models.factory import Desk
     from agentkernel.agents.protocols import Coder, Searcher
 
-KNOWN = "compiler, chat:PROVIDER:MODEL, chat:PROVIDER:MODEL@URL"
+KNOWN = "compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER]"
 
 
 def make_coder(
@@ -27,7 +27,7 @@ def make_coder(
         from agentkernel.agents.coders.compiler.coder import CompilerCoder
 
         return CompilerCoder(searcher, writer)
-    if spec.startswith("chat:"):
+    if spec.startswith(("chat:", "local:")):
         return _model_coder(spec, desk)
     raise SettingError(
         f"Unknown coder {spec!r}. Known: {KNOWN}. Next: leave --coder out for the compiler coder."
@@ -36,10 +36,8 @@ def make_coder(
 
 def _model_coder(spec: str, desk: Desk | None) -> Coder:
     from agentkernel.agents.coders.model import ModelCoder
-    from agentkernel.agents.models.factory import make_model
+    from agentkernel.agents.models.factory import Desk
 
-    if desk is None:
-        alone = make_model(spec)
-        return ModelCoder(alone.name, alone)
-    model = desk.model(spec)
-    return ModelCoder(model.name, model, desk.options, desk.answered())
+    own = desk or Desk()
+    model = own.model(spec)
+    return ModelCoder(model.name, model, own.sampling(spec), own.prompt(spec), own.answered())

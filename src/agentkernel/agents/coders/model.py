@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentkernel.agents.coders.answer import extract_module
-from agentkernel.agents.models.options import ChatOptions, packaged_options
+from agentkernel.agents.coders.conversation import (
+    PromptName,
+    coder_messages,
+    edited_file,
+    last_refused,
+)
 from agentkernel.agents.models.protocol import Model, OnText, unheard
-from agentkernel.agents.prompts import render
-from agentkernel.agents.protocols import Attempt, DraftRequest
+from agentkernel.agents.protocols import DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
-from agentkernel.domain.exchange import Exchange, Message, Question, Reply
+from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
 from agentkernel.tools.problems import LoadedProblem
 
 NO_CODE = "the model's answer held no complete Python file that defines ModelNew"
@@ -49,7 +53,9 @@ class ModelCoder:
     name: str
     """As written after `--coder`."""
     model: Model
-    options: ChatOptions = field(default_factory=packaged_options)
+    sampling: Sampling
+    prompt: PromptName = "coder"
+    """What asks for a first draft."""
     answered: Sequence[Exchange] = ()
     on_text: OnText = unheard
     _spares: list[Spare] = field(default_factory=list)
@@ -70,14 +76,14 @@ class ModelCoder:
                 strategy = _strategy_of(spare, request)
                 note = f"another sample of round {spare.round}"
                 return self._candidate(spare.source, request, note, strategy)
-        messages = prompt_messages(problem, request)
+        messages = coder_messages(problem, request, self.prompt)
         missing = ""
         for _ in range(2):
             reply = self._ask(messages, request)
             source = _first_fresh(reply, request)
             if source is not None:
                 return self._candidate(source, request, _note(request))
-            missing = SAME if any(sources_of(reply)) else NO_CODE
+            missing = SAME if any(sources_of(reply, request)) else NO_CODE
             messages = _with_more(messages, AGAIN[missing])
         return Draft(candidate=None, none=NoTemplate(reason=missing))
 
@@ -86,7 +92,7 @@ class ModelCoder:
             agent="coder",
             round=request.round,
             messages=messages,
-            sampling=self.options.sampling(),
+            sampling=self.sampling,
         )
         reply = self.model.ask(question, self.on_text)
         self._keep(request.round, reply)
@@ -119,50 +125,16 @@ class ModelCoder:
         return Draft(candidate=candidate)
 
 
-def prompt_messages(problem: LoadedProblem, request: DraftRequest) -> tuple[Message, ...]:
-    """The conversation: the task; after a refusal the draft and the verdict too."""
-    task = render(
-        "coder",
-        problem=problem.problem,
-        target=request.target,
-        goals=request.goals,
-        plan=request.plan,
-        hypothesis=request.hypothesis,
-        retrieved=request.retrieved,
-    )
-    messages = (Message(role="user", text=task),)
-    refused = last_refused(request)
-    if refused is None or refused.verdict is None:
-        return messages
-    failure = refused.verdict.failure
-    text = render(
-        "debugger",
-        candidate=refused.candidate,
-        verdict=refused.verdict,
-        failure=failure.model_dump(exclude={"kind"}) if failure else {},
-        diagnosis=request.diagnosis,
-    )
-    given = Message(role="assistant", text=f"```python\n{refused.candidate.source}```")
-    return (*messages, given, Message(role="user", text=text))
-
-
-def last_refused(request: DraftRequest) -> Attempt | None:
-    """The attempt to mend: the last one of the history, where a diagnosis asks for a repair."""
-    if request.diagnosis is None or request.diagnosis.action != "repair" or not request.history:
-        return None
-    last = request.history[-1]
-    return last if last.verdict is not None and not last.verdict.accepted else None
-
-
-def sources_of(reply: Reply) -> Iterator[str]:
-    """The files in the samples, in order."""
-    found = (extract_module(text) for text in reply.texts)
+def sources_of(reply: Reply, request: DraftRequest | None = None) -> Iterator[str]:
+    """The files in the samples, in order; edits are about the file that `request` shows."""
+    parent = edited_file(request) if request is not None else None
+    found = (extract_module(text, parent=parent) for text in reply.texts)
     return (source for source in found if source is not None)
 
 
 def _first_fresh(reply: Reply, request: DraftRequest) -> str | None:
     tried = _tried(request)
-    return next((source for source in sources_of(reply) if source not in tried), None)
+    return next((source for source in sources_of(reply, request) if source not in tried), None)
 
 
 def _tried(request: DraftRequest) -> set[str]:
@@ -185,4 +157,4 @@ def _note(request: DraftRequest) -> str:
     return "mended after the judge's verdict" if mended else "drafted from the module"
 
 
-__all__ = ["ModelCoder", "last_refused", "prompt_messages", "sources_of"]
+__all__ = ["ModelCoder", "sources_of"]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.agents.models.chat import ChatModel, OnRetry, unheeded
+from agentkernel.agents.models.local_presets import PREFIX, Prompt, parse_local
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.prices import Prices, load_prices
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.models.recorded import OnExchange, RecordedModel, ReplayedModel, unnoted
 from agentkernel.agents.models.secrets import shown_url
-from agentkernel.domain.exchange import Exchange
+from agentkernel.domain.exchange import Exchange, Sampling
 from agentkernel.errors import SettingError
 from agentkernel.tools.records import Records
 
+if TYPE_CHECKING:
+    from agentkernel.agents.models.local import LocalModel
+
 CHAT = "chat:"
+MODELS = "chat:PROVIDER:MODEL[@URL] or local:NAME_OR_PATH[+ADAPTER]"
 
 
 class ModelSpec(NamedTuple):
@@ -63,29 +68,74 @@ def make_model(
 
 @dataclass(frozen=True)
 class Desk:
-    """Where a run's agents get their models: recorded ones, or those of a run to replay."""
+    """Where a run's agents get their models: recorded ones, or those of a run to replay. Weights
+    that one of them loads are shared by all who name the same; `close` lets go of them.
 
-    records: Records
+    `records` None: nobody keeps the answers.
+    """
+
+    records: Records | None = None
     base_url: str | None = None
     options: ChatOptions = field(default_factory=packaged_options)
     prices: Prices = field(default_factory=load_prices)
     on_exchange: OnExchange = unnoted
     on_retry: OnRetry = unheeded
     replay: Records | None = None
+    _loaded: dict[str, LocalModel] = field(default_factory=dict)
 
     def model(self, spec: str) -> Model:
         """The model that `spec` names, asked through the records. Raises SettingError."""
-        found = parse_model(spec, self.base_url)
+        named = named_as(spec, self.base_url)
         if self.replay is not None:
-            return ReplayedModel(found.name, self.replay, self.on_exchange, into=self.records)
-        asked = make_model(spec, self.base_url, self.options, self.on_retry)
+            return ReplayedModel(named.name, self.replay, self.on_exchange, into=self.records)
+        asked = self._asked(spec)
+        if self.records is None:
+            return asked
         return RecordedModel(
-            asked, self.records, self.prices, self.on_exchange, priced_as=found.priced_as
+            asked, self.records, self.prices, self.on_exchange, priced_as=named.priced_as
         )
+
+    def sampling(self, spec: str) -> Sampling:
+        """How the model that `spec` names is asked: a tuned one as it was taught."""
+        if not spec.startswith(PREFIX):
+            return self.options.sampling()
+        preset = parse_local(spec)
+        return preset.sampling(self.options.samples, self.options.seed)
+
+    def prompt(self, spec: str) -> Prompt:
+        """The prompt file that asks it for a first draft."""
+        return parse_local(spec).prompt if spec.startswith(PREFIX) else "coder"
 
     def answered(self) -> tuple[Exchange, ...]:
         """The exchanges of this run's earlier sessions."""
-        return self.records.exchanges()
+        return self.records.exchanges() if self.records is not None else ()
+
+    def close(self) -> None:
+        """Free the memory of models in this process, and let go of the run that is replayed."""
+        for model in self._loaded.values():
+            model.release()
+        self._loaded.clear()
+        if self.replay is not None:
+            self.replay.close()
+
+    def _asked(self, spec: str) -> Model:
+        if not spec.startswith(PREFIX):
+            return make_model(spec, self.base_url, self.options, self.on_retry)
+        if spec not in self._loaded:
+            from agentkernel.agents.models.local import LocalModel
+
+            self._loaded[spec] = LocalModel(spec)
+        return self._loaded[spec]
 
 
-__all__ = ["Desk", "ModelSpec", "make_model", "parse_model"]
+def named_as(spec: str, base_url: str | None = None) -> ModelSpec:
+    """What a model is called in records and prices. Raises SettingError."""
+    if spec.startswith(PREFIX):
+        parse_local(spec)
+        return ModelSpec(spec, None)
+    if spec.startswith(CHAT):
+        return parse_model(spec, base_url)
+    raise SettingError(f"Unknown model {spec!r}. Expected {MODELS}.")
+
+
+__all__ = ["MODELS", "Desk", "ModelSpec", "make_model", "named_as", "parse_model"]

@@ -1,0 +1,66 @@
+"""What is a coder that asks a model told: the task, and after a refusal the file and the proof?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentkernel.agents.evidence import evidence_of
+from agentkernel.agents.history import best_so_far, tried
+from agentkernel.agents.prompts import fenced, render
+from agentkernel.agents.protocols import Attempt, DraftRequest
+from agentkernel.agents.speed import speed_evidence
+from agentkernel.domain.exchange import Message
+from agentkernel.tools.problems import LoadedProblem
+
+PromptName = Literal["coder", "one_shot", "translate"]
+"""Files that ask for a first draft: the whole task, or what a tuned model was taught to expect."""
+
+
+def coder_messages(
+    problem: LoadedProblem, request: DraftRequest, prompt: PromptName = "coder"
+) -> tuple[Message, ...]:
+    """The task with the best candidate so far; then, where there is one to mend, that file as the
+    model's own turn and what the judge found in it."""
+    refused = last_refused(request)
+    best = best_so_far(request.history)
+    profile = best.profile if best else None
+    speed = speed_evidence(profile, request.plan.analysis, request.target) if profile else None
+    task = render(
+        prompt,
+        problem=problem.problem,
+        target=request.target,
+        goals=request.goals,
+        plan=request.plan,
+        hypothesis=request.hypothesis,
+        retrieved=request.retrieved,
+        best=best.candidate if best else None,
+        speed=speed,
+        history=tried(request.history),
+    )
+    messages = [Message(role="user", text=task)]
+    if refused is not None and refused.verdict is not None:
+        text = render(
+            "debugger",
+            candidate=refused.candidate,
+            verdict=refused.verdict,
+            evidence=evidence_of(refused.candidate, refused.verdict),
+            diagnosis=request.diagnosis,
+        )
+        own = fenced(refused.candidate.source, "python")
+        messages += [Message(role="assistant", text=own), Message(role="user", text=text)]
+    return tuple(messages)
+
+
+def last_refused(request: DraftRequest) -> Attempt | None:
+    """The attempt to mend: the last one of the history, where a diagnosis asks for a repair."""
+    if request.diagnosis is None or request.diagnosis.action != "repair" or not request.history:
+        return None
+    last = request.history[-1]
+    return last if last.verdict is not None and not last.verdict.accepted else None
+
+
+def edited_file(request: DraftRequest) -> str | None:
+    """The file that an answer's edits are about: the one to mend, else the best one so far."""
+    refused, best = last_refused(request), best_so_far(request.history)
+    attempt = refused or best
+    return attempt.candidate.source if attempt else None

@@ -1,0 +1,139 @@
+"""What does a model say holds a right candidate back, and what would it gain?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agentkernel.agents.json_text import JSON, objects_in, spoken
+from agentkernel.agents.models.protocol import Model
+from agentkernel.agents.prompts import render, shortened
+from agentkernel.agents.speed import speed_evidence
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.target import Target
+
+SECTION_MOST = 4_000
+MOST_ITEMS = 8
+MOST_SPEEDUP = 1_000.0
+"""What is said to be faster than this many times is no estimate."""
+HEADING = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t]*|\d+[.)][ \t]*)?[*_]{0,3}"
+    r"(ANALYSIS|OPTIMI[SZ]ATIONS?|ESTIMATED[ _-]SPEED-?UP)[*_]{0,3}[ \t]*:?[*_]{0,3}[ \t]*",
+    re.M | re.I,
+)
+ITEM = re.compile(r"^[ \t]{0,3}(?:[-*+•]|\d+[.)])[ \t]+", re.M)
+TIMES = re.compile(r"(\d+(?:\.\d+)?)(?:[ \t]*[x×])?[ \t]*(?:-|–|to)[ \t]*(\d+(?:\.\d+)?)[ \t]*[x×]|"
+                   r"(\d+(?:\.\d+)?)[ \t]*(?:[x×]|times\b)", re.I)  # fmt: skip
+PERCENT = re.compile(r"(\d+(?:\.\d+)?)[ \t]*(?:(?:-|–|to)[ \t]*(\d+(?:\.\d+)?)[ \t]*)?%")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Review(Frozen):
+    """A review in the sections of its format. `estimated_speedup` is over the reviewed candidate,
+    the lower end of a range; None where none is given."""
+
+    analysis: str
+    optimizations: tuple[str, ...] = ()
+    estimated_speedup: float | None = None
+    by: str = ""
+
+
+@dataclass
+class Reviewer:
+    """Asks a model for the bottleneck, the fixes and the speedup that it expects."""
+
+    model: Model
+    sampling: Sampling
+
+    def review(
+        self,
+        candidate: Candidate,
+        profile: Profile,
+        analysis: Analysis | None = None,
+        target: Target | None = None,
+    ) -> Review:
+        """The review of a right candidate. Raises ModelUnavailable."""
+        text = render(
+            "reviewer",
+            candidate=candidate,
+            speed=speed_evidence(profile, analysis, target),
+            target=target,
+        )
+        question = Question(
+            agent="reviewer",
+            round=candidate.round,
+            messages=(Message(role="user", text=text),),
+            sampling=self.sampling,
+        )
+        reply = self.model.ask(question)
+        read = parse_review(reply.texts[0] if reply.texts else "")
+        return read.model_copy(update={"by": self.model.name})
+
+
+def parse_review(text: str) -> Review:
+    """The sections of `text`, or of a JSON object in it; prose without any is all analysis."""
+    said = spoken(text)
+    sections = _sections(said) or _json_sections(said)
+    if not sections:
+        return Review(analysis=shortened(said.strip(), SECTION_MOST))
+    return Review(
+        analysis=shortened(sections.get("analysis", ""), SECTION_MOST),
+        optimizations=_items(sections.get("optimizations", "")),
+        estimated_speedup=read_speedup(sections.get("speedup", "")),
+    )
+
+
+def read_speedup(text: str) -> float | None:
+    """`1.3x`, `1.2-1.5x`, `30% faster` or a bare number: the lower end; None for nonsense."""
+    times, percent = TIMES.search(text), PERCENT.search(text)
+    if times is not None:
+        value = float(times[1] or times[3])
+    elif percent is not None:
+        value = 1 + float(percent[1]) / 100
+    else:
+        number = NUMBER.search(text)
+        value = float(number[0]) if number else 0.0
+    return value if 0 < value <= MOST_SPEEDUP else None
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Each section's text; of several with one name the last."""
+    heads = list(HEADING.finditer(text))
+    ends = [(head, following.start()) for head, following in pairwise(heads)]
+    ends += [(heads[-1], len(text))] if heads else []
+    return {_key(head[1]): text[head.end() : end].strip() for head, end in ends}
+
+
+def _json_sections(text: str) -> dict[str, str]:
+    for found in reversed(objects_in(text)):
+        sections = {_key(name): _words(value) for name, value in found.items() if _key(name)}
+        if sections:
+            return sections
+    return {}
+
+
+def _key(name: str) -> str:
+    lowered = name.lower()
+    if lowered == "analysis":
+        return lowered
+    if lowered.startswith(("optimiz", "optimis")):
+        return "optimizations"
+    return "speedup" if lowered.startswith("estimated") else ""
+
+
+def _words(value: JSON) -> str:
+    if isinstance(value, list):
+        return "\n".join(f"- {_words(item)}" for item in value)
+    return "" if value is None else str(value)
+
+
+def _items(text: str) -> tuple[str, ...]:
+    """The entries of a list, else its paragraphs."""
+    parts = ITEM.split(text) if ITEM.search(text) else text.split("\n\n")
+    cleaned = [shortened(" ".join(part.split()), SECTION_MOST // 4) for part in parts]
+    return tuple(item for item in cleaned if item)[:MOST_ITEMS]

@@ -1,0 +1,48 @@
+"""From where does a run get its models, and who hears what they took?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.options import ChatOptions, packaged_options
+from agentkernel.domain.settings import ModelOptions
+from agentkernel.tools.records import Records
+from agentkernel.tools.store import RunStore, find_run
+from agentkernel.workflows import events
+from agentkernel.workflows.events import OnEvent
+
+
+@contextmanager
+def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
+    """The models of a run: every answer is kept in its records and told to `emit`.
+
+    Raises RunNotFound where the run to replay is not there.
+    """
+    settings = store.manifest.settings
+    replayed = settings.models.replay
+    desk = Desk(
+        records=store.records,
+        base_url=settings.models.base_url,
+        options=chat_options(settings.models),
+        on_exchange=lambda exchange, reused: emit(events.model_asked(exchange, reused)),
+        on_retry=lambda retry: emit(events.model_retried(retry)),
+        replay=_records_of(Path(settings.runs), replayed) if replayed else None,
+    )
+    try:
+        yield desk
+    finally:
+        desk.close()
+
+
+def chat_options(chosen: ModelOptions) -> ChatOptions:
+    """The packaged options with what the settings say."""
+    own = chosen.model_dump(include={"samples", "temperature", "max_tokens", "seed"})
+    said = {name: value for name, value in own.items() if value is not None}
+    return packaged_options().model_copy(update=said)
+
+
+def _records_of(runs: Path, run: str) -> Records:
+    return Records(find_run(runs, run) / "run.sqlite")

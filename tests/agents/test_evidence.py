@@ -1,0 +1,228 @@
+"""Does the evidence name the mistake behind what the judge itself found?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from model_cases import COMPILE_FAILED, candidate
+
+from agentkernel.agents.evidence import (
+    CompileEvidence,
+    FaultEvidence,
+    ValuesEvidence,
+    evidence_of,
+    last_words,
+    tile_sizes,
+)
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.verdict import (
+    CaseResult,
+    ExecutionFailed,
+    Failure,
+    InputsChanged,
+    LoadFailed,
+    Mismatch,
+    PolicyViolation,
+    RaceFound,
+    RunFailed,
+    TimingDisputed,
+    Verdict,
+    WrongMeta,
+)
+from agentkernel.tools.judge.compare import compare_output
+from fakes import verdict
+
+Spoil = Callable[[torch.Tensor], torch.Tensor]
+
+
+def found_by_judge(spoil: Spoil, case: str = "normal, seed 0", rows: int = 96) -> Mismatch:
+    """What the judge says of a right result that was spoilt."""
+    torch.manual_seed(0)
+    right = torch.randn(rows, 96)
+    made = compare_output(case, 0, spoil(right.clone()), right, right.double(), "strict", False)
+    assert made.mismatch is not None
+    return made.mismatch
+
+
+def values(failure: Mismatch, made: Candidate | None = None) -> ValuesEvidence:
+    made = made or candidate()
+    found = evidence_of(made, verdict(made, failure))
+    assert isinstance(found, ValuesEvidence)
+    return found
+
+
+def at(index: int, value: float, step: int = 1) -> Spoil:
+    def spoil(tensor: torch.Tensor) -> torch.Tensor:
+        tensor[:, index::step] = value
+        return tensor
+
+    return spoil
+
+
+TABLE: list[tuple[Spoil, str, str]] = [
+    (lambda x: -x, "negated", "wrong sign"),
+    (lambda x: x * 0, "zero", "0 everywhere"),
+    (lambda x: x * 96, "constant factor", "96 times too large: a sum for a mean"),
+    (lambda x: x / 96, "constant factor", "96 times too small"),
+    (lambda x: x * 0.6931472, "constant factor", "ln 2"),
+    (lambda x: x * 1.1, "constant factor", "1.1 times the right one"),
+    (lambda x: x.T.contiguous(), "misplaced", "transposed"),
+    (lambda x: x.roll(1, 0), "misplaced", "wrong row"),
+    (lambda x: x + 3, "other", "missing term"),
+    (lambda x: x.bfloat16().float(), "other", ""),
+    (lambda x: x * (1 + 2e-6 * torch.randn(96, 96)), "rounding", "fp32"),
+    (at(64, 0.0), "zero", "in the wrong places"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "form", "words"), TABLE)
+def test_forms_of_error(spoil: Spoil, form: str, words: str) -> None:
+    found = values(found_by_judge(spoil))
+    assert found.form == form
+    assert words in found.explained
+
+
+def test_the_size_of_rounding_names_the_format() -> None:
+    loose = found_by_judge(lambda x: x.bfloat16().float())
+    loose = loose.model_copy(update={"norm_allowed": loose.norm_error / 10})
+    assert "bf16" in values(loose).explained
+    half = found_by_judge(lambda x: x.half().float())
+    half = half.model_copy(update={"norm_allowed": half.norm_error / 10})
+    assert "tf32 or fp16" in values(half).explained
+
+
+PLACES: list[tuple[Spoil, str]] = [
+    (lambda x: x + 3, "all of the output"),
+    (at(64, 0.0), "the tail, from [0, 64] on to the end"),
+    (at(1, 0.0, step=4), "every 4-th row or column, first at [0, 1]"),
+    (lambda x: x.index_fill(0, torch.tensor(7), 9.0), "one row, at [7, 0]: one program"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "words"), PLACES)
+def test_places(spoil: Spoil, words: str) -> None:
+    assert words in values(found_by_judge(spoil)).place
+
+
+def test_the_first_wrong_index_is_set_against_the_tiles() -> None:
+    made = candidate(source="BLOCK_N: tl.constexpr = 32\nk[(1,)](x, BM=48, N=7)\n")
+    made = made.model_copy(update={"schedule": {"k": {"TILE": 64, "num_warps": 4}}})
+    assert tile_sizes(made) == {"BLOCK_N": 32, "BM": 48, "N": 7, "TILE": 64}
+    found = values(found_by_judge(at(64, 0.0)), made)
+    assert found.tiles == "64 is 2 x BLOCK_N (32); 64 is 1 x TILE (64)"
+
+
+NANS: list[tuple[str, Spoil, str]] = [
+    ("large, seed 1", at(0, float("nan")), "subtract the maximum"),
+    ("zeros, seed 1", at(0, float("nan")), "0 / 0"),
+    ("normal, seed 1", at(0, float("nan")), "masked loads"),
+    ("normal, seed 1", at(0, float("inf")), "division by 0"),
+]
+
+
+@pytest.mark.parametrize(("case", "spoil", "words"), NANS)
+def test_where_nan_comes_from(case: str, spoil: Spoil, words: str) -> None:
+    found = values(found_by_judge(spoil, case))
+    assert found.form == "special values"
+    assert words in found.explained
+
+
+def test_a_nan_that_is_missing() -> None:
+    right = torch.full((4, 4), float("nan"))
+    made = compare_output("nan", 0, torch.ones(4, 4), right, right.double(), "strict", False)
+    assert made.mismatch is not None
+    assert "hides it" in values(made.mismatch).explained
+
+
+def case(distribution: str, shapes: str, passed: bool) -> CaseResult:
+    return CaseResult(
+        label="",
+        seed=0,
+        distribution=distribution,
+        shapes=shapes,
+        norm_error=0,
+        eager_norm_error=0,
+        element_error=0,
+        eager_element_error=0,
+        passed=passed,
+    )
+
+
+def judged(*cases: CaseResult) -> Verdict:
+    made = candidate()
+    return verdict(made, found_by_judge(lambda x: x + 3)).model_copy(update={"cases": cases})
+
+
+def test_what_passed_says_what_it_depends_on() -> None:
+    small, odd = "x float32[4, 8]", "x float32[5, 7], y int64[5]"
+    by_shape = evidence_of(
+        candidate(), judged(case("normal", small, True), case("normal", odd, False))
+    )
+    by_value = evidence_of(
+        candidate(), judged(case("normal", odd, True), case("large", odd, False))
+    )
+    assert isinstance(by_shape, ValuesEvidence)
+    assert isinstance(by_value, ValuesEvidence)
+    assert by_shape.passing.endswith("it depends on the shape")
+    assert by_value.passing.endswith("it depends on the values")
+    assert by_value.dtypes == ("float32", "int64")
+
+
+def test_lines_that_read_past_every_tensor() -> None:
+    told = "normal, seed 0 (loads outside of every tensor: add_one line 12)"
+    found = values(found_by_judge(lambda x: x + 3, told))
+    assert (found.line, found.outside) == (12, "add_one line 12")
+    assert found.excerpt is not None
+
+
+def test_a_compile_error() -> None:
+    found = evidence_of(candidate(), verdict(candidate(), COMPILE_FAILED))
+    assert isinstance(found, CompileEvidence)
+    assert found.line == 11
+    assert found.error == "arange's range must be a power of 2"
+    assert found.rule is not None
+    assert found.rule.name == "power of two"
+    assert ("line", "11") in found.facts
+
+
+FAULTS: list[tuple[Failure, str, int | None]] = [
+    (PolicyViolation(rule="no torch", line=3, text="torch.relu"), "torch.relu", 3),
+    (RaceFound(tool="scan", line=12, text="y"), "scan: y", 12),
+    (LoadFailed(log='File "candidate.py", line 6, in x\nKeyError: 1'), "KeyError: 1", 6),
+    (
+        RunFailed(reason="raised", log="candidate.py, line 17\nValueError", case="c"),
+        "ValueError",
+        17,
+    ),
+    (RunFailed(reason="timeout", log="", case="c"), "no log", None),
+    (WrongMeta(case="c", output=1, expected="f32", found="f16"), "expected f32, found f16", None),
+    (InputsChanged(case="c", name="x"), "x was written to", None),
+    (ExecutionFailed(rule="no-kernel", text="none ran"), "no-kernel: none ran", None),
+    (TimingDisputed(outside_us=2, inside_us=1, text="clocks differ"), "clocks differ", None),
+]
+
+
+@pytest.mark.parametrize(("failure", "words", "line"), FAULTS)
+def test_other_failures(failure: Failure, words: str, line: int | None) -> None:
+    found = evidence_of(candidate(), verdict(candidate(), failure))
+    assert isinstance(found, FaultEvidence)
+    assert words in found.text
+    assert found.line == line
+    assert (found.excerpt is None) == (line is None)
+
+
+def test_a_refusal_without_a_failure() -> None:
+    bare = verdict(candidate()).model_copy(update={"accepted": False, "gate": "run"})
+    assert "run" in evidence_of(candidate(), bare).facts[0].value
+
+
+def test_last_words() -> None:
+    assert last_words("a\n  ValueError: b  \n   ^\n\n") == "ValueError: b"
+    assert last_words(" \n") == "no log"

@@ -1,0 +1,86 @@
+"""Does the evidence of a slow candidate name its bound, its distance and what is in the way?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from model_cases import H100, analysis, candidate
+
+from agentkernel.agents.speed import SpeedEvidence, speed_evidence
+from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import CompileReport, KernelResources, Measurement
+from fakes import measurement, profile, resources
+
+
+def evidence(
+    *kernels: KernelResources,
+    measured: Measurement | None = None,
+    library: tuple[str, ...] = (),
+    facts: Analysis | None = None,
+) -> SpeedEvidence:
+    report = CompileReport(target="90", kernels=kernels, library_ops=library)
+    made = profile(candidate(), *([measured] if measured else []))
+    return speed_evidence(made.model_copy(update={"report": report}), facts, H100)
+
+
+def kernel(**changes: object) -> KernelResources:
+    return resources().model_copy(update={"grid": (1000, 1, 1), **changes})
+
+
+def test_measured() -> None:
+    found = evidence(kernel(), measured=measurement(roofline=0.4), facts=analysis())
+    facts = dict(found.facts)
+    assert found.basis == "measured"
+    assert facts["bound by"] == "memory"
+    assert facts["reached"] == "40%"
+    assert facts["bandwidth"] == "3000 GB/s of 4300 that a copy reaches"
+    assert found.findings == ()
+
+
+def test_estimated_says_so() -> None:
+    found = evidence(kernel())
+    assert found.basis == "estimated"
+    assert dict(found.facts)["time"] == "2.5 us, estimated"
+    assert "bandwidth" not in dict(found.facts)
+
+
+TABLE: list[tuple[KernelResources, str]] = [
+    (kernel(spill_bytes=128), "spills 128 bytes"),
+    (kernel(occupancy=0.125), "keeps 12% of an SM's warps resident (24 registers"),
+    (kernel(grid=(4, 1, 1)), "starts 4 programs on 132 SMs"),
+    (kernel(fits=False, error="300000 bytes"), "does not fit the target: 300000 bytes"),
+]
+
+
+@pytest.mark.parametrize(("item", "words"), TABLE)
+def test_what_is_in_the_way_of_a_kernel(item: KernelResources, words: str) -> None:
+    (finding,) = evidence(item).findings
+    assert words in finding
+
+
+def test_a_product_without_tensor_cores() -> None:
+    compute = analysis(roofline="compute")
+    assert "no tensor cores" in evidence(kernel(), facts=compute).findings[0]
+    assert evidence(kernel(tensor_core="wgmma"), facts=compute).findings == ()
+
+
+def test_launches_and_library() -> None:
+    slow = measurement().model_copy(update={"launches": 5, "own_kernel_share": 0.4})
+    found = evidence(kernel(), measured=slow, library=("aten.mm",))
+    assert "5 launches" in found.findings[0]
+    assert "60% of the time is not in the own kernels: aten.mm" in found.findings[1]
+
+
+def test_nothing_left() -> None:
+    assert "nothing much" in evidence(kernel(), measured=measurement(roofline=0.95)).findings[0]
+
+
+def test_the_bytes_are_split_by_launch() -> None:
+    found = evidence(kernel(name="a", bytes_touched=300), kernel(name="b", bytes_touched=100))
+    assert [item.byte_share for item in found.kernels] == [0.75, 0.25]
+    assert "75% of the bytes (estimated)" in dict(found.facts)["kernel a"]
