@@ -28,6 +28,18 @@ class Rows(nn.Module):
         return torch.softmax(self.linear(x) * x.sum(-1, keepdim=True), -1)
 
 
+class Quantised(nn.Module):
+    """Rows over their largest element, rounded; and a quotient that nothing rounds."""
+
+    def __init__(self, rounds: bool) -> None:
+        super().__init__()
+        self._rounds = rounds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shares = x / x.abs().amax(-1, keepdim=True)
+        return torch.round(shares * 127).to(torch.int8) if self._rounds else shares
+
+
 class Random(nn.Module):
     """Draws random numbers."""
 
@@ -89,3 +101,11 @@ def test_names_are_distinct_and_every_key_is_known_somewhere() -> None:
     for variant in VARIANTS:
         assert variant.patch_for(known) == dict(variant.patch), variant.name
     assert find_variant("combo").patch_for(frozenset()) == {}
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_a_quotient_that_is_rounded_divides_as_eager_does(rounds: bool) -> None:
+    """One ulp makes another whole number; where nothing rounds, the faster division stays."""
+    code = generate(captured(Quantised(rounds)), find_variant("default"), H200)
+    assert isinstance(code, InductorCode), code
+    assert any("div_rn(" in kernel.source for kernel in code.kernels) == rounds

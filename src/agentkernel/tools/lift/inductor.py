@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import GraphModule, Interpreter
+from torch.fx import GraphModule, Interpreter, Node
 
 from agentkernel.tools.lift.attention import written_out_attention
 from agentkernel.tools.lift.bilinear import written_out_bilinear
@@ -50,8 +50,9 @@ def inductor_source(
     with config.patch(base | variant.patch_for(known)), torch.no_grad():
         traced = _traced(given, variant, device)
         _fix_output_strides(traced.graph)
+        exact = dict.fromkeys(known & ROUNDED_DIVISION, steps_after_division(traced.graph))
         try:
-            with tracing(TracingContext(traced.mode)):
+            with config.patch(exact), tracing(TracingContext(traced.mode)):
                 with traced.mode if pretended else nullcontext():
                     changed = compile_fx._recursive_joint_graph_passes(traced.graph)
                 compile_fx.compile_fx_inner(
@@ -63,6 +64,35 @@ def inductor_source(
         except _Written as written:
             return written.source
     raise RuntimeError("TorchInductor compiled the graph without writing code")
+
+
+ROUNDED_DIVISION = frozenset({"eager_numerics.division_rounding", "emulate_divison_rounding"})
+"""What versions of torch call a division that rounds as eager's does; Triton's own is off by up to
+two ulp."""
+STEPS = ("round", "floor", "ceil", "trunc", "fmod", "remainder", "sign", "gt", "ge", "lt", "le")
+"""Operators that make a whole step of an ulp."""
+WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
+
+
+def steps_after_division(graph: GraphModule) -> bool:
+    """True where a quotient may be rounded to a whole number or compared: an ulp then makes another
+    answer. What comes between is not followed."""
+    names = {str(node.target).split(".")[1] for node in _calls(graph)}
+    divides = bool(names & {"div", "reciprocal"})
+    return divides and (bool(names & set(STEPS)) or any(_makes_whole(n) for n in _calls(graph)))
+
+
+def _calls(graph: GraphModule) -> list[Node]:
+    """Calls of PyTorch's operators, named `aten.div.Tensor` and the like."""
+    found = (node for node in graph.graph.nodes if node.op == "call_function")
+    return [node for node in found if str(node.target).count(".") > 1]
+
+
+def _makes_whole(node: Node) -> bool:
+    """A cast of floating values to integers."""
+    if not any(word in str(node.target) for word in ("convert_element_type", "_to_copy")):
+        return False
+    return getattr(node.meta.get("val"), "dtype", None) in WHOLE
 
 
 _BASE: Mapping[str, bool | int | str] = {

@@ -37,6 +37,8 @@ class Vocabulary(ast.NodeTransformer):
             return ast.copy_location(ast.Name(RENAMED[path], ast.Load()), node)
         if path in BUILT_IN:
             return ast.copy_location(ast.parse(BUILT_IN[path], mode="eval").body, node)
+        if path == f"triton.language.{node.attr}":
+            return ast.copy_location(ast.parse(f"tl.{node.attr}", mode="eval").body, node)
         if not isinstance(node.value, ast.Name):
             self.generic_visit(node)
             return node
