@@ -8,7 +8,7 @@ import torch
 from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.layouts import arranged, copied, placed, placement, whole
-from agentkernel.tools.judge.question import edit, looks_up
+from agentkernel.tools.judge.question import TF32_STEP, edit, looks_up, rounding
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.values import Distribution, Sampler, randomise_state
 
@@ -130,3 +130,20 @@ def test_a_graph_that_takes_elements_by_number_is_known(prepared, sources):
     )
     assert looks_up(prepared(triangle)[1])
     assert not looks_up(prepared(sources.SOFTMAX_PROBLEM)[1])
+
+
+def test_the_references_own_rounding_is_known(prepared, sources, monkeypatch):
+    """Eager rounds to TF32 where a flag lets it: convolutions of fp32 on a GPU, by default."""
+    convolution = (
+        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.conv = nn.Conv2d(2, 3, 3)\n\n"
+        "    def forward(self, x):\n        return self.conv(x)\n\n\n"
+        "def get_inputs():\n    return [torch.randn(1, 2, 8, 8)]\n"
+    )
+    captured = prepared(convolution)[1]
+    assert rounding(captured, "cuda") == TF32_STEP
+    assert rounding(captured, "cpu") == 0
+    assert rounding(prepared(sources.SOFTMAX_PROBLEM)[1], "cuda") == 0
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert rounding(captured, "cuda") == 0

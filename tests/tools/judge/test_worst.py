@@ -147,3 +147,40 @@ def test_large_outputs_are_looked_at_in_parts(monkeypatch):
     found[40] = 0.0
     assert judged(found, oracle).mismatch.first_index == (40, 0)
     assert judged(found, oracle, Leeway(blur=lambda draw: oracle * 2)).mismatch is None
+
+
+def tf32(value):
+    """Rounded to TF32's 11 bits."""
+    bits = value.float().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def test_what_eager_rounds_to_tf32_may_round_elsewhere():
+    """A row that a clamp leaves almost empty has a scale far below that of the sums behind it: an
+    element of it is off by TF32's rounding of those. An element that is wrong has no excuse."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 4096), torch.nn.ReLU())
+    with torch.no_grad():
+        model[0].bias.fill_(-1.6)
+    given = torch.randn(64, 256)
+    answer = call_reference(model, [given])
+    weight, bias, oracle = model[0].weight, model[0].bias, answer.oracle[0]
+    with torch.no_grad():
+        eager = torch.relu(torch.nn.functional.linear(tf32(given), tf32(weight), bias))
+        other = torch.relu(
+            torch.nn.functional.linear(tf32(given * 3) / 3, tf32(weight * 3) / 3, bias)
+        )
+
+    def ruled(found, step):
+        leeway = Leeway(blur=lambda seed: answer.blurred.output(0, seed, step))
+        return judged(found, oracle, leeway, eager).mismatch
+
+    eager = eager.clone()
+    row = int((oracle > 0).sum(1).argmin())
+    place = int(((oracle[row] > 0) * (other[row] - oracle[row]).abs()).argmax())
+    eager[row, place] = oracle[row, place].float()  # by luck
+    assert ruled(other, 0.0) is not None
+    assert ruled(other, 2.0**-11) is None
+    wrong = other.clone()
+    wrong[row, place] = 0.9
+    assert ruled(wrong, 2.0**-11) is not None

@@ -113,7 +113,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Leeway:
-    step = STEPS[precision]
+    step = max(STEPS[precision], answer.rounding)
     return Leeway(
         blur=None if answer.no_oracle else lambda seed: answer.blurred.output(index, seed, step),
         columns=case.distribution in ALIKE and case.layout != "expanded" and not case.after,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 SEED_AFTER = 15_485_863
+TF32_STEP = 2.0**-11
 LOOKUPS = ("index", "gather", "scatter", "embedding", "take", "nll_loss", "bincount")
 """What the names of ATen operators that take indices hold."""
 
@@ -69,6 +71,7 @@ class Asker:
         self._settings = settings
         self._notes = notes
         self._looks_up = looks_up(captured)
+        self._rounding = rounding(captured, settings.device)
         ignored = ignored_values(captured)
         self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
 
@@ -168,7 +171,8 @@ class Asker:
         try:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
-            return call_reference(model, inputs, case.training)
+            answer = call_reference(model, inputs, case.training)
+            return dataclasses.replace(answer, rounding=self._rounding)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
@@ -188,6 +192,22 @@ def looks_up(captured: Captured) -> bool:
     there may be none of that number."""
     names = (str(node.target) for node in captured.graph.graph.nodes if node.op == "call_function")
     return any(word in name for name in names for word in LOOKUPS)
+
+
+def rounding(captured: Captured, device: str) -> float:
+    """The step to which PyTorch's own flags let convolutions and products of fp32 round on a GPU:
+    TF32's 11 bits, where there are such and a flag allows it; else 0."""
+    import torch
+
+    flags = {
+        "conv": torch.backends.cudnn.allow_tf32,
+        "mm": torch.backends.cuda.matmul.allow_tf32,
+        "linear": torch.backends.cuda.matmul.allow_tf32,
+    }
+    words = [word for word, allowed in flags.items() if allowed and device == "cuda"]
+    calls = (node for node in captured.graph.graph.nodes if node.op == "call_function")
+    wide = (node for node in calls if getattr(node.meta.get("val"), "dtype", 0) == torch.float32)
+    return TF32_STEP if any(word in str(node.target) for node in wide for word in words) else 0.0
 
 
 def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False) -> None:

@@ -47,6 +47,8 @@ class Answer:
     """The outputs' strides on the meta device, None for what is no tensor or does not run there."""
     note: str | None = None
     no_oracle: bool = False
+    rounding: float = 0.0
+    """Relative step to which eager's own products round their operands; 0 for the dtype's ulp."""
 
 
 class Blurred:
