@@ -175,20 +175,14 @@ class ProfileSession:
         return QuickTimes(eager_us=times["eager"], compiled_us=times.get("compile"))
 
     def _measure(self, captured: Captured, source: str) -> tuple[Measurement, ...] | ProfileFailed:
-        contest = self._open()
-        ceiling = contest.copy_gb_per_s()
-        if isinstance(ceiling, Lost):
-            return _failed(ceiling)
-        process = contest.candidate(source)
+        process = self._open().candidate(source)
         if isinstance(process, Lost):
             return _failed(process)
         measured: list[Measurement] = []
         first, *rest = self._shape_sets()
         with process:
             for shape_set in (*rest, first):
-                found = self._one(
-                    process, captured, source, shape_set, ceiling, record=shape_set == first
-                )
+                found = self._one(process, captured, source, shape_set, record=shape_set == first)
                 if isinstance(found, ProfileFailed):
                     return found
                 measured.append(found)
@@ -202,11 +196,11 @@ class ProfileSession:
         captured: Captured,
         source: str,
         shape_set: int,
-        copy_gb_per_s: float,
         *,
         record: bool,
     ) -> Measurement | ProfileFailed:
-        found = self._open().measure(process, shape_set, record=record)
+        contest = self._open()
+        found = contest.measure(process, shape_set, record=record)
         if isinstance(found, Lost):
             return _failed(found)
         if not found.rounds.kept:
@@ -214,11 +208,14 @@ class ProfileSession:
         disputed = as_failure(found.clock)
         if disputed is not None:
             return disputed
+        ceiling = contest.copy_gb_per_s()
+        if isinstance(ceiling, Lost):
+            return _failed(ceiling)
         return to_measurement(
             found,
             shapes=self._loaded.problem.shape_sets[shape_set].label,
             analysis=self._analysis(captured, shape_set),
-            copy_gb_per_s=copy_gb_per_s,
+            copy_gb_per_s=ceiling,
             own_kernels=kernel_names(source),
             seed=self._settings.seed,
         )
