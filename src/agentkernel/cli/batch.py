@@ -10,12 +10,21 @@ import typer
 
 from agentkernel.cli.options import (
     AllowUnsandboxed,
+    AnswerSamples,
     AsJson,
+    BaseUrl,
     CoderName,
     ConfigFile,
+    DebuggerName,
     Overrides,
+    PlannerName,
+    ReviewerName,
     Runs,
     TargetName,
+    Temperature,
+    TokenLimit,
+    UsdLimit,
+    model_flags,
 )
 
 if TYPE_CHECKING:
@@ -35,26 +44,45 @@ def batch(
     target: TargetName = None,
     runs: Runs = None,
     coder: CoderName = None,
+    base_url: BaseUrl = None,
+    planner: PlannerName = None,
+    debugger: DebuggerName = None,
+    reviewer: ReviewerName = None,
+    samples: AnswerSamples = None,
+    temperature: Temperature = None,
+    tokens: TokenLimit = None,
+    usd: UsdLimit = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
     """Optimise the problems of a list one after the other; the same call goes on after a kill."""
+    from agentkernel.cli.models import checked
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.settings import load_settings
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.batch import Runner, batch_exit_code, read_list, run_batch
 
-    given = {
+    given: dict[str, object] = {
         "coder": coder,
         "runs": None if runs is None else str(runs),
         "judge.allow_unsandboxed": allow_unsandboxed or None,
+        **model_flags(
+            base_url=base_url,
+            planner=planner,
+            debugger=debugger,
+            reviewer=reviewer,
+            samples=samples,
+            temperature=temperature,
+            tokens=tokens,
+            usd=usd,
+        ),
     }
 
     def settings_for(flags: Mapping[str, object]) -> Settings:
         own = {key: value for key, value in flags.items() if value is not None}
-        return load_settings(config, overrides or (), {"target": target, **given, **own})
+        return checked(load_settings(config, overrides or (), {"target": target, **given, **own}))
 
     settings = settings_for({})
     find_target(settings.target)
