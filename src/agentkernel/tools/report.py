@@ -14,6 +14,12 @@ from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
 from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.report_models import (
+    ModelsSection,
+    calibration_line,
+    diagnosis_cells,
+    taken_rows,
+)
 
 HEADLINES: dict[Status, str] = {
     "met": "Goal met",
@@ -73,8 +79,10 @@ def render_report(
     stop: str | None = None,
     interrupted: bool = False,
     picture: str | None = None,
+    models: ModelsSection | None = None,
 ) -> str:
-    """The report as Markdown. `picture` is the file name of a roofline drawing beside it."""
+    """The report as Markdown. `picture` is the file name of a roofline drawing beside it, `models`
+    what was asked of models; None where none was."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
     )
@@ -106,6 +114,10 @@ def render_report(
         fewer=fewer,
         ratio=ratio_text,
         missing=unmeasured_words,
+        models=models,
+        taken_rows=taken_rows,
+        calibration_line=calibration_line,
+        diagnosis_cells=diagnosis_cells,
     )
 
 

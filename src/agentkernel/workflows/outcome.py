@@ -68,6 +68,12 @@ class Result(Frozen):
     estimated_speedup_vs_eager: float | None = None
     drafts: int = 0
     spent_s: float = 0.0
+    tokens: int | None = None
+    """In and out, of all models together; None where none was asked, or none were counted."""
+    cost_usd: float | None = None
+    """What the models with a known price took; None where no price is known."""
+    unpriced: int = 0
+    """Answers whose cost is not known: with any, `cost_usd` is a lower bound."""
     interrupted: bool = False
 
     @property
