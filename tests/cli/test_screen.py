@@ -102,6 +102,21 @@ def test_the_panel_says_where_a_drop_in_holds() -> None:
     assert "the declared sizes only" in drawn(facts(fixed))
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tokens": 11680, "cost_usd": 0.03}, "11,680 tokens, 0.0300 USD"),
+        ({"tokens": 11680, "cost_usd": 0.03, "unpriced": 1}, "at least 0.0300 USD"),
+        ({"tokens": 11680, "unpriced": 3}, "11,680 tokens, no price known"),
+        ({"unpriced": 3}, "tokens not counted, no price known"),
+        ({"tokens": 9, "cost_usd": 2e-5, "replayed": True}, "2e-05 USD, in the run that was"),
+    ],
+)
+def test_the_panel_says_what_models_took(changes: dict[str, object], words: str) -> None:
+    assert words in drawn(facts(result(**changes)))
+    assert "models" not in drawn(facts(result()))
+
+
 def test_panel_of_a_measurement() -> None:
     measured = result(
         status="improved",

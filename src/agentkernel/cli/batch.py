@@ -136,12 +136,21 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
     """One line a problem."""
     from rich.table import Table
 
-    from agentkernel.cli.quantities import show_error, show_ratio, show_share, show_us
+    from agentkernel.cli.quantities import (
+        show_count,
+        show_error,
+        show_ratio,
+        show_share,
+        show_us,
+        show_usd,
+    )
 
     table = Table(box=None, pad_edge=False)
     for heading in ("problem", "status"):
         table.add_column(heading)
-    for heading in ("x eager", "x compile", "roofline", "error", "time"):
+    asked = any(row.result and (row.result.tokens or row.result.unpriced) for row in rows)
+    models = ("tokens", "USD") if asked else ()
+    for heading in ("x eager", "x compile", "roofline", "error", "time", *models):
         table.add_column(heading, justify="right")
     for row in rows:
         result = row.result
@@ -158,5 +167,10 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
             show_share(result.roofline_fraction),
             show_error(result.error_vs_oracle),
             show_us(result.time_us) if measured else estimate,
+            *(
+                (show_count(result.tokens), show_usd(result.cost_usd, result.unpriced))
+                if asked
+                else ()
+            ),
         )
     return table

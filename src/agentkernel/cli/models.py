@@ -65,7 +65,7 @@ def check_model(agent: str, spec: str, base_url: str | None) -> None:
     try:
         found = named_as(spec, base_url)
     except SettingError as error:
-        raise SettingError(f"{agent}: {error}") from error
+        raise SettingError(f"{agent}: {str(error).removeprefix('Coder ')}") from error
     check_endpoint(agent, found.base_url)
 
 

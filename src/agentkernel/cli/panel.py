@@ -83,7 +83,8 @@ def model_text(result: Result) -> str:
     """What the models took: tokens, and money where a price is known."""
     tokens = f"{show_count(result.tokens)} tokens" if result.tokens else "tokens not counted"
     cost = show_usd(result.cost_usd, result.unpriced)
-    return f"{tokens}, {cost}" if result.cost_usd is None else f"{tokens}, {cost} USD"
+    taken = f"{tokens}, {cost}" if result.cost_usd is None else f"{tokens}, {cost} USD"
+    return f"{taken}, in the run that was replayed" if result.replayed else taken
 
 
 def baseline_rows(result: Result, no_autotune: str | None) -> list[tuple[str, str]]:

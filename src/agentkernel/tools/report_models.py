@@ -10,6 +10,8 @@ from agentkernel.domain.plan import Calibration
 
 NO_PRICE = "no price known"
 RULES = "the rules"
+MARKUP = {"|": "/", "`": "'", "<": "‹", "](": "] ("}
+"""What would end a cell, or be a tag, a link or a picture; models write some of the texts."""
 
 
 class Taken(Frozen):
@@ -128,8 +130,10 @@ def usd_text(cost_usd: float | None, unpriced: int) -> str:
 
 
 def cell(text: str) -> str:
-    """`text` so that it stays in its cell of a Markdown table."""
-    return " ".join(text.replace("|", "/").replace("`", "'").replace("<", "‹").split())
+    """`text` as plain words: it stays in its cell of a Markdown table, and is no markup there."""
+    for mark, plain in MARKUP.items():
+        text = text.replace(mark, plain)
+    return " ".join(text.split())
 
 
 __all__ = [
@@ -137,6 +141,7 @@ __all__ = [
     "ModelsSection",
     "Taken",
     "calibration_line",
+    "cell",
     "count_text",
     "diagnosis_cells",
     "taken_rows",

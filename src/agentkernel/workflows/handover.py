@@ -190,6 +190,7 @@ def _result(
         tokens=models.prompt + models.completion or None,
         cost_usd=models.cost_usd,
         unpriced=models.unpriced,
+        replayed=manifest.settings.models.replay is not None and models.questions > 0,
         **figures.model_dump(),
     )
 

@@ -74,6 +74,8 @@ class Result(Frozen):
     """What the models with a known price took; None where no price is known."""
     unpriced: int = 0
     """Answers whose cost is not known: with any, `cost_usd` is a lower bound."""
+    replayed: bool = False
+    """The answers are another run's: the tokens and the cost are what they took there."""
     interrupted: bool = False
 
     @property
