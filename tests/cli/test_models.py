@@ -45,6 +45,7 @@ def made_run(folder: Path, *, answered: bool) -> Path:
     [
         (["--coder", "chat:openai"], ("coder", "chat:PROVIDER:MODEL")),
         (["--coder", "parrot"], ("parrot", "compiler")),
+        (["--coder", "team:chat:openai:m,parrot"], ("coder: Unknown model 'parrot'",)),
         (["--planner", "parrot"], ("planner", "'parrot'", "chat:PROVIDER:MODEL")),
         (["--debugger", "chat:openai"], ("debugger: 'chat:openai' names no model",)),
         (["--reviewer", "compiler"], ("reviewer", "'compiler'", "local:")),

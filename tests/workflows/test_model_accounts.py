@@ -27,7 +27,12 @@ from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.store import open_run
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Crew, Kit
-from agentkernel.workflows.model_accounts import models_section, price_lines, recorded_attempts
+from agentkernel.workflows.model_accounts import (
+    models_section,
+    price_lines,
+    priced_as,
+    recorded_attempts,
+)
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
@@ -144,6 +149,11 @@ def test_what_has_no_price_has_a_line(asked: Exchange, words: str, tmp_path: Pat
     result = ran(tmp_path, (asked,), f"coder={MODEL}", "models.base_url=http://h/v1")
     assert result.cost_usd is None
     assert words in report_of(result)
+
+
+def test_a_member_of_a_team_is_priced_at_its_own_endpoint(tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "runs", f"coder=team:compiler,{MODEL}@http://own/v1")
+    assert priced_as(MODEL, chosen) == f"{MODEL}@http://own/v1"
 
 
 def test_what_has_a_price_has_no_line(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
 
 MODEL_PREFIXES = ("chat:", "local:")
+COMPILER, TEAM = "compiler", "team"
 
 
 class Named(NamedTuple):
@@ -26,10 +27,11 @@ class Named(NamedTuple):
 
 
 def named_models(settings: Settings) -> Iterator[Named]:
-    """The models that `settings` name; a coder that is none is left out."""
+    """The models that `settings` name, each member of `team:MODEL,MODEL` by itself."""
     chosen = settings.models
-    if settings.coder.startswith(MODEL_PREFIXES):
-        yield Named("coder", settings.coder)
+    if settings.coder.startswith((*MODEL_PREFIXES, f"{TEAM}:")):
+        members = settings.coder.removeprefix(f"{TEAM}:").split(",")
+        yield from (Named("coder", item) for item in map(str.strip, members) if item != COMPILER)
     every: tuple[tuple[AgentName, str | None], ...] = (
         ("planner", chosen.planner),
         ("debugger", chosen.debugger),
@@ -46,7 +48,7 @@ def checked(settings: Settings) -> Settings:
     Raises SettingError or RunNotFound for what cannot be tried.
     """
     check_endpoint("models.base_url", settings.models.base_url)
-    if not settings.coder.startswith(MODEL_PREFIXES) and settings.coder != "compiler":
+    if not settings.coder.startswith((*MODEL_PREFIXES, TEAM)) and settings.coder != COMPILER:
         _check_coder(settings.coder)
     for agent, spec in named_models(settings):
         check_model(agent, spec, settings.models.base_url)
@@ -131,7 +133,12 @@ def model_use(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUse
     from agentkernel.cli.live_models import ModelUse, use_of
 
     base_url = settings.models.base_url
-    names = {agent: named_as(spec, base_url).name for agent, spec in named_models(settings)}
+    alone = settings.coder.startswith(MODEL_PREFIXES)
+    names = {
+        agent: named_as(spec, base_url).name
+        for agent, spec in named_models(settings)
+        if agent != "coder" or alone  # of a team, nobody says beforehand whose turn it is
+    }
     return ModelUse(
         names,
         use_of(before),

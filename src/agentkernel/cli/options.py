@@ -63,12 +63,13 @@ Runs = Annotated[
 CoderName = Annotated[
     str | None,
     typer.Option(
-        "--coder", help="compiler, chat:PROVIDER:MODEL[@URL], or local:NAME_OR_PATH[+ADAPTER]."
+        "--coder",
+        help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], or team.",
     ),
 ]
 BaseUrl = Annotated[
     str | None,
-    typer.Option("--base-url", metavar="URL", help="An OpenAI-compatible endpoint for chat: ones."),
+    typer.Option("--base-url", metavar="URL", help="An endpoint that chat: models are asked at."),
 ]
 PlannerName = Annotated[
     str | None,

@@ -78,9 +78,10 @@ def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str
 def priced_as(model: str, settings: Settings) -> str:
     """The name in the price table of the model with this name."""
     chosen = settings.models
-    for spec in (settings.coder, chosen.planner, chosen.debugger, chosen.reviewer, model):
+    members = settings.coder.removeprefix("team:").split(",")
+    for spec in (*members, chosen.planner, chosen.debugger, chosen.reviewer, model):
         try:
-            found = named_as(spec or "", chosen.base_url)
+            found = named_as((spec or "").strip(), chosen.base_url)
         except SettingError:
             continue  # a coder that is no model
         if found.name == model:
