@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.batch import Row
     from agentkernel.workflows.events import Event
+    from agentkernel.workflows.outcome import Result
 
 ListFile = Annotated[
     Path, typer.Argument(metavar="LIST.yaml", help="'problems:' with files, or 'file:' entries.")
@@ -136,19 +137,12 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
     """One line a problem."""
     from rich.table import Table
 
-    from agentkernel.cli.quantities import (
-        show_count,
-        show_error,
-        show_ratio,
-        show_share,
-        show_us,
-        show_usd,
-    )
+    from agentkernel.cli.quantities import show_error, show_ratio, show_share, show_us
 
     table = Table(box=None, pad_edge=False)
     for heading in ("problem", "status"):
         table.add_column(heading)
-    asked = any(row.result and (row.result.tokens or row.result.unpriced) for row in rows)
+    asked = any(row.result is not None and row.result.asked_models for row in rows)
     models = ("tokens", "USD") if asked else ()
     for heading in ("x eager", "x compile", "roofline", "error", "time", *models):
         table.add_column(heading, justify="right")
@@ -167,10 +161,15 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
             show_share(result.roofline_fraction),
             show_error(result.error_vs_oracle),
             show_us(result.time_us) if measured else estimate,
-            *(
-                (show_count(result.tokens), show_usd(result.cost_usd, result.unpriced))
-                if asked
-                else ()
-            ),
+            *(model_cells(result) if asked else ()),
         )
     return table
+
+
+def model_cells(result: Result) -> tuple[str, str]:
+    """What the models of a row took; dashes where none was asked."""
+    from agentkernel.cli.quantities import show_count, show_usd
+
+    if not result.asked_models:
+        return "-", "-"
+    return show_count(result.tokens), show_usd(result.cost_usd, result.unpriced)

@@ -72,7 +72,7 @@ def facts(result: Result, no_autotune: str | None = None) -> Table:
         rows.append(("error against fp64", text))
     if result.declared_sizes:
         rows.append(("holds for", "the declared sizes only: at others it raises"))
-    if result.tokens is not None or result.cost_usd is not None or result.unpriced:
+    if result.asked_models:
         rows.append(("models", model_text(result)))
     for name, text in rows:
         table.add_row(name, Text(text))

@@ -79,6 +79,11 @@ class Result(Frozen):
     interrupted: bool = False
 
     @property
+    def asked_models(self) -> bool:
+        """True where a model was asked, or its answers were given again."""
+        return self.tokens is not None or self.cost_usd is not None or self.unpriced > 0
+
+    @property
     def exit_code(self) -> int:
         """0 met, improved or verified; 3 a baseline kept; 1 failed; 130 interrupted."""
         if self.interrupted:
