@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from agentkernel.cli.app import run
 from agentkernel.cli.models import checked, use_before
 from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling, Usage
 from agentkernel.tools.records import Records
+from agentkernel.tools.settings import default_tree
 from fakes import FakeWorkshop, Script, settings, small_problem
 
 GHOST = "chat:ghost:m"
@@ -178,3 +180,17 @@ def test_show_of_a_run_without_models_says_nothing_of_them(
     assert "models" not in capsys.readouterr().out
     assert run(["show", "last", "--runs", str(made.parent), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["models"] is None
+
+
+def test_every_flag_in_the_docs_is_one_of_the_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    told = dict(re.findall(r"^\| `(--[a-z-]+) [A-Z]+` \| `([a-z._]+)` \|", text, re.M))
+    assert len(told) == 9
+    assert run(["optimize", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [flag for flag in told if f"{flag} " not in shown and f"{flag}," not in shown] == []
+    known = [item.partition(".") for item in told.values()]
+    tree = default_tree()
+    assert [key for key in known if key[2] not in tree[key[0]]] == []  # type: ignore[operator]
