@@ -86,12 +86,18 @@ def test_judge_accepts_and_rejects(problem: Path, capsys: pytest.CaptureFixture[
 def test_a_models_draft_is_mended_once(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answers: list[str | int] = [f"```python\n{WRONG}```", f"```python\n{DROP_IN}```"]
     with ChatServer(answers) as server:
-        coder = f"chat:openai:scripted@{server.url}"
-        words = ["optimize", str(problem), "--target", "h100", "--coder", coder, *QUICK, "--json"]
+        model = ["--coder", "chat:openai:scripted", "--base-url", server.url]
+        words = ["optimize", str(problem), "--target", "h100", *model, *QUICK, "--json"]
         assert run(words) == 0
     found = last_object(capsys.readouterr().out)
     assert (found["status"], found["drafts"]) == ("verified", 2)
+    assert (found["tokens"], found["cost_usd"], found["unpriced"]) == (240, None, 2)
     assert Path(str(found["candidate"])).read_text() == DROP_IN
+    assert run([*words, "--replay", "last"]) == 0  # the server is gone
+    again = last_object(capsys.readouterr().out)
+    assert (again["candidate_sha256"], again["tokens"]) == (found["candidate_sha256"], 240)
+    assert again["run"] != found["run"]
+    assert (again["replayed"], found["replayed"]) == (True, False)
 
 
 def test_a_model_that_is_not_there(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run_events import KERNEL, one_round, profile_taken, result, started
 
+from agentkernel.cli.batch import batch_table
 from agentkernel.cli.live import LiveTable, Progress
 from agentkernel.cli.panel import facts, kernel_table, result_panel
 from agentkernel.cli.profile import measured_lines
 from agentkernel.cli.watch import follow
 from agentkernel.domain.profile import CompileReport
+from agentkernel.workflows.batch import Row
 from agentkernel.workflows.events import CandidateDrafted, OnEvent
 from agentkernel.workflows.outcome import Result
 from fakes import EAGER, measurement
@@ -100,6 +102,31 @@ def test_the_panel_says_where_a_drop_in_holds() -> None:
     assert "holds for" not in drawn(facts(result()))
     fixed = result().model_copy(update={"declared_sizes": True})
     assert "the declared sizes only" in drawn(facts(fixed))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tokens": 11680, "cost_usd": 0.03}, "11,680 tokens, 0.0300 USD"),
+        ({"tokens": 11680, "cost_usd": 0.03, "unpriced": 1}, "at least 0.0300 USD"),
+        ({"tokens": 11680, "unpriced": 3}, "11,680 tokens, no price known"),
+        ({"unpriced": 3}, "tokens not counted, no price known"),
+        ({"tokens": 9, "cost_usd": 2e-5, "replayed": True}, "2e-05 USD, in the run that was"),
+    ],
+)
+def test_the_panel_says_what_models_took(changes: dict[str, object], words: str) -> None:
+    assert words in drawn(facts(result(**changes)))
+    assert "models" not in drawn(facts(result()))
+
+
+def test_a_batch_says_what_models_took_where_any_was_asked() -> None:
+    paid = result(tokens=11680, cost_usd=0.03)
+    rows = (Row(key="a", file="a.py", result=paid), Row(key="b", file="b.py", result=result()))
+    lines = [" ".join(line.split()) for line in drawn(batch_table(rows)).splitlines()]
+    assert lines[0].endswith("error time tokens USD")
+    assert lines[1].endswith("181 us estimated 11,680 0.0300")
+    assert lines[2].endswith("181 us estimated - -")
+    assert "tokens" not in drawn(batch_table(rows[1:]))
 
 
 def test_panel_of_a_measurement() -> None:

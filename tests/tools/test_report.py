@@ -7,10 +7,19 @@ import pytest
 
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.plan import Algebra, AlgebraStep, Decision, Hypothesis, Plan, Work
+from agentkernel.domain.plan import (
+    Algebra,
+    AlgebraStep,
+    Calibration,
+    Decision,
+    Hypothesis,
+    Plan,
+    Work,
+)
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.report import Entry, render_report
+from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken, usd_text
 from fakes import (
     ANALYSIS,
     EAGER,
@@ -74,7 +83,65 @@ def rewritten(strategy: str) -> Plan:
     return PLAN.model_copy(update={"hypotheses": (*PLAN.hypotheses, idea)})
 
 
-def report(*, measured: bool, plan: Plan = PLAN, third: dict[str, object] | None = None) -> str:
+CODER = Taken(
+    label="coder", questions=2, requests=3, prompt=9200, completion=1500, cached=4000,
+    cost_usd=0.0274, seconds=11.9,
+)  # fmt: skip
+PLANNER = Taken(label="planner", questions=1, requests=1, unpriced=1, seconds=2.0, gpu_seconds=1.5)
+TOTAL = CODER.model_copy(
+    update={
+        "label": "total",
+        "questions": 3,
+        "requests": 4,
+        "unpriced": 1,
+        "seconds": 13.9,
+        "gpu_seconds": 1.5,
+    }
+)
+MODELS = ModelsSection(
+    by_agent=(PLANNER, CODER),
+    by_round=(
+        PLANNER.model_copy(update={"label": "0"}),
+        CODER.model_copy(update={"label": "1"}),
+    ),
+    by_model=(
+        PLANNER.model_copy(update={"label": "local:./w"}),
+        CODER.model_copy(update={"label": "chat:openai:m"}),
+    ),
+    total=TOTAL,
+    unpriced=("`local:./w` runs in this process: what it costs is its GPU's time.",),
+    calibration=(
+        Calibration(predicted_by="", predictions=3, within=2, ratio=1.25),
+        Calibration(predicted_by="local:./w", predictions=1, within=0, ratio=None),
+    ),
+    diagnoses=(
+        Diagnosed(
+            candidate=FIRST.id,
+            round=1,
+            failure_class="mismatch:tail",
+            action="next_hypothesis",
+            advice="Mask | the `tail`.\n<b>",
+            by="local:./w",
+        ),
+    ),
+    replayed="plus-1",
+)
+
+
+def section_of(models: ModelsSection | None) -> str:
+    """The report's part on models."""
+    text = report(measured=False, models=models)
+    return text.partition("## Models\n")[2].partition("\n## ")[0]
+
+
+def report(
+    *,
+    measured: bool,
+    plan: Plan = PLAN,
+    third: dict[str, object] | None = None,
+    models: ModelsSection | None = None,
+    first: Candidate = FIRST,
+) -> str:
     problem = Problem(
         name="plus",
         origin="file",
@@ -105,11 +172,16 @@ def report(*, measured: bool, plan: Plan = PLAN, third: dict[str, object] | None
         judge_sha256="0" * 64,
     )
     entries = (
-        Entry(candidate=FIRST, verdict=verdict(FIRST, mismatch()), profile=None),
+        Entry(candidate=first, verdict=verdict(first, mismatch()), profile=None),
         Entry(candidate=SECOND, verdict=accepted, profile=found),
     )
     return render_report(
-        certificate, entries, (NOTE,), (DRAFT,), stop="met" if measured else "estimate"
+        certificate,
+        entries,
+        (NOTE,),
+        (DRAFT,),
+        stop="met" if measured else "estimate",
+        models=models,
     )
 
 
@@ -121,6 +193,54 @@ def test_golden(measured: bool) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_golden_of_the_models() -> None:
+    path = GOLDEN / "report_models.md"
+    text = section_of(MODELS)
+    if os.environ.get("REGOLD"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_where_no_model_was_asked_there_is_no_such_section() -> None:
+    assert "Models" not in report(measured=True)
+
+
+def test_a_models_words_stay_words() -> None:
+    hostile = "x\n\n# Met | `y` <script> ![i](http://h/i) [l](http://h)"
+    idea = Hypothesis(strategy=hostile, reason=hostile, predicted_by="local:./w")
+    plan = PLAN.model_copy(update={"hypotheses": (idea,)})
+    wild = FIRST.model_copy(update={"strategy": f'{hostile}"] --> end'})
+    text = report(measured=True, plan=plan, models=MODELS, first=wild)
+    assert "# Met" in text
+    for form in ("\n# Met", "<script>", "](http", "`y`"):
+        assert form not in text
+    assert '"] --> end' not in text.partition("```mermaid")[2].partition("```")[0]
+
+
+def test_nothing_is_said_of_what_there_is_not() -> None:
+    bare = ModelsSection(by_agent=(CODER,), by_round=(CODER,), by_model=(CODER,), total=CODER)
+    text = section_of(bare)
+    assert "All by `coder`." in text
+    assert "No expectation could be held against a measured time." in text
+    assert "| model |" not in text
+    assert "diagnosed" not in text
+    assert "given again" not in text
+
+
+@pytest.mark.parametrize(
+    ("cost", "unpriced", "text"),
+    [
+        (None, 2, "no price known"),
+        (0.0, 0, "0.0000"),
+        (0.01234, 0, "0.0123"),
+        (0.01234, 1, "at least 0.0123"),
+        (0.0000213, 0, "2.1e-05"),
+    ],
+)
+def test_money(cost: float | None, unpriced: int, text: str) -> None:
+    assert usd_text(cost, unpriced) == text
 
 
 def test_an_unmeasured_report_shows_no_measured_figure() -> None:
@@ -165,7 +285,7 @@ def test_the_third_baseline_is_shown_where_it_was_tried() -> None:
 
 def test_every_table_has_rows_as_wide_as_its_head() -> None:
     width = 0
-    for line in report(measured=True, plan=rewritten("algebra")).splitlines():
+    for line in report(measured=True, plan=rewritten("algebra"), models=MODELS).splitlines():
         if not line.startswith("|"):
             width = 0
             continue

@@ -10,12 +10,21 @@ import typer
 
 from agentkernel.cli.options import (
     AllowUnsandboxed,
+    AnswerSamples,
     AsJson,
+    BaseUrl,
     CoderName,
     ConfigFile,
+    DebuggerName,
     Overrides,
+    PlannerName,
+    ReviewerName,
     Runs,
     TargetName,
+    Temperature,
+    TokenLimit,
+    UsdLimit,
+    model_flags,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.batch import Row
     from agentkernel.workflows.events import Event
+    from agentkernel.workflows.outcome import Result
 
 ListFile = Annotated[
     Path, typer.Argument(metavar="LIST.yaml", help="'problems:' with files, or 'file:' entries.")
@@ -35,26 +45,45 @@ def batch(
     target: TargetName = None,
     runs: Runs = None,
     coder: CoderName = None,
+    base_url: BaseUrl = None,
+    planner: PlannerName = None,
+    debugger: DebuggerName = None,
+    reviewer: ReviewerName = None,
+    samples: AnswerSamples = None,
+    temperature: Temperature = None,
+    tokens: TokenLimit = None,
+    usd: UsdLimit = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
     """Optimise the problems of a list one after the other; the same call goes on after a kill."""
+    from agentkernel.cli.models import checked
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.settings import load_settings
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.batch import Runner, batch_exit_code, read_list, run_batch
 
-    given = {
+    given: dict[str, object] = {
         "coder": coder,
         "runs": None if runs is None else str(runs),
         "judge.allow_unsandboxed": allow_unsandboxed or None,
+        **model_flags(
+            base_url=base_url,
+            planner=planner,
+            debugger=debugger,
+            reviewer=reviewer,
+            samples=samples,
+            temperature=temperature,
+            tokens=tokens,
+            usd=usd,
+        ),
     }
 
     def settings_for(flags: Mapping[str, object]) -> Settings:
         own = {key: value for key, value in flags.items() if value is not None}
-        return load_settings(config, overrides or (), {"target": target, **given, **own})
+        return checked(load_settings(config, overrides or (), {"target": target, **given, **own}))
 
     settings = settings_for({})
     find_target(settings.target)
@@ -113,7 +142,9 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("problem", "status"):
         table.add_column(heading)
-    for heading in ("x eager", "x compile", "roofline", "error", "time"):
+    asked = any(row.result is not None and row.result.asked_models for row in rows)
+    models = ("tokens", "USD") if asked else ()
+    for heading in ("x eager", "x compile", "roofline", "error", "time", *models):
         table.add_column(heading, justify="right")
     for row in rows:
         result = row.result
@@ -130,5 +161,15 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
             show_share(result.roofline_fraction),
             show_error(result.error_vs_oracle),
             show_us(result.time_us) if measured else estimate,
+            *(model_cells(result) if asked else ()),
         )
     return table
+
+
+def model_cells(result: Result) -> tuple[str, str]:
+    """What the models of a row took; dashes where none was asked."""
+    from agentkernel.cli.quantities import show_count, show_usd
+
+    if not result.asked_models:
+        return "-", "-"
+    return show_count(result.tokens), show_usd(result.cost_usd, result.unpriced)

@@ -11,10 +11,18 @@ import typer
 from agentkernel.cli.options import (
     AllowUnsandboxed,
     AsJson,
+    BaseUrl,
     CoderName,
     ConfigFile,
+    DebuggerName,
     Overrides,
+    PlannerName,
+    ReviewerName,
     TargetName,
+    Temperature,
+    TokenLimit,
+    UsdLimit,
+    model_flags,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +77,13 @@ OutFolder = Annotated[
 def bench(
     words: Words,
     coder: CoderName = None,
+    base_url: BaseUrl = None,
+    planner: PlannerName = None,
+    debugger: DebuggerName = None,
+    reviewer: ReviewerName = None,
+    temperature: Temperature = None,
+    tokens: TokenLimit = None,
+    usd: UsdLimit = None,
     target: TargetName = None,
     samples: Samples = 1,
     devices: Devices = None,
@@ -94,10 +109,11 @@ def bench(
             f"bench got {len(words)} words: {' '.join(words)!r}. Expected one SUITE, or "
             "'compare A B' with the folders of two benches."
         )
+    from agentkernel.cli.models import checked
     from agentkernel.tools.settings import load_settings
     from agentkernel.workflows.bench_problem import Asked
 
-    flags = {
+    flags: dict[str, object] = {
         "target": target,
         "coder": coder,
         "budget.time_s": budget,
@@ -105,8 +121,18 @@ def bench(
         "judge.kernelbench": True,
         "profile.max_autotune": max_autotune,
         "profile.autotune_limit_s": autotune_limit,
+        **model_flags(
+            base_url=base_url,
+            planner=planner,
+            debugger=debugger,
+            reviewer=reviewer,
+            temperature=temperature,
+            tokens=tokens,
+            usd=usd,
+        ),
     }
-    asked = Asked(settings=load_settings(config, overrides or (), flags), samples=samples)
+    settings = checked(load_settings(config, overrides or (), flags))
+    asked = Asked(settings=settings, samples=samples)
     suite = Path(words[0])
     out = out or Path("agentkernel-bench") / suite.resolve().name
     where = Where(devices, lanes, shard, out)
@@ -128,12 +154,10 @@ def _run(
     asked: Asked, suite: Path, only: list[str], where: Where, *, silent: bool
 ) -> tuple[tuple[Row, ...], Summary, int]:
     """All rows there are, also those of other shards; and how many there are to be."""
-    from agentkernel.agents.coders.factory import make_coder
     from agentkernel.tools.bench.baselines import cache_folder
     from agentkernel.tools.bench.lanes import default_lanes, parse_devices, visible_devices
     from agentkernel.tools.bench.report import write_report
     from agentkernel.tools.bench.suite import parse_shard, part, read_suite
-    from agentkernel.tools.search import StaticSearcher
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.bench import finished_rows, run_bench
     from agentkernel.workflows.bench_problem import Task
@@ -143,7 +167,6 @@ def _run(
     devices = parse_devices(where.devices, visible_devices())
     lanes = where.lanes or default_lanes(devices, len(os.sched_getaffinity(0)))
     find_target(asked.settings.target)
-    make_coder(asked.settings.coder, StaticSearcher(0.0))
     cache = str(cache_folder())
     out = where.out
     place = str(out.resolve())

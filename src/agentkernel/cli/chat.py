@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING
 import typer
 
 from agentkernel.cli.options import (
+    AnswerSamples,
     AsJson,
+    BaseUrl,
     CoderName,
     ConfigFile,
+    DebuggerName,
     Init,
     Inputs,
     Overrides,
+    PlannerName,
     Reference,
+    ReviewerName,
     Runs,
     TargetName,
+    Temperature,
+    TokenLimit,
+    UsdLimit,
+    model_flags,
 )
 
 if TYPE_CHECKING:
@@ -36,21 +45,44 @@ def chat(
     target: TargetName = None,
     runs: Runs = None,
     coder: CoderName = None,
+    base_url: BaseUrl = None,
+    planner: PlannerName = None,
+    debugger: DebuggerName = None,
+    reviewer: ReviewerName = None,
+    samples: AnswerSamples = None,
+    temperature: Temperature = None,
+    tokens: TokenLimit = None,
+    usd: UsdLimit = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Talk about one module: another GPU, precision or objective, again, diff, undo, keep."""
+    from agentkernel.cli.models import checked, model_use
     from agentkernel.tools.problems import load_problem
     from agentkernel.tools.settings import load_settings
     from agentkernel.tools.targets import find_target
 
-    given = {"target": target, "coder": coder, "runs": None if runs is None else str(runs)}
+    given: dict[str, object] = {
+        "target": target,
+        "coder": coder,
+        "runs": None if runs is None else str(runs),
+        **model_flags(
+            base_url=base_url,
+            planner=planner,
+            debugger=debugger,
+            reviewer=reviewer,
+            samples=samples,
+            temperature=temperature,
+            tokens=tokens,
+            usd=usd,
+        ),
+    }
 
     def settings_for(changes: Mapping[str, object]) -> Settings:
         settings = load_settings(config, overrides or (), {**given, **changes})
         find_target(settings.target)
-        return settings
+        return checked(settings)
 
     settings = settings_for({})
     problem = load_problem(reference, inputs or (), init)
@@ -63,7 +95,11 @@ def chat(
         problem,
         settings_for,
         lambda request, _: follow(
-            lambda on_event: run(request, on_event), as_json=as_json, lines=as_json, panel=False
+            lambda on_event: run(request, on_event),
+            as_json=as_json,
+            lines=as_json,
+            panel=False,
+            models=model_use(request.settings),
         ),
         lambda _: None,
         Path(settings.runs) / ".chat",

@@ -18,7 +18,6 @@ from agentkernel.errors import AgentKernelError
 if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
 
-KEY_NAMES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "MISTRAL_API_KEY")
 DISK_NEEDED_GB = 2.0
 
 
@@ -38,7 +37,7 @@ class Check:
 
 
 def all_checks(settings: Settings) -> tuple[Check, ...]:
-    """Every check, in the order of the screen."""
+    """Every check of the machine, in the order of the screen."""
     return (
         check_python(),
         check_package("torch", "2.11", "pip install torch==2.13.0"),
@@ -50,7 +49,6 @@ def all_checks(settings: Settings) -> tuple[Check, ...]:
         check_binary("ptxas"),
         check_index(settings),
         check_disk(Path(settings.runs)),
-        check_keys(),
     )
 
 
@@ -146,13 +144,6 @@ def check_disk(runs: Path) -> Check:
     ok = free >= DISK_NEEDED_GB and writable
     found = f"{free:.0f} GB free in {place}" if writable else f"{place} cannot be written"
     return Check("disk", ok, found, "" if ok else "name another folder with --runs", True)
-
-
-def check_keys() -> Check:
-    """Which chat models' keys are set; their values are never read further than that."""
-    present = [name for name in KEY_NAMES if os.environ.get(name)]
-    found = ", ".join(present) or "none; only --coder chat:... needs one"
-    return Check("keys", bool(present), found, "" if present else "export OPENAI_API_KEY=...")
 
 
 def _triton_binary(name: str) -> Path | None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import typer
 
-from agentkernel.cli.options import AsJson, ConfigFile, Overrides
+from agentkernel.cli.options import AsJson, BaseUrl, CoderName, ConfigFile, Overrides
 
 
-def doctor(overrides: Overrides = None, config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Check this machine; exit 4 where something that every run needs is missing."""
+def doctor(
+    coder: CoderName = None,
+    base_url: BaseUrl = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine and what a coder needs; exit 4 where what every run needs is missing."""
     from agentkernel.cli.checks import all_checks
+    from agentkernel.cli.model_checks import model_checks
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.settings import load_settings
 
-    checks = all_checks(load_settings(config, overrides or ()))
+    settings = load_settings(config, overrides or (), {"coder": coder, "models.base_url": base_url})
+    checks = (*all_checks(settings), *model_checks(settings))
     broken = any(check.required and not check.ok for check in checks)
     if as_json:
         print_json({"ok": not broken, "checks": [check.as_dict() for check in checks]})

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from agentkernel.cli.live_models import ModelUse
 from agentkernel.cli.quantities import show_ratio, show_share, show_span, show_us
 from agentkernel.workflows.events import (
     CandidateDrafted,
@@ -19,6 +20,8 @@ from agentkernel.workflows.events import (
     Decided,
     Diagnosed,
     Event,
+    ModelAsked,
+    ModelRetried,
     NodeFinished,
     NodeStarted,
     Planned,
@@ -53,9 +56,11 @@ class Progress:
     time_limit_s: float | None = None
     began: float = field(default_factory=time.monotonic)
     spent_before_s: float = 0.0
+    models: ModelUse = field(default_factory=ModelUse)
 
     def show(self, event: Event) -> None:
         """Take one event in."""
+        self.models.show(event)
         match event:
             case RunStarted():
                 again = "again " if event.resumed else ""
@@ -87,6 +92,8 @@ class Progress:
                 self.note = f"{event.failure_class}: {event.advice}"
             case Decided():
                 self.note = event.stop or event.reason
+            case ModelAsked() | ModelRetried():
+                pass
             case _:
                 self.node = ""
 
@@ -145,14 +152,15 @@ class Progress:
                 row.roofline,
             )
         foot = "  ".join(part for part in (self.time_left(), self.node) if part)
-        return Group(Text(self.heading, style="bold"), table, Text(foot), Text(self.note))
+        title = Text(self.heading, style="bold")
+        return Group(title, table, *self.models.lines(), Text(foot), Text(self.note))
 
 
 class LiveTable:
     """`Progress` on a terminal, drawn anew four times a second."""
 
-    def __init__(self, console: Console) -> None:
-        self.progress = Progress()
+    def __init__(self, console: Console, models: ModelUse | None = None) -> None:
+        self.progress = Progress(models=models or ModelUse())
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self.progress.table)
 
     def show(self, event: Event) -> None:

@@ -8,10 +8,13 @@ import typer
 
 from agentkernel.cli.options import (
     AllowUnsandboxed,
+    AnswerSamples,
     AsJson,
     BaselineName,
+    BaseUrl,
     CoderName,
     ConfigFile,
+    DebuggerName,
     Init,
     Inputs,
     MaxAutotune,
@@ -19,14 +22,21 @@ from agentkernel.cli.options import (
     ObjectiveName,
     Out,
     Overrides,
+    PlannerName,
     PolicyName,
     PrecisionName,
     Reference,
+    Replay,
+    ReviewerName,
     Rounds,
     Runs,
     Speedup,
     TargetName,
+    Temperature,
     TimeLimit,
+    TokenLimit,
+    UsdLimit,
+    model_flags,
 )
 
 
@@ -47,12 +57,22 @@ def optimize(
     out: Out = None,
     runs: Runs = None,
     coder: CoderName = None,
+    base_url: BaseUrl = None,
+    planner: PlannerName = None,
+    debugger: DebuggerName = None,
+    reviewer: ReviewerName = None,
+    samples: AnswerSamples = None,
+    temperature: Temperature = None,
+    tokens: TokenLimit = None,
+    usd: UsdLimit = None,
+    replay: Replay = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
+    from agentkernel.cli.models import checked, model_use
     from agentkernel.cli.quantities import parse_bytes, parse_seconds
     from agentkernel.cli.watch import follow
     from agentkernel.tools.problems import load_problem
@@ -75,13 +95,27 @@ def optimize(
             "budget.time_s": parse_seconds(time),
             "profile.max_autotune": max_autotune,
             "judge.allow_unsandboxed": allow_unsandboxed or None,
+            **model_flags(
+                base_url=base_url,
+                planner=planner,
+                debugger=debugger,
+                reviewer=reviewer,
+                samples=samples,
+                temperature=temperature,
+                tokens=tokens,
+                usd=usd,
+                replay=replay,
+            ),
         },
     )
+    settings = checked(settings)
     problem = load_problem(reference, inputs or (), init)
 
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
 
     request = OptimizeRequest(problem, settings, out, tuple(sys.argv[1:]))
-    result = follow(lambda on_event: run(request, on_event), as_json=as_json)
+    result = follow(
+        lambda on_event: run(request, on_event), as_json=as_json, models=model_use(settings)
+    )
     raise typer.Exit(result.exit_code)

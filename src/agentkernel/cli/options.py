@@ -61,7 +61,50 @@ Runs = Annotated[
     Path | None, typer.Option("--runs", help="Folder of run folders; ./agentkernel-runs.")
 ]
 CoderName = Annotated[
-    str | None, typer.Option("--coder", help="compiler, or chat:PROVIDER:MODEL[@URL].")
+    str | None,
+    typer.Option(
+        "--coder",
+        help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], or team.",
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option("--base-url", metavar="URL", help="An endpoint that chat: models are asked at."),
+]
+PlannerName = Annotated[
+    str | None,
+    typer.Option(
+        "--planner", metavar="MODEL", help="chat: or local: model that plans; else rules."
+    ),
+]
+DebuggerName = Annotated[
+    str | None,
+    typer.Option("--debugger", metavar="MODEL", help="Model that diagnoses; else rules do."),
+]
+ReviewerName = Annotated[
+    str | None,
+    typer.Option("--reviewer", metavar="MODEL", help="Model that reviews the best candidate."),
+]
+AnswerSamples = Annotated[
+    int | None, typer.Option("--samples", min=1, help="Answers of a model to one question.")
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", min=0.0, help="Of a chat: model; 0 takes the likeliest words."),
+]
+TokenLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--tokens", "--max-tokens-total", min=1, help="Stop once all models took so many tokens."
+    ),
+]
+UsdLimit = Annotated[
+    float | None,
+    typer.Option("--usd", help="Stop once the models with a known price took so much money."),
+]
+Replay = Annotated[
+    str | None,
+    typer.Option("--replay", metavar="RUN", help="Give that run's answers again; ask no model."),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("-c", help="A setting: judge.seeds=3. May be repeated.")
@@ -82,3 +125,29 @@ MaxAutotune = Annotated[
     ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name; 'last' is the newest.")]
+
+
+def model_flags(
+    *,
+    base_url: str | None,
+    planner: str | None,
+    debugger: str | None,
+    reviewer: str | None,
+    temperature: float | None,
+    tokens: int | None,
+    usd: float | None,
+    samples: int | None = None,
+    replay: str | None = None,
+) -> dict[str, object]:
+    """The settings that the models' flags stand for."""
+    return {
+        "models.base_url": base_url,
+        "models.planner": planner,
+        "models.debugger": debugger,
+        "models.reviewer": reviewer,
+        "models.samples": samples,
+        "models.temperature": temperature,
+        "models.replay": replay,
+        "budget.tokens": tokens,
+        "budget.usd": usd,
+    }

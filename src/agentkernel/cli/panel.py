@@ -11,11 +11,13 @@ from rich.text import Text
 
 from agentkernel.cli.quantities import (
     show_bytes,
+    show_count,
     show_error,
     show_ratio,
     show_share,
     show_span,
     show_us,
+    show_usd,
 )
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
@@ -70,9 +72,19 @@ def facts(result: Result, no_autotune: str | None = None) -> Table:
         rows.append(("error against fp64", text))
     if result.declared_sizes:
         rows.append(("holds for", "the declared sizes only: at others it raises"))
+    if result.asked_models:
+        rows.append(("models", model_text(result)))
     for name, text in rows:
         table.add_row(name, Text(text))
     return table
+
+
+def model_text(result: Result) -> str:
+    """What the models took: tokens, and money where a price is known."""
+    tokens = f"{show_count(result.tokens)} tokens" if result.tokens else "tokens not counted"
+    cost = show_usd(result.cost_usd, result.unpriced)
+    taken = f"{tokens}, {cost}" if result.cost_usd is None else f"{tokens}, {cost} USD"
+    return f"{taken}, in the run that was replayed" if result.replayed else taken
 
 
 def baseline_rows(result: Result, no_autotune: str | None) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from agentkernel.errors import SettingError
+from agentkernel.tools.report_models import count_text, usd_text
 
 SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*$", re.I)
 SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*$", re.I)
@@ -77,3 +78,13 @@ def show_span(seconds: float) -> str:
     if whole >= 60:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole} s"
+
+
+def show_count(value: int | None) -> str:
+    """`12,340`, or a dash for what nobody counted."""
+    return "-" if not value else count_text(value)
+
+
+def show_usd(value: float | None, unpriced: int = 0) -> str:
+    """USD; `unpriced` answers among them have no known price."""
+    return usd_text(value, unpriced)

@@ -16,6 +16,7 @@ def resume(
 ) -> None:
     """Go on with a run after a kill or Ctrl-C; nothing that is finished is judged again."""
     from agentkernel.cli.folder import runs_path
+    from agentkernel.cli.models import use_before
     from agentkernel.cli.watch import follow
     from agentkernel.tools.store import find_run
 
@@ -23,5 +24,7 @@ def resume(
 
     from agentkernel.workflows.optimize import resume as go_on
 
-    result = follow(lambda on_event: go_on(str(folder), on_event), as_json=as_json)
+    result = follow(
+        lambda on_event: go_on(str(folder), on_event), as_json=as_json, models=use_before(folder)
+    )
     raise typer.Exit(result.exit_code)

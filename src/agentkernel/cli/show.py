@@ -11,6 +11,7 @@ from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from agentkernel.tools.report_models import ModelsSection
     from agentkernel.tools.store import RunStore
     from agentkernel.workflows.outcome import Result
 
@@ -69,8 +70,10 @@ def print_source(store: RunStore, result: Result | None) -> None:
 def print_everything(store: RunStore, result: Result | None) -> None:
     """One object: manifest, candidates, verdicts, profiles, result."""
     from agentkernel.cli.output import print_json
+    from agentkernel.workflows.model_accounts import models_section, recorded_attempts
 
     records = store.records
+    models = models_section(store, recorded_attempts(store))
     print_json(
         {
             "run": store.id,
@@ -79,6 +82,9 @@ def print_everything(store: RunStore, result: Result | None) -> None:
             "candidates": [item.model_dump(mode="json") for item in records.candidates()],
             "verdicts": [item.model_dump(mode="json") for item in records.verdicts()],
             "profiles": [item.model_dump(mode="json") for item in records.profiles()],
+            "models": None
+            if models is None
+            else models.model_dump(mode="json", exclude={"calibration"}),
             "repaired": list(store.repaired),
             "result": None if result is None else result.model_dump(mode="json"),
         }
@@ -89,6 +95,7 @@ def print_screen(store: RunStore, result: Result | None) -> None:
     """The candidates' table and the result panel."""
     from agentkernel.cli.output import console
     from agentkernel.cli.panel import result_panel
+    from agentkernel.workflows.model_accounts import models_section, recorded_attempts
 
     screen = console()
     manifest = store.manifest
@@ -96,6 +103,16 @@ def print_screen(store: RunStore, result: Result | None) -> None:
     for name in store.repaired:
         screen.print(f"{name} was corrupt and has been set aside; nothing else is lost.")
     screen.print(candidate_table(store))
+    models = models_section(store, recorded_attempts(store))
+    if models is not None:
+        screen.print()
+        screen.print(model_table(models))
+        for line in models.unpriced:
+            screen.print(line, markup=False)
+        if models.diagnoses:
+            screen.print()
+            screen.print(diagnosis_table(models))
+        screen.print()
     if result is None:
         screen.print(f"Unfinished. Next: agentkernel resume {store.id}")
     else:
@@ -130,4 +147,35 @@ def candidate_table(store: RunStore) -> Table:
             show_error(verdict.worst_error if verdict else None),
             time,
         )
+    return table
+
+
+def model_table(models: ModelsSection) -> Table:
+    """What the models took: one line an agent, the total as the last."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from agentkernel.tools.report_models import taken_rows
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("models")
+    for heading in ("questions", "requests", "tokens in", "out", "cached", "USD", "s", "GPU s"):
+        table.add_column(heading, justify="right")
+    for row in taken_rows(models.by_agent, models.total):
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def diagnosis_table(models: ModelsSection) -> Table:
+    """What was made of each refused candidate, and by whom."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from agentkernel.tools.report_models import diagnosis_cells
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("refused", "round", "diagnosed by", "class", "then", "advice"):
+        table.add_column(heading, overflow="fold")
+    for found in models.diagnoses:
+        table.add_row(*(Text(cell) for cell in diagnosis_cells(found)))
     return table

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from agentkernel.cli.output import console, print_json
 from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 
+if TYPE_CHECKING:
+    from agentkernel.cli.live_models import ModelUse
+
 
 def follow(
-    job: Callable[[OnEvent], Result], *, as_json: bool, lines: bool = True, panel: bool = True
+    job: Callable[[OnEvent], Result],
+    *,
+    as_json: bool,
+    lines: bool = True,
+    panel: bool = True,
+    models: ModelUse | None = None,
 ) -> Result:
     """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere.
 
     With `as_json` the last line is the result itself, otherwise a `panel` with the result.
+    `models`: who may be asked, and what they took before.
     """
     if not as_json and sys.stdout.isatty():
         from agentkernel.cli.live import LiveTable
 
-        with LiveTable(console()) as table:
+        with LiveTable(console(), models) as table:
             result = job(table.show)
     else:
         result = job(print_event if lines else ignore)

@@ -14,6 +14,13 @@ from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
 from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.report_models import (
+    ModelsSection,
+    calibration_line,
+    cell,
+    diagnosis_cells,
+    taken_rows,
+)
 
 HEADLINES: dict[Status, str] = {
     "met": "Goal met",
@@ -73,8 +80,10 @@ def render_report(
     stop: str | None = None,
     interrupted: bool = False,
     picture: str | None = None,
+    models: ModelsSection | None = None,
 ) -> str:
-    """The report as Markdown. `picture` is the file name of a roofline drawing beside it."""
+    """The report as Markdown. `picture` is the file name of a roofline drawing beside it, `models`
+    what was asked of models; None where none was."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
     )
@@ -106,6 +115,11 @@ def render_report(
         fewer=fewer,
         ratio=ratio_text,
         missing=unmeasured_words,
+        plain=cell,
+        models=models,
+        taken_rows=taken_rows,
+        calibration_line=calibration_line,
+        diagnosis_cells=diagnosis_cells,
     )
 
 
@@ -163,7 +177,7 @@ def row(entry: Entry) -> Row:
         parent=candidate.parent[:10] if candidate.parent else "–",
         round=candidate.round,
         coder=candidate.coder,
-        strategy=_cell(candidate.strategy) or "–",
+        strategy=cell(candidate.strategy) or "–",
         gate=_gate(entry),
         error=_error(verdict.worst_error if verdict else None),
         eager_error=_error(verdict.worst_eager_error if verdict else None),
@@ -183,7 +197,7 @@ def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
         candidate = entry.candidate
         parent = candidate.parent[:10] if candidate.parent else ""
         source = f"c{parent}" if parent in known else "problem"
-        strategy = candidate.strategy.replace('"', "'") or candidate.coder
+        strategy = cell(candidate.strategy).replace('"', "'") or candidate.coder
         mark = ", handed over" if candidate.sha256 == handed_over else ""
         lines.append(
             f'{source} --> c{candidate.id}["{candidate.id}: {strategy}<br/>{_gate(entry)}{mark}"]'
@@ -202,11 +216,11 @@ def _trial(item: TrialResult) -> TrialRow:
         for kernel, constants in item.schedule.items()
     )
     return TrialRow(
-        label=_cell(item.label),
-        schedule=_cell(schedule) or "–",
+        label=cell(item.label),
+        schedule=cell(schedule) or "–",
         measured=microseconds(item.time_us),
         estimated=microseconds(item.estimated_us),
-        pruned=_cell(item.pruned or "–"),
+        pruned=cell(item.pruned or "–"),
     )
 
 
@@ -260,7 +274,3 @@ def _error(value: float | None) -> str:
 
 def _times(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}×"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "/").split())

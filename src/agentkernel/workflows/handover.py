@@ -20,6 +20,7 @@ from agentkernel.tools.profile.picture import picture_of, roofline_svg
 from agentkernel.tools.report import Entry, render_report
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context
+from agentkernel.workflows.model_accounts import models_section
 from agentkernel.workflows.outcome import (
     Baselines,
     Outcome,
@@ -63,6 +64,7 @@ def conclude(
         stop=state.stop,
         interrupted=interrupted,
         picture=PICTURE if drawing else None,
+        models=models_section(context.store, state.history),
     )
     paths = _write(context.store, certificate, report, drawing)
     figures = _figures(outcome.best, baselines)
@@ -165,6 +167,7 @@ def _result(
     verdict = _evidence(state, best)
     handed = best.candidate if best and outcome.handed_over else None
     manifest = context.store.manifest
+    models = context.models()
     return Result(
         status=outcome.status,
         reason=outcome.reason,
@@ -184,6 +187,10 @@ def _result(
         drafts=len(state.history),
         spent_s=round(context.session.spent(), 3),
         interrupted=interrupted,
+        tokens=models.prompt + models.completion or None,
+        cost_usd=models.cost_usd,
+        unpriced=models.unpriced,
+        replayed=manifest.settings.models.replay is not None and models.questions > 0,
         **figures.model_dump(),
     )
 

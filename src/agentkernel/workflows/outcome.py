@@ -68,7 +68,20 @@ class Result(Frozen):
     estimated_speedup_vs_eager: float | None = None
     drafts: int = 0
     spent_s: float = 0.0
+    tokens: int | None = None
+    """In and out, of all models together; None where none was asked, or none were counted."""
+    cost_usd: float | None = None
+    """What the models with a known price took; None where no price is known."""
+    unpriced: int = 0
+    """Answers whose cost is not known: with any, `cost_usd` is a lower bound."""
+    replayed: bool = False
+    """The answers are another run's: the tokens and the cost are what they took there."""
     interrupted: bool = False
+
+    @property
+    def asked_models(self) -> bool:
+        """True where a model was asked, or its answers were given again."""
+        return self.tokens is not None or self.cost_usd is not None or self.unpriced > 0
 
     @property
     def exit_code(self) -> int:

@@ -1,0 +1,162 @@
+"""Are the models that a run names well named, before a folder is made for it?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from agentkernel.errors import RunNotFound, SettingError
+
+if TYPE_CHECKING:
+    from agentkernel.cli.live_models import ModelUse
+    from agentkernel.domain.exchange import AgentName, Exchange
+    from agentkernel.domain.settings import Settings
+
+MODEL_PREFIXES = ("chat:", "local:")
+COMPILER, TEAM = "compiler", "team"
+
+
+class Named(NamedTuple):
+    """A model of the settings: who asks it, and what the user wrote."""
+
+    agent: AgentName
+    spec: str
+
+
+def named_models(settings: Settings) -> Iterator[Named]:
+    """The models that `settings` name, each member of `team:MODEL,MODEL` by itself."""
+    chosen = settings.models
+    if settings.coder.startswith((*MODEL_PREFIXES, f"{TEAM}:")):
+        members = settings.coder.removeprefix(f"{TEAM}:").split(",")
+        yield from (Named("coder", item) for item in map(str.strip, members) if item != COMPILER)
+    every: tuple[tuple[AgentName, str | None], ...] = (
+        ("planner", chosen.planner),
+        ("debugger", chosen.debugger),
+        ("reviewer", chosen.reviewer),
+    )
+    for agent, spec in every:
+        if spec is not None:
+            yield Named(agent, spec)
+
+
+def checked(settings: Settings) -> Settings:
+    """The same settings, with the run to replay by a name that stays true.
+
+    Raises SettingError or RunNotFound for what cannot be tried.
+    """
+    check_endpoint("models.base_url", settings.models.base_url)
+    if not settings.coder.startswith((*MODEL_PREFIXES, TEAM)) and settings.coder != COMPILER:
+        _check_coder(settings.coder)
+    for agent, spec in named_models(settings):
+        check_model(agent, spec, settings.models.base_url)
+    replay = settings.models.replay
+    if replay is None:
+        return settings
+    folder = run_to_replay(Path(settings.runs), replay)
+    models = settings.models.model_copy(update={"replay": str(folder)})
+    return settings.model_copy(update={"models": models})
+
+
+def check_model(agent: str, spec: str, base_url: str | None) -> None:
+    """Raises SettingError, with the agent's name, where `spec` names no model."""
+    from agentkernel.agents.models.factory import named_as
+
+    try:
+        found = named_as(spec, base_url)
+    except SettingError as error:
+        raise SettingError(f"{agent}: {str(error).removeprefix('Coder ')}") from error
+    check_endpoint(agent, found.base_url)
+
+
+def check_endpoint(where: str, url: str | None) -> None:
+    """Raises SettingError for what is no http URL, or holds a password: run.json keeps it."""
+    if url is None:
+        return
+    shown = url.rpartition("@")[2]
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise SettingError(
+            f"{where}: endpoint {shown!r} is no URL. Expected e.g. http://127.0.0.1:8000/v1."
+        )
+    if "@" in parts.netloc:
+        raise SettingError(
+            f"{where}: the URL of {shown!r} holds a user or a password. Expected none, as a run's "
+            "folder keeps it. Next: put the key into the environment, see 'agentkernel doctor'."
+        )
+
+
+def run_to_replay(runs: Path, run: str) -> Path:
+    """The folder of a run that holds answers. Raises RunNotFound.
+
+    A folder, not a name such as "last": the run that is about to begin would be the last one.
+    """
+    from agentkernel.tools.store import find_run
+
+    folder = find_run(runs, run).resolve()
+    if not recorded(folder):
+        raise RunNotFound(
+            f"Run {folder.name!r} holds no answer of a model. Expected a run with a coder, planner "
+            "or debugger that is a model. Next: leave --replay out, or see 'agentkernel runs'."
+        )
+    return folder
+
+
+def recorded(folder: Path) -> tuple[Exchange, ...]:
+    """What the models of a run answered; none where the file is missing or damaged."""
+    from agentkernel.tools.records import Records
+
+    path = folder / "run.sqlite"
+    if not path.is_file():
+        return ()
+    try:
+        records = Records(path)
+    except sqlite3.DatabaseError:
+        return ()
+    try:
+        return records.exchanges()
+    except sqlite3.DatabaseError:
+        return ()
+    finally:
+        records.close()
+
+
+def model_use(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUse:
+    """What a screen shows of the models: who may be asked, and what they took `before`."""
+    from agentkernel.agents.models.factory import named_as
+    from agentkernel.cli.live_models import ModelUse, use_of
+
+    base_url = settings.models.base_url
+    alone = settings.coder.startswith(MODEL_PREFIXES)
+    names = {
+        agent: named_as(spec, base_url).name
+        for agent, spec in named_models(settings)
+        if agent != "coder" or alone  # of a team, nobody says beforehand whose turn it is
+    }
+    return ModelUse(
+        names,
+        use_of(before),
+        tokens_limit=settings.budget.tokens,
+        usd_limit=settings.budget.usd,
+        replay=settings.models.replay is not None,
+    )
+
+
+def use_before(folder: Path) -> ModelUse:
+    """The same for a run that goes on. Raises RunNotFound."""
+    from agentkernel.tools.store import read_manifest
+
+    return model_use(read_manifest(folder).settings, recorded(folder))
+
+
+def _check_coder(spec: str) -> None:
+    from agentkernel.agents.coders.factory import make_coder
+    from agentkernel.tools.search import StaticSearcher
+
+    make_coder(spec, StaticSearcher(0.0))

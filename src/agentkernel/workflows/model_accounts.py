@@ -1,0 +1,123 @@
+"""What did the models of a run take, by agent and round, and did their words hold?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentkernel.agents.calibration import calibration
+from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.models.factory import named_as
+from agentkernel.agents.models.ledger import Account, totals
+from agentkernel.agents.models.local_presets import PREFIX
+from agentkernel.agents.models.prices import unpriced
+from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.settings import Settings
+from agentkernel.errors import SettingError
+from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken
+from agentkernel.tools.store import RunStore
+from agentkernel.workflows import events
+
+DIAGNOSED = '{"kind":"diagnosis",'
+"""How the records of that event begin: no text within another one can."""
+
+
+def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection | None:
+    """What the report says of models; None where none was asked."""
+    exchanges = store.records.exchanges()
+    if not exchanges:
+        return None
+    settings = store.manifest.settings
+    found = totals(exchanges)
+    replayed = settings.models.replay
+    return ModelsSection(
+        by_agent=tuple(taken(item) for item in found.by_agent),
+        by_round=tuple(taken(item) for item in found.by_round),
+        by_model=tuple(taken(item) for item in found.by_model),
+        total=taken(found.total),
+        unpriced=tuple(price_lines(found.by_model, settings)),
+        calibration=calibration(history),
+        diagnoses=diagnoses(store.records.events(), history, settings),
+        replayed=Path(replayed).name if replayed else None,
+    )
+
+
+def recorded_attempts(store: RunStore) -> tuple[Attempt, ...]:
+    """What is known of each candidate where no loop is under way; what was expected is not."""
+    verdicts = {item.candidate: item for item in store.records.verdicts()}
+    profiles = {item.candidate: item for item in store.records.profiles()}
+    return tuple(
+        Attempt(
+            candidate=item, verdict=verdicts.get(item.sha256), profile=profiles.get(item.sha256)
+        )
+        for item in store.records.candidates()
+    )
+
+
+def taken(account: Account) -> Taken:
+    """An account as the report knows it."""
+    return Taken.model_validate(account.model_dump())
+
+
+def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str]:
+    """A line for each model of which some cost is not known."""
+    for item in accounts:
+        if not item.unpriced:
+            continue
+        if item.label.startswith(PREFIX):
+            yield f"`{item.label}` runs in this process: what it costs is its GPU's time."
+        elif not item.prompt + item.completion:
+            yield f"`{item.label}` counts no tokens: what it costs is not known."
+        elif item.unpriced < item.questions:
+            count = f"{item.unpriced} of {item.questions} answers of `{item.label}`"
+            yield f"{count} have no known price: their cost is not counted."
+        else:
+            yield unpriced(priced_as(item.label, settings))
+
+
+def priced_as(model: str, settings: Settings) -> str:
+    """The name in the price table of the model with this name."""
+    chosen = settings.models
+    members = settings.coder.removeprefix("team:").split(",")
+    for spec in (*members, chosen.planner, chosen.debugger, chosen.reviewer, model):
+        try:
+            found = named_as((spec or "").strip(), chosen.base_url)
+        except SettingError:
+            continue  # a coder that is no model
+        if found.name == model:
+            return found.priced_as
+    return model
+
+
+def diagnoses(
+    told: Sequence[str], history: Sequence[Attempt], settings: Settings
+) -> tuple[Diagnosed, ...]:
+    """Each refused candidate's last diagnosis, of all sessions.
+
+    An event does not say whose it is. What differs from the advice that the rules give for the
+    same verdict is the model's.
+    """
+    found = [
+        events.Diagnosed.model_validate_json(text) for text in told if text.startswith(DIAGNOSED)
+    ]
+    latest = {item.candidate: item for item in found}
+    attempts = {item.candidate.id: item for item in history}
+    return tuple(
+        Diagnosed(
+            candidate=item.candidate,
+            round=item.round,
+            failure_class=item.failure_class,
+            action=item.action,
+            advice=item.advice,
+            by=_author(item, attempts.get(item.candidate), settings),
+        )
+        for item in latest.values()
+    )
+
+
+def _author(item: events.Diagnosed, attempt: Attempt | None, settings: Settings) -> str:
+    spec = settings.models.debugger
+    if spec is None or attempt is None or attempt.verdict is None:
+        return ""
+    ruled = RulesDebugger().diagnose(attempt.candidate, attempt.verdict, ())
+    return "" if ruled.advice == item.advice else named_as(spec).name
