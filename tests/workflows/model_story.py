@@ -53,7 +53,7 @@ from torch import nn
 
 
 """
-POINTWISE = '''@triton.jit
+POINTWISE = """@triton.jit
 def {name}(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < count, other=0.0)
@@ -61,7 +61,7 @@ def {name}(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, y, mask=at < count)
 
 
-'''
+"""
 FORMULAS = {
     "double": "x * 2.0",
     "shift": "x + 1.0",
@@ -140,7 +140,13 @@ def mistake_in_the_mask() -> Mistake:
 BEYOND = mistake_past_the_end()
 MASKED = mistake_in_the_mask()
 CALLS_TORCH = FAST.replace("        return y0", "        return torch.relu(y0)")
-HANDS_BACK = FAST.replace("        return y0", "        self.kept = y0\n        return self.kept")
+KEEPS = FAST.replace(
+    "    def forward(self, x):\n",
+    "    kept = {}\n\n    def forward(self, x):\n"
+    "        if x.shape in self.kept:\n            return self.kept[x.shape]\n",
+).replace("        return y0", "        self.kept[x.shape] = y0\n        return y0")
+ASKS_THE_ORIGINAL = FAST.replace("from torch import nn\n", "from torch import nn\nimport problem\n")
+PROSE = "A softmax is a thing of beauty, and so is a tile. " * 4000
 LINES = re.compile(r"^- ([\w ]+): (.*)$", re.M)
 SHAPE = re.compile(r"float32\[([\d, ]+)\]")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)

@@ -80,6 +80,8 @@ class ModelOptions(Frozen):
     temperature: float | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
+    timeout_s: float | None = Field(default=None, gt=0)
+    """Longest silence of an endpoint."""
 
 
 class Settings(Frozen):
