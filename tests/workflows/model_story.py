@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "agents" / "coders"))
+AGENTS = Path(__file__).parents[1] / "agents"
+sys.path[:0] = [str(AGENTS), str(AGENTS / "coders")]
 
 from chat_server import Answer, ChatServer, Says, Scripted
 
@@ -57,8 +58,7 @@ POINTWISE = """@triton.jit
 def {name}(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < count, other=0.0)
-    y = {formula}
-    tl.store(y_ptr + at, y, mask=at < count)
+    tl.store(y_ptr + at, {formula}, mask=at < count)
 
 
 """
@@ -94,7 +94,6 @@ FAST = drop_in("whole")
 TWO = drop_in("double_shift", "clip")
 THREE = drop_in("double", "shift", "clip")
 FOUR = drop_in("double", "shift", "clip", "keep")
-STORE = "y, mask=at < count)"
 
 
 class Mistake(NamedTuple):
@@ -113,14 +112,13 @@ def line_of(source: str, text: str) -> int:
     return found[0]
 
 
-def mistake_past_the_end() -> Mistake:
-    """The first kernel's mask lets one element too many through: a store outside."""
-    head, tail = TWO.split(STORE, 1)
-    source = f"{head}y, mask=at <= count){tail}"
-    line = line_of(source, "at <= count")
-    kernel = re.findall(r"def (\w+)\(x_ptr", head)[-1]
-    facts = {"kind": "fault", "fault": "run: out_of_bounds", "line": str(line)}
+def past_the_end(right: str, store: str, kernel: str) -> Mistake:
+    """The mask of the one `store` lets an element too many through, past the end of all tensors."""
+    wrong = store.replace(" < ", " <= ")
+    source = right.replace(store, wrong)
+    line = line_of(source, wrong)
     words = f"kernel {kernel} line {line}: store outside of every tensor"
+    facts = {"kind": "fault", "fault": "run: out_of_bounds", "line": str(line)}
     return Mistake(source, {**facts, "what happened": words, "case": "normal"}, line)
 
 
@@ -137,7 +135,7 @@ def mistake_in_the_mask() -> Mistake:
     return Mistake(source, {"kind": "values", "place": "the tail, from", "found there": "9"})
 
 
-BEYOND = mistake_past_the_end()
+BEYOND = past_the_end(TWO, "x * 2.0 + 1.0, mask=at < count", "double_shift")
 MASKED = mistake_in_the_mask()
 CALLS_TORCH = FAST.replace("        return y0", "        return torch.relu(y0)")
 KEEPS = FAST.replace(
@@ -146,6 +144,66 @@ KEEPS = FAST.replace(
     "        if x.shape in self.kept:\n            return self.kept[x.shape]\n",
 ).replace("        return y0", "        self.kept[x.shape] = y0\n        return y0")
 ASKS_THE_ORIGINAL = FAST.replace("from torch import nn\n", "from torch import nn\nimport problem\n")
+SOFTMAX_TWO = (
+    IMPORTS
+    + """@triton.jit
+def row_statistics(x_ptr, top_ptr, total_ptr, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + at, mask=at < width, other=-float("inf"))
+    top = tl.max(x, axis=0)
+    tl.store(top_ptr + row, top)
+    tl.store(total_ptr + row, tl.sum(tl.exp(x - top), axis=0))
+
+
+@triton.jit
+def row_shares(x_ptr, top_ptr, total_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + at, mask=at < width, other=0.0)
+    y = tl.exp(x - tl.load(top_ptr + row)) / tl.load(total_ptr + row)
+    tl.store(y_ptr + row * width + at, y, mask=at < width)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        rows, width = x.shape
+        y = torch.empty_like(x)
+        top = torch.empty(rows, device=x.device, dtype=x.dtype)
+        total = torch.empty_like(top)
+        block = triton.next_power_of_2(width)
+        row_statistics[(rows,)](x, top, total, width, BLOCK=block, num_warps=8)
+        row_shares[(rows,)](x, top, total, y, width, BLOCK=block, num_warps=8)
+        return y
+"""
+)
+SOFTMAX_ONE = (
+    IMPORTS
+    + """@triton.jit
+def row_softmax(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + at, mask=at < width, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * width + at, e / tl.sum(e, axis=0), mask=at < width)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        rows, width = x.shape
+        y = torch.empty_like(x)
+        row_softmax[(rows,)](x, y, width, BLOCK=triton.next_power_of_2(width), num_warps=8)
+        return y
+"""
+)
+SOFTMAX_FILLED = Mistake(
+    SOFTMAX_TWO.replace('other=-float("inf")', "other=0.0"),
+    {"kind": "values", "pattern": "all", "output": "0", "case": "normal"},
+)
+"""Lanes past the row's end count as 0 in its maximum and as exp(0 - maximum) in its sum."""
+SOFTMAX_BEYOND = past_the_end(SOFTMAX_TWO, "at, y, mask=at < width", "row_shares")
 PROSE = "A softmax is a thing of beauty, and so is a tile. " * 4000
 LINES = re.compile(r"^- ([\w ]+): (.*)$", re.M)
 SHAPE = re.compile(r"float32\[([\d, ]+)\]")
