@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-AGENTS = Path(__file__).parents[1] / "agents"
-sys.path[:0] = [str(AGENTS), str(AGENTS / "coders")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "agents"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "agents" / "coders"))
 
 from chat_server import Answer, ChatServer, Says, Scripted
 
