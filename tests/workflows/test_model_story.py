@@ -281,25 +281,22 @@ def test_an_answer_without_a_file_is_asked_for_once_more(place: Place) -> None:
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        pytest.param([401], "refuses the key", id="401"),
-        pytest.param([Stalls(60.0), Stalls(60.0)], "does not answer", id="stalls"),
+        pytest.param(401, "refuses the key", id="401"),
+        pytest.param(Stalls(60.0), "does not answer", id="stalls"),
     ],
 )
 def test_a_trouble_that_stays_leaves_the_best(
-    place: Place, capfd: pytest.CaptureFixture[str], trouble: list[Scripted], words: str
+    place: Place, capfd: pytest.CaptureFixture[str], trouble: Scripted, words: str
 ) -> None:
-    with serve([said(TWO), *trouble, said(FAST)]) as server:
+    with serve([said(TWO), trouble]) as server:
         end = place.finish(place.words(server, *IMPATIENT))
-        line = capfd.readouterr().err
-        left = end.handed_over()
-        again = place.finish(place.resume_words())
-    assert (end.code, line.count("\n")) == (4, 1)
-    assert words in line
-    assert "Next: " in line
-    assert left == TWO
-    assert_no_key(place.folder, line)
-    assert (again.code, again.folder, again.handed_over()) == (0, end.folder, FAST)
-    assert len(server.requests) == 2 + len(trouble)
+    line = capfd.readouterr().err
+    assert (end.result.status, end.handed_over()) == ("verified", TWO)
+    assert [item.accepted for item in end.verdicts] == [True]
+    reasons = [str(item["reason"]) for item in end.of_kind("candidate_drafted")]
+    assert words in f"{line} {reasons}"
+    assert line.count("\n") <= 1
+    assert_no_key(place.folder, line, *reasons)
 
 
 def test_a_model_that_only_talks_keeps_the_best(place: Place) -> None:
@@ -311,13 +308,17 @@ def test_a_model_that_only_talks_keeps_the_best(place: Place) -> None:
 
 
 def test_a_key_that_is_refused_at_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
-    with serve([401]) as server:
+    with serve([401, said(FAST)]) as server:
         end = place.finish(place.words(server))
-    line = capfd.readouterr().err
+        line = capfd.readouterr().err
+        again = place.finish(place.resume_words())
     assert (end.code, end.result.status, end.result.candidate) == (4, "failed", None)
     assert line.count("\n") == 1
-    assert server.authorizations == [f"Bearer {KEY}"]
+    assert "refuses the key" in line
+    assert "Next: set OPENAI_API_KEY" in line
+    assert server.authorizations == [f"Bearer {KEY}"] * 2
     assert_no_key(place.folder, line)
+    assert (again.code, again.folder, again.handed_over()) == (0, end.folder, FAST)
 
 
 def assert_no_key(folder: Path, *texts: str) -> None:
