@@ -89,7 +89,9 @@ def test_a_model_may_rewrite_a_wrong_formula_once(coder: str) -> None:
     again = Candidate.model_validate({"source": "again", **asked})
     debugger = RulesDebugger()
     for failure in (formula, order):
-        assert debugger.diagnose(first, verdict(first, failure), ()).action == "repair"
+        told = debugger.diagnose(first, verdict(first, failure), ())
+        assert told.action == "repair"
+        assert "another strategy" not in told.advice
         earlier = (Attempt(candidate=first, verdict=verdict(first, failure)),)
         found = debugger.diagnose(again, verdict(again, failure), earlier)
         assert found.action == "next_hypothesis"

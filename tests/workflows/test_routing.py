@@ -12,8 +12,10 @@ from fakes import ANALYSIS, attempt, measurement, mismatch
 
 NEXT = Hypothesis(strategy="next", reason="because", predicted_us=1.0)
 SLOW = Hypothesis(strategy="slow", reason="because", predicted_us=100.0)
+UNSURE = Hypothesis(strategy="unsure", reason="nobody predicts it")
 PLAN = Plan(analysis=ANALYSIS, hypotheses=(NEXT,))
 EMPTY = Plan(analysis=ANALYSIS, hypotheses=())
+NEAR = Plan(analysis=ANALYSIS.model_copy(update={"bound_us": 2.45}), hypotheses=(UNSURE,))
 CANDIDATE = Candidate(source="a", coder="scripted", round=1)
 GOOD, BAD = attempt(), attempt(failure=mismatch())
 REPAIR = Diagnosis(failure_class="compile", evidence="", action="repair", advice="")
@@ -114,6 +116,14 @@ def test_after_decide(given: LoopState, expected: str) -> None:
         ),
         pytest.param(
             state(queue=(SLOW,), history=(GOOD,)), "estimate", id="estimated, none predicted faster"
+        ),
+        pytest.param(
+            state(queue=(UNSURE,), history=(GOOD,)), None, id="estimated, nothing predicted"
+        ),
+        pytest.param(
+            state(plan=NEAR, queue=(UNSURE,), history=(GOOD,)),
+            "estimate",
+            id="estimated, close to the roofline",
         ),
         pytest.param(
             state(queue=(SLOW,), history=(attempt(fits=False),)), None, id="best does not fit"

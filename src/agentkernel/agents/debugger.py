@@ -30,6 +30,8 @@ ALL_STRATEGIES = 3
 MODELS = ("chat:", "local:")
 """How the names of coders that ask a model begin."""
 RESOURCE_WORDS = ("out of resource", "shared memory", "registers", "ptxas", "too many resources")
+REWRITE = {"mismatch:formula": "Mend the formula, or which elements go into it, by the evidence."}
+"""Advice for one that can write another formula."""
 
 
 class _Finding(NamedTuple):
@@ -52,8 +54,11 @@ class RulesDebugger:
             finding = classify(verdict.failure)
         evidence = evidence_of(candidate, verdict)
         earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
-        repairable = finding.repairable or _rewritable(candidate, verdict)
-        action = "repair" if repairable else "next_hypothesis"
+        if not finding.repairable and _rewritable(candidate, verdict):
+            finding = finding._replace(
+                repairable=True, advice=REWRITE.get(finding.failure_class, finding.advice)
+            )
+        action = "repair" if finding.repairable else "next_hypothesis"
         if _same(earlier, finding.failure_class, candidate.strategy) + 1 >= PATIENCE:
             action = "next_hypothesis"
         if _strategies(earlier, finding.failure_class, candidate.strategy) >= ALL_STRATEGIES:

@@ -45,8 +45,10 @@ class Question(Frozen):
     """JSON schema that the answer is to follow; "" for free text."""
 
     def key(self, model: str) -> str:
-        """Content hash of what `model` is asked: the same question has the same answer kept."""
-        return sha256_text(f"{model}\n{self.model_dump_json()}")
+        """Content hash of what `model` is asked: the same question has the same answer kept,
+        however long one is ready to wait for it."""
+        asked = self.model_dump_json(exclude={"sampling": {"timeout_s"}})
+        return sha256_text(f"{model}\n{asked}")
 
 
 class Usage(Frozen):

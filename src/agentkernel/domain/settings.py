@@ -76,6 +76,8 @@ class ModelOptions(Frozen):
     reviewer: str | None = None
     replay: str | None = None
     """A run whose answers are given again, in place of asking."""
+    timeout_s: float | None = Field(default=None, gt=0)
+    """Longest silence of an endpoint."""
     samples: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)

@@ -39,7 +39,7 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
 
 def chat_options(chosen: ModelOptions) -> ChatOptions:
     """The packaged options with what the settings say."""
-    own = chosen.model_dump(include={"samples", "temperature", "max_tokens", "seed"})
+    own = chosen.model_dump(include={"samples", "temperature", "max_tokens", "seed", "timeout_s"})
     said = {name: value for name, value in own.items() if value is not None}
     return packaged_options().model_copy(update=said)
 

@@ -103,7 +103,8 @@ def no_headroom(attempt: Attempt, headroom: float) -> bool:
 
 
 def no_estimated_gain(best: Attempt, state: LoopState) -> bool:
-    """True where nothing can be measured, and no hypothesis left is predicted to beat `best`.
+    """True where nothing can be measured, and no hypothesis left is predicted to beat `best`; one
+    of which nobody predicts a time may reach the roofline.
 
     `best` then compiles for the target without spilling; all times here are estimates.
     """
@@ -113,7 +114,8 @@ def no_estimated_gain(best: Attempt, state: LoopState) -> bool:
     if not profile.report.fits or profile.report.spills:
         return False
     bar = profile.estimate.time_us * (1.0 - state.limits.headroom)
-    return all(item.predicted_us is None or item.predicted_us >= bar for item in state.queue)
+    least = state.plan.analysis.bound_us if state.plan else 0.0
+    return all((item.predicted_us or least) >= bar for item in state.queue)
 
 
 def nothing_to_replan(state: LoopState) -> bool:

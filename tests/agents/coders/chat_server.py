@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
@@ -95,7 +96,9 @@ class ChatServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+        # Its end waits for a poll: half a second by default, for each of many tests.
+        serving = partial(self._http.serve_forever, poll_interval=0.01)
+        self._thread = threading.Thread(target=serving, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         return self

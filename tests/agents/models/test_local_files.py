@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.local_files import model_folder
+from agentkernel.agents.models.local_files import HUB_TIMEOUT_S, model_folder
 from agentkernel.errors import ModelUnavailable
 
 ASK = """
 import sys
-from agentkernel.agents.models.local_files import model_folder
+from agentkernel.agents.models import local_files
 from agentkernel.errors import ModelUnavailable
+local_files.HUB_TIMEOUT_S = 1.0
 try:
-    print(model_folder(sys.argv[1]))
+    print(local_files.model_folder(sys.argv[1]))
 except ModelUnavailable as error:
     print(error)
 """
@@ -89,3 +90,4 @@ def test_a_silent_hub_is_not_waited_for(tmp_path: Path) -> None:
         line = ask("someone/tiny", tmp_path, HF_ENDPOINT=endpoint)
     assert "the hub says ReadTimeout" in line
     assert time.monotonic() - begin < 25
+    assert HUB_TIMEOUT_S <= 5
