@@ -30,6 +30,14 @@ FOCUS: dict[RooflineClass, str] = {
     "mixed": "fusion",
     "latency": "fewest launches",
 }
+MODEL_IDEAS = (
+    Hypothesis(strategy="one fused kernel", reason="every value crosses memory once"),
+    Hypothesis(
+        strategy="two passes", reason="statistics first, then the elements, each pass coalesced"
+    ),
+    Hypothesis(strategy="tiled", reason="tiles that fit registers and shared memory"),
+)
+"""What a model is asked to try where the coder names no hypotheses of its own."""
 AUTO = "auto"
 """The coder's own choice, or its search's."""
 
@@ -49,6 +57,7 @@ class RulesPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
+        barren: Sequence[str] = (),
     ) -> Plan:
         """At most three hypotheses not tried yet, fastest predicted first, with the decisions."""
         tried = {item.candidate.strategy for item in history}
