@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentkernel.agents.coders.model import ModelCoder
 from agentkernel.agents.coders.team import TeamCoder, Turn, read_turn, read_turns
 from agentkernel.agents.history import fastest, told_us
-from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner, predict
+from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner, predict
 from agentkernel.agents.prompts import inline
 from agentkernel.agents.protocols import Attempt, Goals, Planner
 from agentkernel.agents.reviewer import NoReview, Review, Reviews
@@ -26,7 +26,7 @@ class TeamPlanner:
     plan, so that each goes on from the best of that moment."""
 
     compiler: Planner
-    """Plans what the compiler tries."""
+    """Ranks all that the compiler could try."""
     team: TeamCoder
     rounds: int
     from_scratch: bool = False
@@ -51,7 +51,8 @@ class TeamPlanner:
         left = self._left(begun, bool(fastest(history, 1)), len(members))
         if left:
             made = self.compiler.plan(problem, analysis, target, goals, history, retrieved, barren)
-            fresh = tuple(item for item in made.hypotheses if item.strategy not in barren)[:left]
+            fresh = tuple(item for item in made.hypotheses if item.strategy not in barren)
+            fresh = fresh[: min(left, MOST)]
             if fresh or not members:
                 return made.model_copy(update={"hypotheses": fresh})
         turn = self._turn(members, begun, history)

@@ -144,14 +144,14 @@ def make_crew(
 def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Desk) -> Planner:
     """Rules, or the model that the settings name. In a team the compiler's strategies are the
     rules', and the model says what the members are to try."""
-    rules = RulesPlanner(hypotheses)
     named = settings.models.planner
     if not isinstance(coder, TeamCoder):
+        rules = RulesPlanner(hypotheses)
         free = not isinstance(coder, CompilerCoder)
         return _asking(named, rules, desk, free=free) if named else rules
     ideas = RulesPlanner(lambda problem, target: MODEL_IDEAS)
     return TeamPlanner(
-        rules,
+        RulesPlanner(hypotheses, most=settings.budget.rounds),
         coder,
         settings.budget.rounds,
         from_scratch=settings.team.from_scratch,

@@ -40,6 +40,7 @@ def coder_messages(
         best=best.candidate if best else None,
         speed=speed,
         review=review,
+        runner_up=best is not None and best != best_so_far(request.history),
         history=tried(request.history),
     )
     messages = [Message(role="user", text=task)]
