@@ -10,11 +10,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from model_cases import SAMPLING, ScriptedModel, request, right
+from model_cases import H100, SAMPLING, ScriptedModel, analysis, request, right
 from team_shop import Speaking, TeamShop, answer, source
 
 from agentkernel.agents.coders.model import ModelCoder
 from agentkernel.agents.coders.team import TeamCoder, Turn, read_turn
+from agentkernel.agents.model_planner import ModelPlanner
+from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.protocols import Goals
+from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Reply as Says
 from agentkernel.domain.plan import Hypothesis
@@ -243,6 +247,20 @@ def test_resume_asks_nobody_again(tmp_path: Path) -> None:
     assert made.handed == source("three")
 
 
+def test_a_run_whose_checkpoint_is_lost_is_the_same_again_and_asks_nobody(tmp_path: Path) -> None:
+    answers = {ANN: [GONE, answer("three")], BOB: said("two", "four")}
+    speeds = {"two": 1.6, "three": 1.7, "four": 1.4}
+    first = Run(tmp_path, shop(answers=answers, speeds=speeds), "budget.rounds=6")
+    folder = next((tmp_path / "runs").iterdir())
+    (folder / "checkpoint.sqlite").unlink()
+    Path(first.result.report or "").unlink()
+    later = shop(answers={ANN: [], BOB: []}, speeds=speeds)
+    made = Run(tmp_path, later, again=True)
+    assert [item.strategy for item in made.drafts] == [item.strategy for item in first.drafts]
+    assert [later.questions(name) for name in (ANN, BOB)] == [[], []]
+    assert made.handed == source("three")
+
+
 REVIEW = """ANALYSIS
 The row is read twice.
 
@@ -355,3 +373,32 @@ def test_samples_left_over_stay_with_who_gave_them(tmp_path: Path) -> None:
         source("spare"), "p" * 64, "another sample of round 1",
     )  # fmt: skip
     assert own.strategy == Turn(3, ANN, parent=drawn.id).strategy
+
+
+def test_a_planner_that_is_a_model_says_what_the_member_is_to_try(tmp_path: Path) -> None:
+    told = (
+        '{"hypotheses": [{"strategy": "persistent rows", "reason": "fewer launches", '
+        '"predicted_us": 170.0, "predicted_speedup": null}]}'
+    )
+    nothing = RulesPlanner(lambda problem, target: ())
+    ideas = ModelPlanner(ScriptedModel([told], name=BOB), nothing, SAMPLING)
+    team = TeamCoder(member(BOB, []), [member(ANN, [])])
+    planner = TeamPlanner(nothing, team, 5, ideas=ideas)
+    best = right()
+    made = planner.plan(
+        small_problem(tmp_path), analysis(), H100, Goals(), (best,), (), barren=("fused",)
+    )
+    (turn,) = made.hypotheses
+    assert turn.strategy == f"improve {best.candidate.id} with {ANN}, turn 1"
+    assert "persistent rows: fewer launches" in turn.reason
+    assert (turn.predicted_us, turn.predicted_by) == (170.0, BOB)
+
+
+def test_one_that_only_a_class_names_drafts_too(tmp_path: Path) -> None:
+    cid = member("chat:openai:cid", [answer("one")])
+    team = TeamCoder(member(BOB, []), [member(ANN, [])], {"memory": (cid.name,)}, [cid])
+    assert [item.name for item in team.members_for("memory")] == [cid.name]
+    hypothesis = Hypothesis(strategy=Turn(1, cid.name, idea="tiled").strategy, reason="")
+    made = team.draft(small_problem(tmp_path), request(hypothesis=hypothesis)).candidate
+    assert made is not None
+    assert made.coder == cid.name
