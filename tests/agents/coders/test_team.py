@@ -193,6 +193,16 @@ def test_a_beam_of_two_improves_the_best_two_in_turn(tmp_path: Path) -> None:
     assert made.handed == "class ModelNew:\n    '''drawn up as two'''\n"
 
 
+def test_all_members_improve_one_before_the_next_of_the_beam(tmp_path: Path) -> None:
+    slower = dict.fromkeys(("one", "two", "three", "four"), 1.2)
+    answers = {ANN: said("one", "three"), BOB: said("two", "four")}
+    made = Run(
+        tmp_path, shop(answers=answers, speeds=slower), "team.beam=2", "budget.rounds=6"
+    )  # fmt: skip
+    fused, library = (item.candidate for item in made.drafts[:2])
+    assert [item.parent for item in made.drafts[2:]] == [fused, fused, library, library]
+
+
 def test_by_class_says_who_gets_the_turns(tmp_path: Path) -> None:
     answers = {ANN: said("one"), BOB: said("two", "four")}
     team = shop(answers=answers, speeds={"two": 1.4, "four": 1.5}, by_class={"memory": (BOB,)})
@@ -204,6 +214,8 @@ def test_by_class_may_leave_it_to_the_compiler(tmp_path: Path) -> None:
     team = shop(answers={ANN: said("one")}, by_class={"memory": ()})
     made = Run(tmp_path, team)
     assert (made.coders, made.stop) == (["scripted"] * 2, "hypotheses")
+    plans = [item for item in made.events if item.kind == "node_started" and item.node == "plan"]
+    assert len(plans) == 2, "once it has nothing new to say it is not asked again"
 
 
 def test_tokens_end_it(tmp_path: Path) -> None:
@@ -315,6 +327,17 @@ def test_without_a_gpu_members_are_asked_as_long_as_the_roofline_leaves_room(
     assert [item.coder for item in made.drafts][-2:] == [ANN, ANN]
     assert made.stop == "estimate", "2.0 us is the roofline of the fake analysis"
     assert made.handed == source("two")
+
+
+def test_without_a_gpu_what_the_compiler_promises_no_gain_from_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    team = shop(
+        Script("fused"), Script("library"),
+        answers={ANN: said("one")}, estimates={"one": 2.0},
+    )  # fmt: skip
+    team.coder.predicted_us = 100.0
+    assert Run(tmp_path, team).coders == ["scripted", ANN]
 
 
 def test_without_a_gpu_nobody_is_asked_where_the_compiler_is_at_the_roofline(
