@@ -150,3 +150,36 @@ def test_history_keeps_one_entry_a_candidate_and_the_latest() -> None:
     assert joined[0].profile is not None
     assert append_attempts(joined, (again,)) == joined
     assert append_attempts(joined, None) == joined
+
+
+TEAM = Limits(replans=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "stop", "outdone"),
+    [
+        pytest.param(state(queue=(SLOW,), history=(GOOD,), limits=TEAM), None, True, id="a turn"),
+        pytest.param(state(history=(GOOD,), limits=TEAM), None, True, id="more turns"),
+        pytest.param(
+            state(queue=(NEXT,), history=(GOOD,), limits=TEAM), None, False, id="the queue promises"
+        ),
+        pytest.param(
+            state(history=(GOOD,), limits=TEAM, replans=3), "estimate", False, id="no turn left"
+        ),
+        pytest.param(
+            state(history=(GOOD,), limits=Limits(replans=3, headroom=0.2)),
+            "estimate",
+            False,
+            id="at the roofline",
+        ),
+        pytest.param(
+            state(queue=(SLOW,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY)),), limits=TEAM),
+            None,
+            False,
+            id="measured",
+        ),
+    ],
+)
+def test_turns_after_an_estimate(given: LoopState, stop: str | None, outdone: bool) -> None:
+    assert routing.stop_reason(given) == stop
+    assert routing.outdone(given) == outdone

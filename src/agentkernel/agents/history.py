@@ -62,8 +62,18 @@ def outcome(attempt: Attempt) -> str:
 
 def best_so_far(history: Sequence[Attempt]) -> Attempt | None:
     """The fastest right candidate that could be profiled; measured ones go before estimated."""
-    usable = [item for item in history if _usable(item)]
-    return min(usable, key=_time, default=None)
+    return next(iter(fastest(history, 1)), None)
+
+
+def fastest(history: Sequence[Attempt], most: int) -> tuple[Attempt, ...]:
+    """The `most` fastest of the right candidates, the best first."""
+    return tuple(sorted(filter(_usable, history), key=_time)[:most])
+
+
+def told_us(attempt: Attempt) -> float | None:
+    """Its time, measured or else estimated."""
+    rank, time_us = _time(attempt)
+    return time_us if rank < 2 else None
 
 
 def _usable(attempt: Attempt) -> bool:

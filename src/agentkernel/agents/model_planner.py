@@ -68,9 +68,10 @@ class ModelPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
+        barren: Sequence[str] = (),
     ) -> Plan:
         """At most three hypotheses that were not tried yet; decisions are the rules'."""
-        made = self.rules.plan(problem, analysis, target, goals, history, retrieved)
+        made = self.rules.plan(problem, analysis, target, goals, history, retrieved, barren)
         text = render(
             "planner",
             problem=problem.problem,

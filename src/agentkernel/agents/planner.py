@@ -30,6 +30,14 @@ FOCUS: dict[RooflineClass, str] = {
     "mixed": "fusion",
     "latency": "fewest launches",
 }
+MODEL_IDEAS = (
+    Hypothesis(strategy="one fused kernel", reason="every value crosses memory once"),
+    Hypothesis(
+        strategy="two passes", reason="statistics first, then the elements, each pass coalesced"
+    ),
+    Hypothesis(strategy="tiled", reason="tiles that fit registers and shared memory"),
+)
+"""What a model is asked to try where the coder names no hypotheses of its own."""
 AUTO = "auto"
 """The coder's own choice, or its search's."""
 
@@ -37,9 +45,10 @@ AUTO = "auto"
 class RulesPlanner:
     """Plans by roofline class, op pattern and history; the coder says what it can try."""
 
-    def __init__(self, hypotheses: Hypotheses) -> None:
-        """`hypotheses` asks the coder in use what it could try."""
+    def __init__(self, hypotheses: Hypotheses, most: int = MOST) -> None:
+        """`hypotheses` asks the coder in use what it could try; a plan names `most` of it."""
         self._hypotheses = hypotheses
+        self._most = most
 
     def plan(
         self,
@@ -49,8 +58,9 @@ class RulesPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
+        barren: Sequence[str] = (),
     ) -> Plan:
-        """At most three hypotheses not tried yet, fastest predicted first, with the decisions."""
+        """The hypotheses not tried yet, fastest predicted first, with the decisions."""
         tried = {item.candidate.strategy for item in history}
         offered = self._hypotheses(problem, target)
         fresh = [item for item in offered if item.strategy not in tried]
@@ -58,7 +68,7 @@ class RulesPlanner:
         ranked = sorted(predicted, key=lambda item: item.predicted_us or 0.0)
         return Plan(
             analysis=analysis,
-            hypotheses=tuple(ranked[:MOST]),
+            hypotheses=tuple(ranked[: self._most]),
             decisions=default_decisions(problem.problem, analysis, goals),
             retrieved=tuple(item.id for item in retrieved),
         )

@@ -67,6 +67,10 @@ class DraftRequest(Frozen):
     history: tuple[Attempt, ...]
     diagnosis: Diagnosis | None
     round: int
+    parent: Attempt | None = None
+    """The right candidate to go on from; None: the fastest so far."""
+    free: bool = False
+    """Start from the module alone: no earlier file is shown."""
 
 
 class Planner(Protocol):
@@ -80,7 +84,10 @@ class Planner(Protocol):
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-    ) -> Plan: ...
+        barren: Sequence[str] = (),
+    ) -> Plan:
+        """`barren` are strategies for which the coder had nothing."""
+        ...
 
 
 class Retriever(Protocol):

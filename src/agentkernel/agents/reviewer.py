@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentkernel.agents.json_text import JSON, objects_in, spoken
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render, shortened
+from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
@@ -16,6 +17,7 @@ from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.target import Target
+from agentkernel.errors import ModelUnavailable, one_line
 
 SECTION_MOST = 4_000
 MOST_ITEMS = 8
@@ -27,10 +29,12 @@ HEADING = re.compile(
     re.M | re.I,
 )
 ITEM = re.compile(r"^[ \t]{0,3}(?:[-*+•]|\d+[.)])[ \t]+", re.M)
-TIMES = re.compile(r"(\d+(?:\.\d+)?)(?:[ \t]*[x×])?[ \t]*(?:-|–|to)[ \t]*(\d+(?:\.\d+)?)[ \t]*[x×]|"
-                   r"(\d+(?:\.\d+)?)[ \t]*(?:[x×]|times\b)", re.I)  # fmt: skip
-PERCENT = re.compile(r"(\d+(?:\.\d+)?)[ \t]*(?:(?:-|–|to)[ \t]*(\d+(?:\.\d+)?)[ \t]*)?%")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NUM = r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)(?!\d)"
+"""A number of a length that can mean something: no run of digits costs more than to read it."""
+RANGE = r"[ \t]*(?:-|–|to)[ \t]*"
+TIMES = re.compile(rf"{NUM}(?:[ \t]*[x×])?{RANGE}{NUM}[ \t]*[x×]|{NUM}[ \t]*(?:[x×]|times\b)", re.I)
+PERCENT = re.compile(rf"{NUM}[ \t]*(?:{RANGE}{NUM}[ \t]*)?%")
+NUMBER = re.compile(NUM)
 
 
 class Review(Frozen):
@@ -73,6 +77,37 @@ class Reviewer:
         reply = self.model.ask(question)
         read = parse_review(reply.texts[0] if reply.texts else "")
         return read.model_copy(update={"by": self.model.name})
+
+
+class NoReview(Frozen):
+    """Why there is none."""
+
+    reason: str
+
+
+@dataclass
+class Reviews:
+    """Each candidate's review, asked for once; one that failed is not asked for again."""
+
+    reviewer: Reviewer
+    _known: dict[str, Review | NoReview] = field(default_factory=dict)
+
+    def of(self, attempt: Attempt, analysis: Analysis, target: Target) -> Review | NoReview:
+        """The review of a right candidate; a value where the model is not there."""
+        key = attempt.candidate.sha256
+        if key not in self._known:
+            self._known[key] = self._asked(attempt, analysis, target)
+        return self._known[key]
+
+    def _asked(self, attempt: Attempt, analysis: Analysis, target: Target) -> Review | NoReview:
+        if attempt.profile is None:
+            return NoReview(reason="its speed is not known")
+        try:
+            found = self.reviewer.review(attempt.candidate, attempt.profile, analysis, target)
+        except ModelUnavailable as error:
+            return NoReview(reason=one_line(error))
+        said = found.analysis or found.optimizations
+        return found if said else NoReview(reason=f"{found.by} said nothing that can be read")
 
 
 def parse_review(text: str) -> Review:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.plan import RooflineClass
 from agentkernel.domain.verdict import Policy, Precision
 
 Baseline = Literal["best", "eager", "compile"]
 Objective = Literal["latency", "memory", "energy"]
+TEAM = "team"
+
+
+def _listed(value: object) -> object:
+    """One name is a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+Coders = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+"""Names as after `--coder`; one may stand without a list around it."""
 
 
 class GoalSettings(Frozen):
-    """What a run aims at. `policy` None: "mixed" for the compiler coder, "triton" for models."""
+    """What a run aims at. `policy` None: "mixed" for the compiler coder and a team, "triton"
+    for models."""
 
     speedup: float = Field(gt=0)
     baseline: Baseline
@@ -84,6 +96,41 @@ class ModelOptions(Frozen):
     seed: int | None = None
 
 
+class ClassCoders(Frozen):
+    """Who of a team gets the turns on a problem of each roofline class; None: all members."""
+
+    memory: Coders | None = None
+    compute: Coders | None = None
+    latency: Coders | None = None
+    mixed: Coders | None = None
+
+    def named(self) -> dict[RooflineClass, tuple[str, ...]]:
+        """The classes that have coders of their own."""
+        every: dict[RooflineClass, Coders | None] = {
+            "memory": self.memory,
+            "compute": self.compute,
+            "latency": self.latency,
+            "mixed": self.mixed,
+        }
+        return {kind: names for kind, names in every.items() if names is not None}
+
+
+class TeamOptions(Frozen):
+    """Who goes on from the compiler's candidate where the coder is `team`, and how."""
+
+    members: Coders = ()
+    """Models in the order of their turns; one may be named twice."""
+    from_scratch: bool = False
+    """They start from the module alone, not from the best candidate."""
+    beam: int = Field(default=1, ge=1)
+    """So many of the best candidates are improved in turn."""
+    temperatures: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    """One a member, from the beginning again where there are fewer; none: each model's own, and
+    warmer for a model that is named again."""
+    by_class: ClassCoders = ClassCoders()
+    """`compiler` stands for the compiler alone."""
+
+
 class Settings(Frozen):
     """All of it. `target` None: the local GPU, else h100. `runs` is the folder of run folders."""
 
@@ -97,10 +144,16 @@ class Settings(Frozen):
     profile: ProfileOptions = ProfileOptions()
     knowledge: KnowledgeOptions
     models: ModelOptions = ModelOptions()
+    team: TeamOptions = TeamOptions()
+
+    @property
+    def in_turns(self) -> bool:
+        """True where a team drafts: who is next is planned turn by turn."""
+        return self.coder == TEAM or self.coder.startswith(f"{TEAM}:")
 
     @property
     def policy(self) -> Policy:
         """The policy in force: as asked, else by who drafts."""
         if self.goals.policy is not None:
             return self.goals.policy
-        return "mixed" if self.coder == "compiler" else "triton"
+        return "mixed" if self.coder == "compiler" or self.in_turns else "triton"

@@ -145,5 +145,6 @@ def loop_input(store: RunStore) -> LoopInput:
         tokens=chosen.budget.tokens,
         usd=chosen.budget.usd,
         patience=chosen.budget.patience,
+        replans=chosen.budget.rounds if chosen.in_turns else 1,
     )
     return LoopInput(goals=goals, limits=limits)

@@ -15,7 +15,7 @@ from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.handover import conclude
 from agentkernel.workflows.outcome import best_attempt, decide_outcome
-from agentkernel.workflows.routing import after_decide, stop_reason
+from agentkernel.workflows.routing import after_decide, outdone, stop_reason
 from agentkernel.workflows.state import LoopState, Update
 from agentkernel.workflows.triage import hopeless, second_chance
 
@@ -63,10 +63,12 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
         state.goals,
         state.history,
         state.retrieved,
+        state.barren,
     )
     fresh = tuple(item for item in made.hypotheses if item.strategy not in state.barren)
     made = made.model_copy(update={"hypotheses": fresh})
-    replans = state.replans + (state.plan is not None)
+    again = state.replans + (state.plan is not None)
+    replans = again if fresh else max(again, state.limits.replans)
     kept = state.plan if state.plan is not None and not fresh else made
     context.emit(events.Planned(round=state.round, plan=kept))
     update = Update(plan=kept, queue=fresh, replans=replans)
@@ -110,7 +112,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         events.CandidateDrafted(
             round=request.round,
             candidate=candidate.id if candidate else None,
-            coder=context.crew.coder.name,
+            coder=candidate.coder if candidate else context.crew.coder.name,
             strategy=request.hypothesis.strategy,
             parent=candidate.parent[:10] if candidate and candidate.parent else None,
             reason=reason or None,
@@ -231,7 +233,7 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     """Stop, take the next hypothesis, or plan again."""
     context = runtime.context
     state = state.model_copy(update={"spent_s": context.session.spent()})
-    queue = () if gave_up(state.diagnosis) else state.queue
+    queue = () if gave_up(state.diagnosis) or outdone(state) else state.queue
     state = state.model_copy(update={"queue": queue})
     stop = stop_reason(state)
     again = second_chance(state.history) if stop in ("hypotheses", "rounds") else None

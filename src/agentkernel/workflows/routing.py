@@ -9,9 +9,6 @@ from agentkernel.agents.protocols import Attempt
 from agentkernel.workflows.outcome import best_attempt, goals_met
 from agentkernel.workflows.state import LoopState, StopReason
 
-REPLANS = 1
-"""How often the planner is asked again once its hypotheses are used up."""
-
 
 def after_retrieve(state: LoopState) -> Literal["draft", "decide"]:
     """Draft where the plan has something to try."""
@@ -56,9 +53,10 @@ def stop_reason(state: LoopState) -> StopReason | None:
     spent = out_of_budget(state)
     if spent is not None:
         return spent
-    if best is not None and no_estimated_gain(best, state):
+    if best is not None and no_estimated_gain(best, state) and not turns_left(best, state):
         return "estimate"
-    exhausted = not state.queue and (state.replans >= REPLANS or nothing_to_replan(state))
+    used_up = state.replans >= state.limits.replans or nothing_to_replan(state)
+    exhausted = not state.queue and used_up
     return "hypotheses" if exhausted else None
 
 
@@ -116,6 +114,22 @@ def no_estimated_gain(best: Attempt, state: LoopState) -> bool:
     bar = profile.estimate.time_us * (1.0 - state.limits.headroom)
     least = state.plan.analysis.bound_us if state.plan else 0.0
     return all((item.predicted_us or least) >= bar for item in state.queue)
+
+
+def turns_left(best: Attempt, state: LoopState) -> bool:
+    """True where others have a turn after what is in the queue, and the roofline leaves them room
+    below the estimate of `best`."""
+    in_turns = state.limits.replans > 1 and state.replans < state.limits.replans
+    if not in_turns or best.profile is None or state.plan is None:
+        return in_turns
+    bar = best.profile.estimate.time_us * (1.0 - state.limits.headroom)
+    return state.plan.analysis.bound_us < bar
+
+
+def outdone(state: LoopState) -> bool:
+    """True where what is in the queue promises nothing, but others have a turn after it."""
+    best = best_attempt(state.history, state.goals)
+    return best is not None and no_estimated_gain(best, state) and turns_left(best, state)
 
 
 def nothing_to_replan(state: LoopState) -> bool:

@@ -37,7 +37,8 @@ class OptimizeRequest:
 
 class Limits(Frozen):
     """When the loop stops: hypotheses, repairs of each, wall seconds, roofline headroom, what the
-    models may take, and drafts of theirs in a row that are not the best."""
+    models may take, drafts of theirs in a row that are not the best, and how often the planner is
+    asked again once its hypotheses are used up (more than once where it plans turn by turn)."""
 
     rounds: int = 3
     repairs: int = 2
@@ -46,6 +47,7 @@ class Limits(Frozen):
     tokens: int | None = None
     usd: float | None = None
     patience: int | None = None
+    replans: int = 1
 
 
 def append_attempts(old: tuple[Attempt, ...], new: Iterable[Attempt] | None) -> tuple[Attempt, ...]:

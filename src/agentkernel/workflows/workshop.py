@@ -12,13 +12,15 @@ from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, wr
 from agentkernel.agents.coders.compiler.strategies import ask_ahead
 from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
+from agentkernel.agents.coders.team import TeamCoder
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.model_planner import ModelPlanner
 from agentkernel.agents.models.factory import Desk
-from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.planner import MODEL_IDEAS, Hypotheses, RulesPlanner
 from agentkernel.agents.protocols import Coder, Debugger, Planner, Searcher
 from agentkernel.agents.retriever import KnowledgeRetriever, apply_hints
+from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
@@ -51,12 +53,6 @@ if TYPE_CHECKING:
 
 STATIC_SEARCH_S = 60.0
 """Long enough that the family is compiled whole: a cut one would depend on the machine's load."""
-MODEL_IDEAS = (
-    ("one fused kernel", "every value crosses memory once"),
-    ("two passes", "statistics first, then the elements, each pass coalesced"),
-    ("tiled", "tiles that fit registers and shared memory"),
-)
-"""What a model is asked to try where the coder names no hypotheses of its own."""
 
 
 class LocalWorkshop:
@@ -89,7 +85,7 @@ class LocalWorkshop:
             start_workers(judging)
             session.begin()
             searcher = make_searcher(settings, resolved)
-            coder = make_coder(settings.coder, searcher, writer, desk)
+            coder = make_coder(settings.coder, searcher, writer, desk, settings)
             tools = _tools(loaded, settings, resolved, coder, captured, session)
             try:
                 yield Kit(make_crew(settings, resolved, coder, captured, desk), tools)
@@ -120,33 +116,53 @@ def make_crew(
     desk: Desk,
 ) -> Crew:
     """The agents that the settings name."""
+    compiler = coder.compiler if isinstance(coder, TeamCoder) else coder
 
     def hypotheses(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:
-        if isinstance(coder, CompilerCoder):
-            offered = compiler_hypotheses(
-                problem, captured(), measurable=resolved.measurable,
-                lifting=coder.writer is not None and target.vendor == "nvidia",
-            )  # fmt: skip
-            ask_ahead(coder, problem, captured(), offered)
-            return offered
-        return tuple(Hypothesis(strategy=name, reason=why) for name, why in MODEL_IDEAS)
+        if not isinstance(compiler, CompilerCoder):
+            return MODEL_IDEAS
+        offered = compiler_hypotheses(
+            problem, captured(), measurable=resolved.measurable,
+            lifting=compiler.writer is not None and target.vendor == "nvidia",
+        )  # fmt: skip
+        ask_ahead(compiler, problem, captured(), offered)
+        return offered
 
     known = settings.knowledge
     index = open_index(Path(known.index) if known.index else None, known.embedder)
     retriever = KnowledgeRetriever(index, known.limit)
-    planner: Planner = RulesPlanner(hypotheses)
     debugger: Debugger = RulesDebugger()
     chosen = settings.models
-    if chosen.planner is not None:
-        free = not isinstance(coder, CompilerCoder)
-        planner = ModelPlanner(
-            desk.model(chosen.planner), planner, desk.sampling(chosen.planner), free=free
-        )
+    planner = _planner(settings, coder, hypotheses, desk)
     if chosen.debugger is not None:
         debugger = ModelDebugger(
             desk.model(chosen.debugger), debugger, desk.sampling(chosen.debugger)
         )
     return Crew(planner, retriever, coder, debugger)
+
+
+def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Desk) -> Planner:
+    """Rules, or the model that the settings name. In a team the compiler's strategies are the
+    rules', and the model says what the members are to try."""
+    named = settings.models.planner
+    if not isinstance(coder, TeamCoder):
+        rules = RulesPlanner(hypotheses)
+        free = not isinstance(coder, CompilerCoder)
+        return _asking(named, rules, desk, free=free) if named else rules
+    ideas = RulesPlanner(lambda problem, target: MODEL_IDEAS)
+    return TeamPlanner(
+        RulesPlanner(hypotheses, most=settings.budget.rounds),
+        coder,
+        settings.budget.rounds,
+        from_scratch=settings.team.from_scratch,
+        beam=settings.team.beam,
+        reviews=coder.reviews,
+        ideas=_asking(named, ideas, desk, free=True) if named else None,
+    )
+
+
+def _asking(named: str, rules: Planner, desk: Desk, *, free: bool) -> ModelPlanner:
+    return ModelPlanner(desk.model(named), rules, desk.sampling(named), free=free)
 
 
 def _tools(

@@ -17,10 +17,12 @@ from agentkernel.agents.coders.model import NO_CODE, SAME, ModelCoder
 from agentkernel.agents.models.factory import Desk, make_model
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.protocols import Attempt
+from agentkernel.agents.reviewer import Reviewer, Reviews
 from agentkernel.domain.candidate import Candidate
 from agentkernel.errors import ModelUnavailable, SettingError
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.records import Records
+from fakes import profile, verdict
 
 NAME = "chat:openai:scripted"
 QUICK = packaged_options().model_copy(
@@ -175,6 +177,32 @@ def test_an_endpoint_that_is_gone(problem: LoadedProblem) -> None:
         gone = coder(server)
     with pytest.raises(ModelUnavailable, match="does not answer"):
         gone.draft(problem, draft_request())
+
+
+def verified() -> Attempt:
+    candidate = Candidate(source=GOOD, coder="compiler", round=1, strategy="fused")
+    return Attempt(candidate=candidate, verdict=verdict(candidate), profile=profile(candidate))
+
+
+def test_an_endpoint_that_is_gone_leaves_what_is_verified(problem: LoadedProblem) -> None:
+    with ChatServer([]) as server:
+        gone = coder(server)
+    draft = gone.draft(problem, draft_request(round=2, history=(verified(),)))
+    assert draft.none is not None
+    assert "does not answer" in draft.none.reason
+
+
+def test_a_review_of_the_best_file_is_shown(problem: LoadedProblem) -> None:
+    review = "ANALYSIS\nThe row is read twice.\n\nESTIMATED_SPEEDUP\n1.5x\n"
+    with ChatServer([review, fenced(OTHER), fenced(THIRD)]) as server:
+        made = coder(server)
+        made.reviews = Reviews(Reviewer(made.model, QUICK.sampling()))
+        for number in (2, 3):
+            made.draft(problem, draft_request(round=number, history=(verified(),)))
+        said = [str(item["messages"]) for item in server.requests]
+    assert len(said) == 3
+    assert all("The row is read twice." in text for text in said[1:])
+    assert all("1.50x over that file" in text for text in said[1:])
 
 
 class NoSearch:

@@ -29,7 +29,7 @@ from agentkernel.agents.model_planner import ModelPlanner
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.prompts import render
 from agentkernel.agents.protocols import Diagnosis, Goals
-from agentkernel.agents.reviewer import Reviewer
+from agentkernel.agents.reviewer import Review, Reviewer
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.problems import load_problem
 from fakes import mismatch
@@ -59,6 +59,18 @@ def test_coder_with_a_best_file() -> None:
     messages = coder_messages(load_problem(str(EXAMPLE)), request((right(), refused())))
     assert [item.role for item in messages] == ["user"]
     check("coder_best.md", messages[0].text)
+
+
+def test_coder_with_a_reviewed_file() -> None:
+    review = Review(
+        analysis="The row is read twice.",
+        optimizations=("Keep the row in registers.", "Use 8 warps a row."),
+        estimated_speedup=1.4,
+        by="chat:openai:critic",
+    )
+    asked = request((right(),), parent=right())
+    (message,) = coder_messages(load_problem(str(EXAMPLE)), asked, "coder", review)
+    check("coder_reviewed.md", message.text)
 
 
 def test_debugger_after_a_compile_error() -> None:

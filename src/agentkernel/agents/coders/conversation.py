@@ -8,6 +8,7 @@ from agentkernel.agents.evidence import evidence_of
 from agentkernel.agents.history import best_so_far, tried
 from agentkernel.agents.prompts import fenced, render
 from agentkernel.agents.protocols import Attempt, DraftRequest
+from agentkernel.agents.reviewer import Review
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.exchange import Message
 from agentkernel.tools.problems import LoadedProblem
@@ -17,12 +18,15 @@ PromptName = Literal["coder", "one_shot", "translate"]
 
 
 def coder_messages(
-    problem: LoadedProblem, request: DraftRequest, prompt: PromptName = "coder"
+    problem: LoadedProblem,
+    request: DraftRequest,
+    prompt: PromptName = "coder",
+    review: Review | None = None,
 ) -> tuple[Message, ...]:
-    """The task with the best candidate so far; then, where there is one to mend, that file as the
-    model's own turn and what the judge found in it."""
+    """The task with the candidate to go on from and its `review`; then, where there is one to mend,
+    that file as the model's own turn and what the judge found in it."""
     refused = last_refused(request)
-    best = best_so_far(request.history)
+    best = start(request)
     profile = best.profile if best else None
     speed = speed_evidence(profile, request.plan.analysis, request.target) if profile else None
     task = render(
@@ -35,6 +39,8 @@ def coder_messages(
         retrieved=request.retrieved,
         best=best.candidate if best else None,
         speed=speed,
+        review=review,
+        runner_up=best is not None and best != best_so_far(request.history),
         history=tried(request.history),
     )
     messages = [Message(role="user", text=task)]
@@ -51,6 +57,11 @@ def coder_messages(
     return tuple(messages)
 
 
+def start(request: DraftRequest) -> Attempt | None:
+    """The right candidate to go on from, None where there is none or it is not to be shown."""
+    return None if request.free else request.parent or best_so_far(request.history)
+
+
 def last_refused(request: DraftRequest) -> Attempt | None:
     """The attempt to mend: the last one of the history, where a diagnosis asks for a repair."""
     if request.diagnosis is None or request.diagnosis.action != "repair" or not request.history:
@@ -60,7 +71,6 @@ def last_refused(request: DraftRequest) -> Attempt | None:
 
 
 def edited_file(request: DraftRequest) -> str | None:
-    """The file that an answer's edits are about: the one to mend, else the best one so far."""
-    refused, best = last_refused(request), best_so_far(request.history)
-    attempt = refused or best
+    """The file that an answer's edits are about: the one to mend, else the one to go on from."""
+    attempt = last_refused(request) or start(request)
     return attempt.candidate.source if attempt else None

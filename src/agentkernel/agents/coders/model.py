@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,11 +12,15 @@ from agentkernel.agents.coders.conversation import (
     coder_messages,
     edited_file,
     last_refused,
+    start,
 )
+from agentkernel.agents.history import best_so_far
 from agentkernel.agents.models.protocol import Model, OnText, unheard
 from agentkernel.agents.protocols import DraftRequest
+from agentkernel.agents.reviewer import Review, Reviews
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
+from agentkernel.errors import ModelUnavailable, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 NO_CODE = "the model's answer held no complete Python file that defines ModelNew"
@@ -58,6 +62,11 @@ class ModelCoder:
     """What asks for a first draft."""
     answered: Sequence[Exchange] = ()
     on_text: OnText = unheard
+    reviews: Reviews | None = None
+    """What is said of the candidate to go on from; None: nobody is asked."""
+    seed_step: int = 0
+    """By how much the seed moves from a round to the next: the prompt of a tuned model may stay
+    the same, and is to have another answer then."""
     _spares: list[Spare] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,24 +74,37 @@ class ModelCoder:
             if item.model == self.model.name and item.question.agent == "coder":
                 self._keep(item.question.round, item.reply)
 
+    @property
+    def improves(self) -> bool:
+        """True where it is shown the candidate to go on from: a tuned model was taught to be given
+        the module alone."""
+        return self.prompt == "coder"
+
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """One candidate: an earlier sample, a new one, or the last one mended after a diagnosis.
 
-        Raises ModelUnavailable where the model cannot be reached.
+        Raises ModelUnavailable where the model cannot be reached and nothing is verified yet; with
+        a verified candidate that is a reason for no draft.
         """
+        try:
+            return self._drafted(problem, request)
+        except ModelUnavailable as error:
+            if best_so_far(request.history) is None:
+                raise
+            return Draft(candidate=None, none=NoTemplate(reason=one_line(error)))
+
+    def _drafted(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         if last_refused(request) is None:
             spare = self._spare(request)
             if spare is not None:
-                strategy = _strategy_of(spare, request)
-                note = f"another sample of round {spare.round}"
-                return self._candidate(spare.source, request, note, strategy)
-        messages = coder_messages(problem, request, self.prompt)
+                return Draft(candidate=self._from(spare, request))
+        messages = coder_messages(problem, request, self.prompt, self._review(request))
         missing = ""
         for _ in range(2):
             reply = self._ask(messages, request)
             source = _first_fresh(reply, request)
             if source is not None:
-                return self._candidate(source, request, _note(request))
+                return Draft(candidate=self._candidate(source, request))
             missing = SAME if any(sources_of(reply, request)) else NO_CODE
             messages = _with_more(messages, AGAIN[missing])
         return Draft(candidate=None, none=NoTemplate(reason=missing))
@@ -92,37 +114,71 @@ class ModelCoder:
             agent="coder",
             round=request.round,
             messages=messages,
-            sampling=self.sampling,
+            sampling=self._sampling(request.round),
         )
         reply = self.model.ask(question, self.on_text)
         self._keep(request.round, reply)
         return reply
+
+    def _sampling(self, round_number: int) -> Sampling:
+        if self.sampling.seed is None or not self.seed_step:
+            return self.sampling
+        seed = self.sampling.seed + self.seed_step * (round_number - 1)
+        return self.sampling.model_copy(update={"seed": seed})
+
+    def _review(self, request: DraftRequest) -> Review | None:
+        attempt = start(request)
+        if attempt is None or self.reviews is None or not self.improves:
+            return None
+        found = self.reviews.of(attempt, request.plan.analysis, request.target)
+        return found if isinstance(found, Review) else None
 
     def _keep(self, made_in: int, reply: Reply) -> None:
         if len(reply.texts) > 1:
             self._spares += [Spare(made_in, source) for source in sources_of(reply)]
 
     def _spare(self, request: DraftRequest) -> Spare | None:
-        """The oldest sample of an earlier round that was not tried yet."""
+        """The oldest sample of an earlier round of its own that was not tried yet."""
         tried = _tried(request)
+        own = {item.round for item in self._own(request)}
         fitting = (
-            item for item in self._spares if item.round < request.round and item.source not in tried
+            item
+            for item in self._spares
+            if item.round < request.round and item.round in own and item.source not in tried
         )
         return min(fitting, key=lambda item: item.round, default=None)
 
-    def _candidate(
-        self, source: str, request: DraftRequest, note: str, strategy: str = ""
-    ) -> Draft:
+    def _from(self, spare: Spare, request: DraftRequest) -> Candidate:
+        """A sample that came earlier: it goes on from what was shown then."""
+        first = next(item for item in self._own(request) if item.round == spare.round)
+        return Candidate(
+            source=spare.source,
+            coder=self.name,
+            round=request.round,
+            parent=first.parent,
+            strategy=first.strategy,
+            note=f"another sample of round {spare.round}",
+            declared_sizes=first.declared_sizes,
+        )
+
+    def _candidate(self, source: str, request: DraftRequest) -> Candidate:
         refused = last_refused(request)
-        candidate = Candidate(
+        basis = refused or (request.parent if self.improves else None)
+        return Candidate(
             source=source,
             coder=self.name,
             round=request.round,
-            parent=refused.candidate.sha256 if refused else None,
-            strategy=strategy or request.hypothesis.strategy,
-            note=note,
+            parent=basis.candidate.sha256 if basis else None,
+            strategy=request.hypothesis.strategy,
+            note="mended after the judge's verdict" if refused else "drafted from the module",
+            # The judge asks such a file at other sizes too: there it is right, or it refuses.
+            declared_sizes=basis.candidate.declared_sizes if basis else False,
         )
-        return Draft(candidate=candidate)
+
+    def _own(self, request: DraftRequest) -> Iterator[Candidate]:
+        """What it drafted so far, in order."""
+        drafted = (item.candidate for item in request.history)
+        return (item for item in drafted if item.coder == self.name)
 
 
 def sources_of(reply: Reply, request: DraftRequest | None = None) -> Iterator[str]:
@@ -141,20 +197,9 @@ def _tried(request: DraftRequest) -> set[str]:
     return {item.candidate.source for item in request.history}
 
 
-def _strategy_of(spare: Spare, request: DraftRequest) -> str:
-    """The strategy that was asked for when the sample came."""
-    drafted: Iterable[Candidate] = (item.candidate for item in request.history)
-    return next((item.strategy for item in drafted if item.round == spare.round), "")
-
-
 def _with_more(messages: tuple[Message, ...], more: str) -> tuple[Message, ...]:
     last = messages[-1]
     return (*messages[:-1], last.model_copy(update={"text": f"{last.text}\n{more}\n"}))
-
-
-def _note(request: DraftRequest) -> str:
-    mended = last_refused(request) is not None
-    return "mended after the judge's verdict" if mended else "drafted from the module"
 
 
 __all__ = ["ModelCoder", "sources_of"]
