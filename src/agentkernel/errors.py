@@ -10,7 +10,8 @@ AgentKernelError
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
-    └── ModelUnavailable      a chat model that does not answer
+    └── ModelUnavailable      a model that does not answer
+        └── NotRecorded       a replay that lacks an answer
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class SandboxUnavailable(EnvironmentFailure):
 
 class ModelUnavailable(EnvironmentFailure):
     """A chat or local model that cannot be reached or loaded."""
+
+
+class NotRecorded(ModelUnavailable):
+    """A run that is replayed holds no answer to a question: nobody may stand in for it."""
 
 
 def one_line(error: object, most: int = 300) -> str:

@@ -128,6 +128,7 @@ def test_flags_reach_the_settings(
         "debugger": GHOST,
         "reviewer": GHOST,
         "replay": None,
+        "timeout_s": None,
         "samples": 3,
         "temperature": 0.7,
         "max_tokens": None,

@@ -24,14 +24,11 @@ from agentkernel.domain.exchange import (
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.store import open_run
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Crew, Kit
 from agentkernel.workflows.model_accounts import (
-    models_section,
     price_lines,
     priced_as,
-    recorded_attempts,
 )
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
@@ -126,15 +123,6 @@ def test_each_diagnosis_has_its_author(tmp_path: Path) -> None:
     assert len(rows) == 2
     assert f"| 1 | {MODEL} | mismatch:tail | repair | Mask the / tail. |" in rows[0]
     assert "| 1 | the rules | mismatch:tail | next hypothesis | " in rows[1]
-
-
-def test_without_a_debugging_model_the_rules_are_the_author(tmp_path: Path) -> None:
-    result = ran(tmp_path, (exchange("coder", 1, 0.01),))
-    store = open_run(tmp_path / "runs", result.run)
-    section = models_section(store, recorded_attempts(store))
-    store.close()
-    assert section is not None
-    assert [item.by for item in section.diagnoses] == ["", ""]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ModelUnavailable, one_line
+from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
 
 Action = Literal["repair", "next_hypothesis", "give_up"]
 STRICTER: tuple[Action, ...] = ("repair", "next_hypothesis", "give_up")
@@ -66,7 +66,7 @@ class ModelDebugger:
             failure_class=ruled.failure_class,
             evidence=ruled.evidence,
             action=max(ruled.action, found.action, key=STRICTER.index),
-            advice=inline(f"{found.cause} {found.advice}", WORDS_MOST),
+            advice=inline(f"{found.cause.rstrip('. ')}. {found.advice}", WORDS_MOST),
             line=evidence.line or line,
             edit=shortened(found.edit, EDIT_MOST),
             by=self.model.name,
@@ -97,6 +97,8 @@ class ModelDebugger:
         )
         try:
             found = ask_structured(self.model, question, Finding)
+        except NotRecorded:
+            raise
         except ModelUnavailable as error:
             self.tell(f"the rules diagnose: {one_line(error)}")
             return None

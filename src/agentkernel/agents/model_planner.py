@@ -18,7 +18,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.target import Target
-from agentkernel.errors import ModelUnavailable, one_line
+from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 STRATEGY_MOST = 80
@@ -101,6 +101,8 @@ class ModelPlanner:
         )
         try:
             found = ask_structured(self.model, question, Ideas)
+        except NotRecorded:
+            raise
         except ModelUnavailable as error:
             self.tell(f"the rules plan: {one_line(error)}")
             return ()

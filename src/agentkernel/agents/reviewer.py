@@ -17,7 +17,7 @@ from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.target import Target
-from agentkernel.errors import ModelUnavailable, one_line
+from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
 
 SECTION_MOST = 4_000
 MOST_ITEMS = 8
@@ -104,6 +104,8 @@ class Reviews:
             return NoReview(reason="its speed is not known")
         try:
             found = self.reviewer.review(attempt.candidate, attempt.profile, analysis, target)
+        except NotRecorded:
+            raise
         except ModelUnavailable as error:
             return NoReview(reason=one_line(error))
         said = found.analysis or found.optimizations

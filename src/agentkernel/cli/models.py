@@ -32,6 +32,8 @@ def named_models(settings: Settings) -> Iterator[Named]:
     if settings.coder.startswith((*MODEL_PREFIXES, f"{TEAM}:")):
         members = settings.coder.removeprefix(f"{TEAM}:").split(",")
         yield from (Named("coder", item) for item in map(str.strip, members) if item != COMPILER)
+    elif settings.coder == TEAM:
+        yield from (Named("coder", item) for item in settings.team.members)
     every: tuple[tuple[AgentName, str | None], ...] = (
         ("planner", chosen.planner),
         ("debugger", chosen.debugger),
@@ -47,11 +49,12 @@ def checked(settings: Settings) -> Settings:
 
     Raises SettingError or RunNotFound for what cannot be tried.
     """
+    from agentkernel.agents.coders.factory import check_coder
+
     check_endpoint("models.base_url", settings.models.base_url)
-    if not settings.coder.startswith((*MODEL_PREFIXES, TEAM)) and settings.coder != COMPILER:
-        _check_coder(settings.coder)
     for agent, spec in named_models(settings):
         check_model(agent, spec, settings.models.base_url)
+    check_coder(settings.coder, settings.team)
     replay = settings.models.replay
     if replay is None:
         return settings
@@ -153,10 +156,3 @@ def use_before(folder: Path) -> ModelUse:
     from agentkernel.tools.store import read_manifest
 
     return model_use(read_manifest(folder).settings, recorded(folder))
-
-
-def _check_coder(spec: str) -> None:
-    from agentkernel.agents.coders.factory import make_coder
-    from agentkernel.tools.search import StaticSearcher
-
-    make_coder(spec, StaticSearcher(0.0))

@@ -15,6 +15,7 @@ from agentkernel.cli.options import (
     CoderName,
     ConfigFile,
     DebuggerName,
+    FromScratch,
     Init,
     Inputs,
     MaxAutotune,
@@ -66,6 +67,7 @@ def optimize(
     tokens: TokenLimit = None,
     usd: UsdLimit = None,
     replay: Replay = None,
+    from_scratch: FromScratch = False,
     overrides: Overrides = None,
     config: ConfigFile = None,
     allow_unsandboxed: AllowUnsandboxed = False,
@@ -95,6 +97,7 @@ def optimize(
             "budget.time_s": parse_seconds(time),
             "profile.max_autotune": max_autotune,
             "judge.allow_unsandboxed": allow_unsandboxed or None,
+            "team.from_scratch": from_scratch or None,
             **model_flags(
                 base_url=base_url,
                 planner=planner,

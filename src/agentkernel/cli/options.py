@@ -90,7 +90,11 @@ AnswerSamples = Annotated[
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", min=0.0, help="Of a chat: model; 0 takes the likeliest words."),
+    typer.Option("--temperature", min=0.0, help="Of the models; 0 takes the likeliest words."),
+]
+FromScratch = Annotated[
+    bool,
+    typer.Option("--from-scratch", help="A team's models start from the module, not the best."),
 ]
 TokenLimit = Annotated[
     int | None,

@@ -29,6 +29,7 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
         options=chat_options(settings.models),
         on_exchange=lambda exchange, reused: emit(events.model_asked(exchange, reused)),
         on_retry=lambda retry: emit(events.model_retried(retry)),
+        said=_said(settings.models, "temperature", "max_tokens"),
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )
     try:
@@ -39,9 +40,14 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
 
 def chat_options(chosen: ModelOptions) -> ChatOptions:
     """The packaged options with what the settings say."""
-    own = chosen.model_dump(include={"samples", "temperature", "max_tokens", "seed", "timeout_s"})
-    said = {name: value for name, value in own.items() if value is not None}
+    said = _said(chosen, "samples", "temperature", "max_tokens", "seed", "timeout_s")
     return packaged_options().model_copy(update=said)
+
+
+def _said(chosen: ModelOptions, *names: str) -> dict[str, float]:
+    """Those of `names` that the settings give a value."""
+    own = chosen.model_dump(include=set(names))
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def _records_of(runs: Path, run: str) -> Records:

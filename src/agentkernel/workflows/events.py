@@ -141,6 +141,8 @@ class Diagnosed(Frozen):
     failure_class: str
     action: str
     advice: str
+    by: str = ""
+    """The model that diagnosed; "" for the rules."""
 
 
 class ModelAsked(Frozen):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentkernel.agents.calibration import calibration
-from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.models.factory import named_as
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.models.local_presets import PREFIX
@@ -37,7 +36,7 @@ def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection
         total=taken(found.total),
         unpriced=tuple(price_lines(found.by_model, settings)),
         calibration=calibration(history),
-        diagnoses=diagnoses(store.records.events(), history, settings),
+        diagnoses=diagnoses(store.records.events()),
         replayed=Path(replayed).name if replayed else None,
     )
 
@@ -78,7 +77,7 @@ def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str
 def priced_as(model: str, settings: Settings) -> str:
     """The name in the price table of the model with this name."""
     chosen = settings.models
-    members = settings.coder.removeprefix("team:").split(",")
+    members = (*settings.coder.removeprefix("team:").split(","), *settings.team.members)
     for spec in (*members, chosen.planner, chosen.debugger, chosen.reviewer, model):
         try:
             found = named_as((spec or "").strip(), chosen.base_url)
@@ -89,19 +88,12 @@ def priced_as(model: str, settings: Settings) -> str:
     return model
 
 
-def diagnoses(
-    told: Sequence[str], history: Sequence[Attempt], settings: Settings
-) -> tuple[Diagnosed, ...]:
-    """Each refused candidate's last diagnosis, of all sessions.
-
-    An event does not say whose it is. What differs from the advice that the rules give for the
-    same verdict is the model's.
-    """
+def diagnoses(told: Sequence[str]) -> tuple[Diagnosed, ...]:
+    """Each refused candidate's last diagnosis, of all sessions."""
     found = [
         events.Diagnosed.model_validate_json(text) for text in told if text.startswith(DIAGNOSED)
     ]
     latest = {item.candidate: item for item in found}
-    attempts = {item.candidate.id: item for item in history}
     return tuple(
         Diagnosed(
             candidate=item.candidate,
@@ -109,15 +101,7 @@ def diagnoses(
             failure_class=item.failure_class,
             action=item.action,
             advice=item.advice,
-            by=_author(item, attempts.get(item.candidate), settings),
+            by=item.by,
         )
         for item in latest.values()
     )
-
-
-def _author(item: events.Diagnosed, attempt: Attempt | None, settings: Settings) -> str:
-    spec = settings.models.debugger
-    if spec is None or attempt is None or attempt.verdict is None:
-        return ""
-    ruled = RulesDebugger().diagnose(attempt.candidate, attempt.verdict, ())
-    return "" if ruled.advice == item.advice else named_as(spec).name

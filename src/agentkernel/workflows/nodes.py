@@ -224,6 +224,7 @@ def debug(state: LoopState, runtime: Runtime[Context]) -> Update:
             failure_class=diagnosis.failure_class,
             action=diagnosis.action,
             advice=diagnosis.advice,
+            by=diagnosis.by,
         )
     )
     return Update(diagnosis=diagnosis)

@@ -184,12 +184,12 @@ def verified() -> Attempt:
     return Attempt(candidate=candidate, verdict=verdict(candidate), profile=profile(candidate))
 
 
-def test_an_endpoint_that_is_gone_leaves_what_is_verified(problem: LoadedProblem) -> None:
+def test_an_endpoint_that_is_gone_later_is_asked_again_by_resume(problem: LoadedProblem) -> None:
+    """A reason for no draft would be kept as the answer."""
     with ChatServer([]) as server:
         gone = coder(server)
-    draft = gone.draft(problem, draft_request(round=2, history=(verified(),)))
-    assert draft.none is not None
-    assert "does not answer" in draft.none.reason
+    with pytest.raises(ModelUnavailable, match="does not answer"):
+        gone.draft(problem, draft_request(round=2, history=(verified(),)))
 
 
 def test_a_review_of_the_best_file_is_shown(problem: LoadedProblem) -> None:

@@ -22,7 +22,7 @@ from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Reply as Says
 from agentkernel.domain.plan import Hypothesis
-from agentkernel.errors import ModelUnavailable
+from agentkernel.errors import ModelUnavailable, NotRecorded
 from agentkernel.workflows.events import CandidateDrafted, Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
@@ -146,6 +146,13 @@ def test_all_are_away_but_the_verified_candidate_is_handed_over(tmp_path: Path) 
     made = Run(tmp_path, team)
     assert made.result.status == "improved"
     assert "'''fused first'''" in made.handed
+
+
+def test_nobody_stands_in_for_an_answer_that_a_replay_lacks(tmp_path: Path) -> None:
+    lacking = NotRecorded("Run 'r' holds no answer to this question.")
+    team = shop(answers={ANN: [lacking], BOB: said("two")}, speeds=SAME)
+    with pytest.raises(NotRecorded, match="holds no answer"):
+        Run(tmp_path, team, "budget.rounds=4")
 
 
 def test_nobody_is_there_and_nothing_verified(tmp_path: Path) -> None:

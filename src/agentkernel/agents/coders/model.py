@@ -14,13 +14,11 @@ from agentkernel.agents.coders.conversation import (
     last_refused,
     start,
 )
-from agentkernel.agents.history import best_so_far
 from agentkernel.agents.models.protocol import Model, OnText, unheard
 from agentkernel.agents.protocols import DraftRequest
 from agentkernel.agents.reviewer import Review, Reviews
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
-from agentkernel.errors import ModelUnavailable, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 NO_CODE = "the model's answer held no complete Python file that defines ModelNew"
@@ -83,17 +81,9 @@ class ModelCoder:
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """One candidate: an earlier sample, a new one, or the last one mended after a diagnosis.
 
-        Raises ModelUnavailable where the model cannot be reached and nothing is verified yet; with
-        a verified candidate that is a reason for no draft.
+        Raises ModelUnavailable where the model cannot be reached: what is verified stays, and the
+        run can go on when it answers again.
         """
-        try:
-            return self._drafted(problem, request)
-        except ModelUnavailable as error:
-            if best_so_far(request.history) is None:
-                raise
-            return Draft(candidate=None, none=NoTemplate(reason=one_line(error)))
-
-    def _drafted(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         if last_refused(request) is None:
             spare = self._spare(request)
             if spare is not None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentkernel.agents.coders.model import ModelCoder
+from agentkernel.agents.history import best_so_far
 from agentkernel.agents.protocols import Coder, DraftRequest
 from agentkernel.agents.reviewer import Reviews
 from agentkernel.domain.candidate import Draft, NoTemplate
 from agentkernel.domain.plan import RooflineClass
-from agentkernel.errors import ModelUnavailable, one_line
+from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 STRATEGY = re.compile(
@@ -81,7 +82,8 @@ class TeamCoder:
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """The compiler's draft, or that of the member whose turn the hypothesis is.
 
-        Raises ModelUnavailable where nothing is verified and no member can be reached.
+        Raises ModelUnavailable where nothing is verified and no member can be reached, or a
+        replay lacks an answer.
         """
         turn = read_turn(request.hypothesis.strategy)
         if turn is None:
@@ -101,10 +103,13 @@ class TeamCoder:
     def _drafted(self, member: ModelCoder, problem: LoadedProblem, request: DraftRequest) -> Draft:
         try:
             made = member.draft(problem, request)
+        except NotRecorded:
+            raise
         except ModelUnavailable as error:
             self._away.add(member.name)
             others = self.members_for(request.plan.analysis.roofline)
-            if all(item.name in self._away for item in others):
+            unverified = best_so_far(request.history) is None
+            if unverified and all(item.name in self._away for item in others):
                 raise
             made = Draft(candidate=None, none=NoTemplate(reason=one_line(error)))
         else:

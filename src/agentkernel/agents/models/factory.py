@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,6 +82,8 @@ class Desk:
     on_exchange: OnExchange = unnoted
     on_retry: OnRetry = unheeded
     replay: Records | None = None
+    said: Mapping[str, float] = field(default_factory=dict)
+    """What the user says of every model's sampling, a tuned one's too."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)
 
     def model(self, spec: str) -> Model:
@@ -100,7 +103,8 @@ class Desk:
         if not spec.startswith(PREFIX):
             return self.options.sampling()
         preset = parse_local(spec)
-        return preset.sampling(self.options.samples, self.options.seed)
+        own = preset.sampling(self.options.samples, self.options.seed)
+        return own.model_copy(update=dict(self.said))
 
     def prompt(self, spec: str) -> Prompt:
         """The prompt file that asks it for a first draft."""

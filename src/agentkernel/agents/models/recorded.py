@@ -12,7 +12,7 @@ from agentkernel.agents.models.chat import Counted
 from agentkernel.agents.models.prices import Prices, cost_of
 from agentkernel.agents.models.protocol import Model, OnText, unheard
 from agentkernel.domain.exchange import Exchange, Question, Reply
-from agentkernel.errors import ModelUnavailable
+from agentkernel.errors import NotRecorded
 from agentkernel.tools.records import Records
 
 OnExchange = Callable[[Exchange, bool], None]
@@ -101,12 +101,12 @@ class ReplayedModel:
     into: Records | None = None
 
     def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
-        """The recorded answer. Raises ModelUnavailable where that run has none."""
+        """The recorded answer. Raises NotRecorded where that run has none."""
         key = question.key(self.name)
         kept = self.records.exchange(key)
         if kept is None:
             run = self.records.path.parent.name
-            raise ModelUnavailable(
+            raise NotRecorded(
                 f"Run {run!r} holds no answer of {self.name!r} to this question of the "
                 f"{question.agent} in round {question.round}. Expected the same problem, settings "
                 "and version as in that run. Next: leave --replay out to ask the model."
