@@ -46,6 +46,13 @@ def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
     assert names(plan(tmp_path, offer(1.0), (attempt(name="s0"),))) == []
 
 
+def test_what_gave_nothing_takes_no_place_in_the_plan(tmp_path: Path) -> None:
+    planner = RulesPlanner(lambda problem, target: offer(1.0, 2.0, 3.0, 4.0))
+    problem, target = small_problem(tmp_path), load_targets()["h100-sxm"]
+    made = planner.plan(problem, ANALYSIS, target, Goals(), (), (), barren=("s0", "s2"))
+    assert names(made) == ["s1", "s3"]
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("memory", 2.0 / 0.9), ("latency", 4.0)])
 def test_predictions_come_from_the_roofline(tmp_path: Path, kind: str, expected: float) -> None:
     analysis = ANALYSIS.model_copy(update={"roofline": kind})

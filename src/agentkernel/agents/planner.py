@@ -61,7 +61,7 @@ class RulesPlanner:
         barren: Sequence[str] = (),
     ) -> Plan:
         """The hypotheses not tried yet, fastest predicted first, with the decisions."""
-        tried = {item.candidate.strategy for item in history}
+        tried = {*(item.candidate.strategy for item in history), *barren}
         offered = self._hypotheses(problem, target)
         fresh = [item for item in offered if item.strategy not in tried]
         predicted = [predict(item, analysis) for item in fresh]
