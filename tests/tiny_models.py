@@ -17,7 +17,9 @@ TEMPLATE = (
 WINDOW = 256
 
 
-def make_model(folder: Path, chat_template: bool = True, seed: int = 0) -> Path:
+def make_model(
+    folder: Path, chat_template: bool = True, seed: int = 0, window: int = WINDOW
+) -> Path:
     """Saves weights (safetensors) and a byte-level BPE tokenizer; the model writes nonsense."""
     tokenizer = make_tokenizer(chat_template)
     torch.manual_seed(seed)
@@ -28,7 +30,7 @@ def make_model(folder: Path, chat_template: bool = True, seed: int = 0) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=WINDOW,
+        max_position_embeddings=window,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
