@@ -73,6 +73,7 @@ def test_one_class_under_three_strategies_is_given_up() -> None:
     tail = mismatch("tail")
     history = (failed("1", tail, "a"), failed("2", tail, "b"))
     assert diagnose(tail, history, "c").action == "give_up"
+    assert diagnose(tail, (attempt(name="right"), *history), "c").action == "repair"
 
 
 def test_the_attempt_itself_does_not_count_as_history() -> None:

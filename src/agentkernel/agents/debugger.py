@@ -26,7 +26,8 @@ from agentkernel.domain.verdict import (
 PATIENCE = 2
 """After as many failures of one class under one strategy the strategy is given up."""
 ALL_STRATEGIES = 3
-"""After as many strategies with one failure class the class is not the strategy's fault."""
+"""After as many strategies with one failure class the class is not the strategy's fault, unless
+some candidate was accepted: then it can be avoided."""
 MODELS = ("chat:", "local:")
 """How the names of coders that ask a model begin."""
 RESOURCE_WORDS = ("out of resource", "shared memory", "registers", "ptxas", "too many resources")
@@ -61,7 +62,8 @@ class RulesDebugger:
         action = "repair" if finding.repairable else "next_hypothesis"
         if _same(earlier, finding.failure_class, candidate.strategy) + 1 >= PATIENCE:
             action = "next_hypothesis"
-        if _strategies(earlier, finding.failure_class, candidate.strategy) >= ALL_STRATEGIES:
+        failed = _strategies(earlier, finding.failure_class, candidate.strategy)
+        if failed >= ALL_STRATEGIES and not any(_accepted(item) for item in earlier):
             action = "give_up"
         return Diagnosis.model_validate(
             {
@@ -188,6 +190,10 @@ def _same(history: Sequence[Attempt], failure_class: str, strategy: str) -> int:
 def _strategies(history: Sequence[Attempt], failure_class: str, strategy: str) -> int:
     failed = {item.candidate.strategy for item in history if _class_of(item) == failure_class}
     return len(failed | {strategy})
+
+
+def _accepted(attempt: Attempt) -> bool:
+    return attempt.verdict is not None and attempt.verdict.accepted
 
 
 def _class_of(attempt: Attempt) -> str | None:
