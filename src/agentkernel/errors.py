@@ -6,6 +6,7 @@ AgentKernelError
 │   ├── UnknownTarget         no such GPU
 │   ├── SettingError          a configuration key or flag
 │   ├── RunNotFound           no such run, or its folder is beyond repair
+│   ├── RunBusy               another process works on the run
 │   └── OutputError           a folder that cannot be written
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
@@ -43,6 +44,10 @@ class SettingError(UserError):
 
 class RunNotFound(UserError):
     """A run that is not there, or whose folder cannot be read."""
+
+
+class RunBusy(UserError):
+    """A run that another process works on."""
 
 
 class OutputError(UserError):

@@ -15,7 +15,7 @@ from agentkernel.errors import OutputError, RunNotFound
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.records import Records
-from agentkernel.tools.store import RunStore, create_run, list_runs, open_run
+from agentkernel.tools.store import RunStore, alone, create_run, list_runs, open_run
 from fakes import VERSIONS, profile, settings, small_problem, verdict
 
 CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)
@@ -201,3 +201,26 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path) -> None
     line, listing = done.stdout.splitlines()
     assert line.startswith("No room left on the disk")
     assert listing == "['first.py']"
+
+
+def test_a_run_is_worked_on_by_one_process(tmp_path: Path) -> None:
+    with alone(tmp_path):
+        child = subprocess.run(
+            [sys.executable, "-c", BUSY, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+    assert "works on run" in child.stdout
+    with alone(tmp_path, 0.0):
+        pass
+
+
+BUSY = """
+import sys
+from pathlib import Path
+from agentkernel.errors import RunBusy
+from agentkernel.tools.store import alone
+try:
+    with alone(Path(sys.argv[1]), 0.2):
+        print("two at once")
+except RunBusy as busy:
+    print(busy)
+"""

@@ -21,6 +21,7 @@ from agentkernel.workflows.events import (
     Diagnosed,
     Event,
     ModelAsked,
+    ModelPassedOver,
     ModelRetried,
     NodeFinished,
     NodeStarted,
@@ -92,6 +93,8 @@ class Progress:
                 self.note = f"{event.failure_class}: {event.advice}"
             case Decided():
                 self.note = event.stop or event.reason
+            case ModelPassedOver():
+                self.note = event.text
             case ModelAsked() | ModelRetried():
                 pass
             case _:

@@ -88,10 +88,12 @@ def check_endpoint(where: str, url: str | None) -> None:
         raise SettingError(
             f"{where}: endpoint {shown!r} is no URL. Expected e.g. http://127.0.0.1:8000/v1."
         )
-    if "@" in parts.netloc:
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        bare = shown.partition("?")[0].partition("#")[0]
         raise SettingError(
-            f"{where}: the URL of {shown!r} holds a user or a password. Expected none, as a run's "
-            "folder keeps it. Next: put the key into the environment, see 'agentkernel doctor'."
+            f"{where}: the URL of {bare!r} holds a user, a password or a query. Expected none, as "
+            "a run's folder keeps it. Next: put the key into the environment, see 'agentkernel "
+            "doctor'."
         )
 
 

@@ -28,6 +28,7 @@ create table if not exists profiles (
     key text primary key, candidate text not null, value text not null);
 create table if not exists exchanges (
     key text primary key, agent text not null, round integer not null, value text not null);
+create table if not exists silences (key text primary key, text text not null);
 create table if not exists executions (
     id integer primary key, task text not null, key text not null, pid integer not null,
     finished integer not null default 0);
@@ -122,6 +123,16 @@ class Records:
                 "insert or ignore into exchanges values (?,?,?,?)",
                 (key, question.agent, question.round, exchange.model_dump_json()),
             )
+
+    def silence(self, key: str) -> str | None:
+        """Why a model gave no answer to the question with this key, where nothing else came."""
+        row = self._db.execute("select text from silences where key=?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def save_silence(self, key: str, text: str) -> None:
+        """Keep why a model gave no answer: a replay is to go the same way."""
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("insert or replace into silences values (?,?)", (key, text))
 
     def exchanges(self) -> tuple[Exchange, ...]:
         """All that models were asked and answered, in order."""

@@ -120,6 +120,7 @@ def render_report(
         taken_rows=taken_rows,
         calibration_line=calibration_line,
         diagnosis_cells=diagnosis_cells,
+        cell=cell,
     )
 
 

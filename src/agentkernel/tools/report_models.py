@@ -59,6 +59,8 @@ class ModelsSection(Frozen):
     diagnoses: tuple[Diagnosed, ...] = ()
     replayed: str | None = None
     """The run whose answers were given again."""
+    passed_over: tuple[str, ...] = ()
+    """Where rules stood in for a model, and why."""
 
 
 class TakenRow(NamedTuple):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import secrets
 import shutil
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +24,13 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import OutputError, RunNotFound, one_line
+from agentkernel.errors import OutputError, RunBusy, RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.problems import LoadedProblem, restore_problem
 from agentkernel.tools.records import Records
+
+BUSY_S = 10.0
+"""How long a run may still be held by a process that is about to end."""
 
 
 class Manifest(Frozen):
@@ -111,6 +118,28 @@ class RunStore:
     def close(self) -> None:
         """Close the database."""
         self.records.close()
+
+
+@contextmanager
+def alone(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
+    """Be the only process that works on the run in `folder`; one that was killed holds it for the
+    moment until the system has ended it. Raises RunBusy after `wait_s`."""
+    end = time.monotonic() + wait_s
+    with saving(folder / "lock"):
+        file = (folder / "lock").open("a")
+    with file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise RunBusy(
+                        f"Another process works on run {folder.name!r}. Expected a run that nobody "
+                        "works on. Next: wait for it, or end it and resume."
+                    ) from None
+                time.sleep(0.1)
+        yield
 
 
 def create_run(

@@ -29,6 +29,7 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
         options=chat_options(settings.models),
         on_exchange=lambda exchange, reused: emit(events.model_asked(exchange, reused)),
         on_retry=lambda retry: emit(events.model_retried(retry)),
+        tell=lambda text: emit(events.ModelPassedOver(text=text)),
         said=_said(settings.models, "temperature", "max_tokens"),
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )

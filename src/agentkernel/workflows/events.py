@@ -174,6 +174,13 @@ class ModelRetried(Frozen):
     wait_s: float
 
 
+class ModelPassedOver(Frozen):
+    """A model had nothing to say, or could not be reached: the rules stand in for it."""
+
+    kind: Literal["model_passed_over"] = "model_passed_over"
+    text: str
+
+
 class Decided(Frozen):
     """Where the loop goes next, and why it stops if it does."""
 
@@ -206,6 +213,7 @@ Event: TypeAlias = Annotated[
     | Diagnosed
     | ModelAsked
     | ModelRetried
+    | ModelPassedOver
     | Decided
     | Finished,
     Field(discriminator="kind"),

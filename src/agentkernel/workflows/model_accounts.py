@@ -17,6 +17,7 @@ from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows import events
 
+PASSED_OVER = '{"kind":"model_passed_over",'
 DIAGNOSED = '{"kind":"diagnosis",'
 """How the records of that event begin: no text within another one can."""
 
@@ -24,7 +25,7 @@ DIAGNOSED = '{"kind":"diagnosis",'
 def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection | None:
     """What the report says of models; None where none was asked."""
     exchanges = store.records.exchanges()
-    if not exchanges:
+    if not exchanges and not passed_over(store.records.events()):
         return None
     settings = store.manifest.settings
     found = totals(exchanges)
@@ -38,6 +39,7 @@ def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection
         calibration=calibration(history),
         diagnoses=diagnoses(store.records.events()),
         replayed=Path(replayed).name if replayed else None,
+        passed_over=passed_over(store.records.events()),
     )
 
 
@@ -86,6 +88,13 @@ def priced_as(model: str, settings: Settings) -> str:
         if found.name == model:
             return found.priced_as
     return model
+
+
+def passed_over(told: Sequence[str]) -> tuple[str, ...]:
+    """Where rules stood in for a model, each reason once."""
+    found = (text for text in told if text.startswith(PASSED_OVER))
+    said = (events.ModelPassedOver.model_validate_json(text).text for text in found)
+    return tuple(dict.fromkeys(said))
 
 
 def diagnoses(told: Sequence[str]) -> tuple[Diagnosed, ...]:

@@ -10,7 +10,7 @@ from langgraph.graph import END, START, StateGraph
 from agentkernel.domain.settings import Settings
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.store import RunStore, create_run, open_run
+from agentkernel.tools.store import RunStore, alone, create_run, open_run
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows import nodes, routing
@@ -104,6 +104,7 @@ def _work(
     settings: Settings = store.manifest.settings
     try:
         with (
+            alone(store.folder),
             open_desk(store, emit) as desk,
             shop.equip(loaded, settings, resolved, desk) as (crew, tools),
         ):

@@ -136,7 +136,7 @@ def make_crew(
     planner = _planner(settings, coder, hypotheses, desk)
     if chosen.debugger is not None:
         debugger = ModelDebugger(
-            desk.model(chosen.debugger), debugger, desk.sampling(chosen.debugger)
+            desk.model(chosen.debugger), debugger, desk.sampling(chosen.debugger), desk.tell
         )
     return Crew(planner, retriever, coder, debugger)
 
@@ -162,7 +162,7 @@ def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Des
 
 
 def _asking(named: str, rules: Planner, desk: Desk, *, free: bool) -> ModelPlanner:
-    return ModelPlanner(desk.model(named), rules, desk.sampling(named), free=free)
+    return ModelPlanner(desk.model(named), rules, desk.sampling(named), free, desk.tell)
 
 
 def _tools(

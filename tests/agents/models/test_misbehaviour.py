@@ -20,6 +20,7 @@ from chat_server import Answer, ChatServer, Cuts, Garbage, Refuses, Says, Stalls
 
 from agentkernel.agents.models.chat import ChatModel
 from agentkernel.agents.models.retries import Retry, retry_after
+from agentkernel.domain.exchange import Reply, Usage
 from agentkernel.errors import ModelUnavailable
 
 KEY = "sk-sentinel-0123456789"
@@ -227,3 +228,39 @@ def test_retry_after_as_a_date() -> None:
     found = retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True))
     assert found is not None
     assert 28 < found <= 30
+
+
+@pytest.mark.parametrize("before", range(240, 300, 7))
+def test_a_key_that_a_cut_would_halve_is_hidden_first(before: int) -> None:
+    refusal = Refuses(400, text="A" * before)
+    with ChatServer([refusal]) as server, pytest.raises(ModelUnavailable) as caught:
+        Asked(server).model.ask(question())
+    assert KEY[:12] not in str(caught.value)
+
+
+def test_what_an_endpoint_writes_moves_no_cursor() -> None:
+    refusal = Refuses(404, text="\x1b[2J\u202egone\x07")
+    with ChatServer([refusal]) as server, pytest.raises(ModelUnavailable) as caught:
+        Asked(server).model.ask(question())
+    assert not set("\x1b\u202e\x07") & set(str(caught.value))
+    assert "gone" in str(caught.value)
+
+
+def test_half_a_character_can_be_kept() -> None:
+    with ChatServer([Says("a \ud800 b")]) as server:
+        reply = Asked(server).model.ask(question())
+    assert Reply.model_validate_json(reply.model_dump_json()) == reply
+
+
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [
+        (Says("a", prompt=10**30, completion=7), Usage(prompt=10**9, completion=7)),
+        (Says("a", prompt=-5, completion=-7), Usage()),
+        (Says("a", prompt=5, completion=1, cached=50), Usage(prompt=5, completion=1, cached=5)),
+    ],
+)
+def test_tokens_are_counted_within_reason(said: Says, counted: Usage) -> None:
+    """Budgets go by them: an endpoint must not be able to count backwards, nor past a database."""
+    with ChatServer([said]) as server:
+        assert Asked(server).model.ask(question()).usage == counted

@@ -25,7 +25,7 @@ from agentkernel.agents.models.prices import Price, Prices
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.agents.models.recorded import RecordedModel, ReplayedModel
 from agentkernel.domain.exchange import Exchange, Question, Reply, Usage
-from agentkernel.errors import ModelUnavailable
+from agentkernel.errors import ModelUnavailable, NotRecorded
 from agentkernel.tools.records import Records
 
 KEY = "sk-sentinel-0123456789"
@@ -192,3 +192,28 @@ def test_a_run_that_was_killed_goes_on_from_its_answers(tmp_path: Path) -> None:
     kept = Records(path).exchanges()
     assert [item.question.round for item in kept] == [0, 1, 2]
     assert json.loads(kept[0].model_dump_json())["attempts"] == 1
+
+
+class Gone:
+    """A model that never answers."""
+
+    name = "fake"
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        raise ModelUnavailable("Model 'fake' refuses the key.")
+
+
+def test_a_model_that_failed_fails_in_a_replay_too_and_is_asked_again_by_resume(
+    tmp_path: Path,
+) -> None:
+    records = Records(tmp_path / "run.sqlite")
+    with pytest.raises(ModelUnavailable):
+        RecordedModel(Gone(), records).ask(question())
+    with pytest.raises(ModelUnavailable, match="refuses the key") as caught:
+        ReplayedModel("fake", records).ask(question())
+    assert not isinstance(caught.value, NotRecorded)
+    again = Slow()
+    RecordedModel(again, records).ask(question())
+    assert again.asked == 1
+    assert ReplayedModel("fake", records).ask(question()).texts
+    records.close()

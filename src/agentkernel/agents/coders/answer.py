@@ -13,6 +13,8 @@ from agentkernel.agents.json_text import JSON, objects_in, spoken
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
 STARTS = ("import ", "from ", '"""', "'''", "#", "@", "class ", "def ")
+MOST_TEXT = 120_000
+"""Characters of an answer that are read, its end: no drop-in is longer."""
 MOST_PARSES = 200
 MOST_FENCES = 120
 """Pieces of one answer that are parsed, and fences of it that are paired, the last ones: prose of
@@ -48,7 +50,7 @@ def extract_module(
 
 def read_answer(answer: str, class_name: str = "ModelNew", parent: str | None = None) -> Answer:
     """The file, with the word whether the answer was cut short."""
-    text, search = spoken(answer), _Search(class_name)
+    text, search = spoken(answer[-MOST_TEXT:]), _Search(class_name)
     truncated = _cut(answer, text)
     block = next((item for item in _blocks(text) if search.defines(item.text)), None)
     edited = None if parent is None else _edited(text, parent, block, search)

@@ -17,7 +17,7 @@ from agentkernel.agents.protocols import Coder, DraftRequest
 from agentkernel.agents.reviewer import Reviews
 from agentkernel.domain.candidate import Draft, NoTemplate
 from agentkernel.domain.plan import RooflineClass
-from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
+from agentkernel.errors import EnvironmentFailure, NotRecorded, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 STRATEGY = re.compile(
@@ -105,7 +105,7 @@ class TeamCoder:
             made = member.draft(problem, request)
         except NotRecorded:
             raise
-        except ModelUnavailable as error:
+        except EnvironmentFailure as error:
             self._away.add(member.name)
             others = self.members_for(request.plan.analysis.roofline)
             unverified = best_so_far(request.history) is None

@@ -13,7 +13,7 @@ from agentkernel.agents.models.concessions import conceded
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.agents.models.retries import Failure, Patience, Retry, failure_of
-from agentkernel.agents.models.secrets import Redactor, redact
+from agentkernel.agents.models.secrets import Redactor, redact, sentence
 from agentkernel.agents.models.unavailable import told, unavailable
 from agentkernel.agents.models.watched import watched
 from agentkernel.agents.models.wire import (
@@ -27,7 +27,6 @@ from agentkernel.agents.models.wire import (
     total,
 )
 from agentkernel.domain.exchange import Question, Reply, Usage
-from agentkernel.errors import one_line
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -47,6 +46,11 @@ class Counted(NamedTuple):
 
     reply: Reply
     attempts: int
+
+
+def written(text: str) -> str:
+    """`text` as it can be kept: a surrogate without its other half is no character."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def unheeded(retry: Retry) -> None:
@@ -98,7 +102,7 @@ class ChatModel:
             send = partial(self._stream, question, len(said), patience, hears)
             said += self._insist(send, question, patience)
         reply = Reply(
-            texts=tuple(redact(item.text) for item in said),
+            texts=tuple(written(redact(item.text)) for item in said),
             finish=tuple(item.finish for item in said),
             usage=total([item.usage for item in said]),
             seconds=patience.spent_s,
@@ -170,7 +174,7 @@ class ChatModel:
             client = connect(self.provider, model, self.base_url, ways, question)
             call = call_for(client, self.provider, question, ways)
         except Exception as error:  # noqa: BLE001 - providers share no exception type
-            return Failure("unknown", f"{type(error).__name__}: {one_line(error)}")
+            return Failure("unknown", f"{type(error).__name__}: {sentence(error)}")
         if question.sampling.seed is not None and self.provider == OPENAI:
             call.extra["seed"] = question.sampling.seed + sample
         return call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +10,7 @@ from agentkernel.agents.models.chat import ChatModel, OnRetry, unheeded
 from agentkernel.agents.models.local_presets import PREFIX, Prompt, parse_local
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.prices import Prices, load_prices
-from agentkernel.agents.models.protocol import Model
+from agentkernel.agents.models.protocol import Model, unheard
 from agentkernel.agents.models.recorded import OnExchange, RecordedModel, ReplayedModel, unnoted
 from agentkernel.agents.models.secrets import shown_url
 from agentkernel.domain.exchange import Exchange, Sampling
@@ -84,6 +84,8 @@ class Desk:
     replay: Records | None = None
     said: Mapping[str, float] = field(default_factory=dict)
     """What the user says of every model's sampling, a tuned one's too."""
+    tell: Callable[[str], None] = unheard
+    """Hears where rules stand in for a model, and why."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)
 
     def model(self, spec: str) -> Model:

@@ -17,7 +17,7 @@ from agentkernel.agents.models.local_text import Sample, StopAt, prompt_ids, rea
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.domain.exchange import Question, Reply, Sampling, Usage
-from agentkernel.errors import ModelUnavailable
+from agentkernel.errors import ModelUnavailable, one_line
 from agentkernel.tools import gate
 
 if TYPE_CHECKING:
@@ -115,6 +115,12 @@ class LocalModel:
                 )
         except torch.OutOfMemoryError as error:
             raise self._too_large(weights, sampling.samples) from error
+        except (RuntimeError, ValueError, OverflowError) as error:
+            raise ModelUnavailable(
+                f"Model {self.name!r} cannot write: {type(error).__name__}: {one_line(error)}. "
+                "Expected weights, a temperature and a seed that it can draw from. Next: another "
+                "temperature, or 'quantization: none' in a preset."
+            ) from error
         return [
             read_sample(weights.tokenizer, row, weights.ends, sampling.stop, most)
             for row in rows[:, len(prompt) :].tolist()

@@ -12,7 +12,7 @@ from agentkernel.agents.models.chat import Counted
 from agentkernel.agents.models.prices import Prices, cost_of
 from agentkernel.agents.models.protocol import Model, OnText, unheard
 from agentkernel.domain.exchange import Exchange, Question, Reply
-from agentkernel.errors import NotRecorded
+from agentkernel.errors import EnvironmentFailure, ModelUnavailable, NotRecorded
 from agentkernel.tools.records import Records
 
 OnExchange = Callable[[Exchange, bool], None]
@@ -72,11 +72,15 @@ class RecordedModel:
 
     def _asked(self, key: str, question: Question, on_text: OnText) -> Exchange:
         model = self.model
-        counted = (
-            model.ask_counted(question, on_text)
-            if isinstance(model, CountingModel)
-            else Counted(model.ask(question, on_text), 1)
-        )
+        try:
+            counted = (
+                model.ask_counted(question, on_text)
+                if isinstance(model, CountingModel)
+                else Counted(model.ask(question, on_text), 1)
+            )
+        except EnvironmentFailure as error:
+            self.records.save_silence(key, str(error))
+            raise
         exchange = Exchange(
             model=self.name,
             question=question,
@@ -101,9 +105,13 @@ class ReplayedModel:
     into: Records | None = None
 
     def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
-        """The recorded answer. Raises NotRecorded where that run has none."""
+        """The recorded answer. Raises ModelUnavailable where the model gave none then, NotRecorded
+        where it was not asked this."""
         key = question.key(self.name)
         kept = self.records.exchange(key)
+        silent = self.records.silence(key) if kept is None else None
+        if silent is not None:
+            raise ModelUnavailable(silent)
         if kept is None:
             run = self.records.path.parent.name
             raise NotRecorded(

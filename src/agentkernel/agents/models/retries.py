@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 from agentkernel.agents.models.options import ChatOptions
+from agentkernel.agents.models.secrets import sentence
 from agentkernel.domain.exchange import FailureKind
-from agentkernel.errors import one_line
 
 Kind = FailureKind | Literal["request", "unknown"]
 """As in the domain, and: "request", the endpoint refuses this very request; "unknown", nothing
@@ -20,8 +20,9 @@ that a second attempt is known to help."""
 
 REFUSED_KEY = (401, 403)
 RATE_LIMIT = 429
-SERVER = (408, 500, 502, 503, 504, 529)
-"""Failures of the server's own that pass: RFC 9110, section 15; 529 is Anthropic's overload."""
+WAITED_TOO_LONG = 408
+LAST_SERVER = 599
+"""Failures of the server's own that pass: RFC 9110, section 15.6; 529 is Anthropic's overload."""
 NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached")
 """A 429 that no wait mends: the account is empty."""
 TIMEOUTS = ("APITimeoutError", "TimeoutException", "TimeoutError")
@@ -51,7 +52,7 @@ class Retry(NamedTuple):
 
 def failure_of(error: Exception) -> Failure:
     """What a client's exception means; the clients share no type, so names and codes decide."""
-    text = one_line(error) or type(error).__name__
+    text = sentence(error) or type(error).__name__
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         return _of_status(status, text, _headers(error))
@@ -74,7 +75,7 @@ def _of_status(status: int, text: str, headers: Mapping[str, str]) -> Failure:
         if any(word in text for word in NO_MONEY):
             return Failure("budget", text)
         return Failure("rate_limit", text, retry_after(headers.get("retry-after")))
-    if status in SERVER:
+    if status == WAITED_TOO_LONG or 500 <= status <= LAST_SERVER:
         return Failure("server", text, retry_after(headers.get("retry-after")))
     return Failure("request", text)
 

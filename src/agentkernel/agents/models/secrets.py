@@ -7,7 +7,13 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
+from agentkernel.errors import one_line
+
+SECRET_NAME = re.compile(
+    r"(^|_)(API)?(KEY|TOKEN|SECRET|PASS|PASSWD|PASSWORD|PWD|CREDENTIALS?)(_|\d|$)"
+)
+UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Control characters, and those that reorder or hide what a person sees."""
 SHORTEST = 8
 """A shorter value is no key, and would be cut out of ordinary words."""
 
@@ -34,6 +40,12 @@ def redact(text: str) -> str:
     for secret in secrets():
         text = text.replace(secret.value, f"<{secret.name}>")
     return text
+
+
+def sentence(error: object) -> str:
+    """What `error` says, on one line that is safe to show: a key is hidden before the line is cut,
+    as the rest of a key that a cut has halved looks like nothing."""
+    return one_line(UNSEEN.sub(" ", redact(str(error))))
 
 
 class Redactor:

@@ -25,6 +25,8 @@ REASONS = ("finish_reason", "stop_reason", "done_reason", "status")
 ANSWER = "answer"
 """Name of the schema, and of the tool whose arguments are the answer."""
 IN_WORDS = "Answer with one JSON object that follows this schema, and with nothing else:\n"
+MOST_TOKENS = 10**9
+"""More than any window holds: what an endpoint says of itself is not believed beyond that."""
 MOST_CHARACTERS = 2_000_000
 """Where an endpoint that never ends is cut off."""
 
@@ -135,7 +137,7 @@ class Heard:
         self.arguments.append(arguments)
         self.size += len(text) + len(arguments)
         self.finish = finish_of(message.response_metadata) or self.finish
-        self.usage = _sum(self.usage, usage_of(message))
+        self.usage = _most(self.usage, usage_of(message))
         return text
 
     @property
@@ -174,11 +176,17 @@ def usage_of(message: BaseMessage) -> Usage:
     if not counted:
         return Usage()
     details = counted.get("input_token_details") or {}
+    prompt = _tokens(counted.get("input_tokens"))
     return Usage(
-        prompt=counted.get("input_tokens") or 0,
-        completion=counted.get("output_tokens") or 0,
-        cached=details.get("cache_read") or 0,
+        prompt=prompt,
+        completion=_tokens(counted.get("output_tokens")),
+        cached=min(prompt, _tokens(details.get("cache_read"))),
     )
+
+
+def _tokens(count: object) -> int:
+    """A count as an endpoint gives it, within what can be one."""
+    return min(max(count, 0), MOST_TOKENS) if isinstance(count, int) else 0
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
@@ -186,6 +194,15 @@ def _sum(one: Usage, other: Usage) -> Usage:
         prompt=one.prompt + other.prompt,
         completion=one.completion + other.completion,
         cached=one.cached + other.cached,
+    )
+
+
+def _most(one: Usage, other: Usage) -> Usage:
+    """Of two words on the same sample: some endpoints count in each piece all that came before."""
+    return Usage(
+        prompt=max(one.prompt, other.prompt),
+        completion=max(one.completion, other.completion),
+        cached=max(one.cached, other.cached),
     )
 
 
