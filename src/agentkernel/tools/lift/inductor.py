@@ -69,23 +69,30 @@ def inductor_source(
 ROUNDED_DIVISION = frozenset({"eager_numerics.division_rounding", "emulate_divison_rounding"})
 """What versions of torch call a division that rounds as eager's does; Triton's own is off by up to
 two ulp."""
+DIVISIONS = ("div", "reciprocal")
 STEPS = ("round", "floor", "ceil", "trunc", "fmod", "remainder", "sign", "gt", "ge", "lt", "le")
 """Operators that make a whole step of an ulp."""
 WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 
 
 def steps_after_division(graph: GraphModule) -> bool:
-    """True where a quotient may be rounded to a whole number or compared: an ulp then makes another
-    answer. What comes between is not followed."""
-    names = {str(node.target).split(".")[1] for node in _calls(graph)}
-    divides = bool(names & {"div", "reciprocal"})
-    return divides and (bool(names & set(STEPS)) or any(_makes_whole(n) for n in _calls(graph)))
+    """True where what comes of a quotient is rounded to a whole number or compared: an ulp then
+    makes another answer."""
+    behind: set[Node] = set()
+    for node in graph.graph.nodes:
+        name = _operator(node)
+        follows = any(item in behind for item in node.all_input_nodes)
+        if follows and (name in STEPS or _makes_whole(node)):
+            return True
+        if follows or name in DIVISIONS:
+            behind.add(node)
+    return False
 
 
-def _calls(graph: GraphModule) -> list[Node]:
-    """Calls of PyTorch's operators, named `aten.div.Tensor` and the like."""
-    found = (node for node in graph.graph.nodes if node.op == "call_function")
-    return [node for node in found if str(node.target).count(".") > 1]
+def _operator(node: Node) -> str:
+    """`div` of `aten.div.Tensor`; "" for what is no call of PyTorch's operators."""
+    parts = str(node.target).split(".")
+    return parts[1] if node.op == "call_function" and len(parts) > 1 else ""
 
 
 def _makes_whole(node: Node) -> bool:
