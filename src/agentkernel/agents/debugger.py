@@ -8,6 +8,7 @@ from typing import NamedTuple
 from agentkernel.agents.evidence import Evidence, evidence_of
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.domain.verdict import (
     CompileFailed,
     ExecutionFailed,
@@ -28,8 +29,6 @@ PATIENCE = 2
 ALL_STRATEGIES = 3
 """After as many strategies with one failure class the class is not the strategy's fault, unless
 some candidate was accepted: then it can be avoided."""
-MODELS = ("chat:", "local:")
-"""How the names of coders that ask a model begin."""
 RESOURCE_WORDS = ("out of resource", "shared memory", "registers", "ptxas", "too many resources")
 REWRITE = {"mismatch:formula": "Mend the formula, or which elements go into it, by the evidence."}
 """Advice for one that can write another formula."""
@@ -176,7 +175,7 @@ def _advice(finding: _Finding, evidence: Evidence) -> str:
 
 def _rewritable(candidate: Candidate, verdict: Verdict) -> bool:
     """True for a wrong result of a model, which can write another formula when it is told."""
-    return candidate.coder.startswith(MODELS) and isinstance(verdict.failure, Mismatch)
+    return candidate.coder.startswith(MODEL_PREFIXES) and isinstance(verdict.failure, Mismatch)
 
 
 def _same(history: Sequence[Attempt], failure_class: str, strategy: str) -> int:

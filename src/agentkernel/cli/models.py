@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from agentkernel.domain.exchange import AgentName, Exchange
     from agentkernel.domain.settings import Settings
 
-MODEL_PREFIXES = ("chat:", "local:")
-COMPILER, TEAM = "compiler", "team"
-
 
 class Named(NamedTuple):
     """A model of the settings: who asks it, and what the user wrote."""
@@ -28,12 +25,10 @@ class Named(NamedTuple):
 
 def named_models(settings: Settings) -> Iterator[Named]:
     """The models that `settings` name, each member of `team:MODEL,MODEL` by itself."""
+    from agentkernel.agents.coders.factory import coder_models
+
     chosen = settings.models
-    if settings.coder.startswith((*MODEL_PREFIXES, f"{TEAM}:")):
-        members = settings.coder.removeprefix(f"{TEAM}:").split(",")
-        yield from (Named("coder", item) for item in map(str.strip, members) if item != COMPILER)
-    elif settings.coder == TEAM:
-        yield from (Named("coder", item) for item in settings.team.members)
+    yield from (Named("coder", item) for item in coder_models(settings.coder, settings.team))
     every: tuple[tuple[AgentName, str | None], ...] = (
         ("planner", chosen.planner),
         ("debugger", chosen.debugger),
@@ -138,6 +133,8 @@ def model_use(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUse
     from agentkernel.cli.live_models import ModelUse, use_of
 
     base_url = settings.models.base_url
+    from agentkernel.domain.settings import MODEL_PREFIXES
+
     alone = settings.coder.startswith(MODEL_PREFIXES)
     names = {
         agent: named_as(spec, base_url).name

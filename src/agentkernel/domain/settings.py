@@ -12,6 +12,8 @@ from agentkernel.domain.verdict import Policy, Precision
 
 Baseline = Literal["best", "eager", "compile"]
 Objective = Literal["latency", "memory", "energy"]
+MODEL_PREFIXES = ("chat:", "local:")
+"""How the names of models begin."""
 TEAM = "team"
 
 

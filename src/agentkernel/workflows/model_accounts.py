@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentkernel.agents.calibration import calibration
+from agentkernel.agents.coders.factory import coder_models
 from agentkernel.agents.models.factory import named_as
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.models.local_presets import PREFIX
@@ -24,8 +25,9 @@ DIAGNOSED = '{"kind":"diagnosis",'
 
 def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection | None:
     """What the report says of models; None where none was asked."""
-    exchanges = store.records.exchanges()
-    if not exchanges and not passed_over(store.records.events()):
+    exchanges, told = store.records.exchanges(), store.records.events()
+    stood_in = passed_over(told)
+    if not exchanges and not stood_in:
         return None
     settings = store.manifest.settings
     found = totals(exchanges)
@@ -37,9 +39,9 @@ def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection
         total=taken(found.total),
         unpriced=tuple(price_lines(found.by_model, settings)),
         calibration=calibration(history),
-        diagnoses=diagnoses(store.records.events()),
+        diagnoses=diagnoses(told),
         replayed=Path(replayed).name if replayed else None,
-        passed_over=passed_over(store.records.events()),
+        passed_over=stood_in,
     )
 
 
@@ -79,10 +81,10 @@ def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str
 def priced_as(model: str, settings: Settings) -> str:
     """The name in the price table of the model with this name."""
     chosen = settings.models
-    members = (*settings.coder.removeprefix("team:").split(","), *settings.team.members)
-    for spec in (*members, chosen.planner, chosen.debugger, chosen.reviewer, model):
+    coders = coder_models(settings.coder, settings.team)
+    for spec in (*coders, chosen.planner, chosen.debugger, chosen.reviewer, model):
         try:
-            found = named_as((spec or "").strip(), chosen.base_url)
+            found = named_as(spec or "", chosen.base_url)
         except SettingError:
             continue  # a coder that is no model
         if found.name == model:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agentkernel.agents.debugger import MODELS
 from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.workflows.outcome import best_attempt, goals_met
 from agentkernel.workflows.state import LoopState, StopReason
 
@@ -83,7 +83,7 @@ def stagnant(state: LoopState) -> bool:
         return False
     rounds = sorted({item.candidate.round for item in state.history})[-patience:]
     latest = [item.candidate for item in state.history if item.candidate.round in rounds]
-    by_models = all(item.coder.startswith(MODELS) for item in latest)
+    by_models = all(item.coder.startswith(MODEL_PREFIXES) for item in latest)
     return len(rounds) == patience and by_models and best.candidate not in latest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.settings import TEAM
+from agentkernel.domain.settings import MODEL_PREFIXES, TEAM
 from agentkernel.errors import SettingError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def make_coder(
         from agentkernel.agents.coders.compiler.coder import CompilerCoder
 
         return CompilerCoder(searcher, writer)
-    if spec.startswith(("chat:", "local:")):
+    if spec.startswith(MODEL_PREFIXES):
         return _model_coder(spec, desk, make_reviews(settings, desk))
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
         return _team(spec, make_coder(COMPILER, searcher, writer), desk, settings)
@@ -77,23 +77,30 @@ def check_coder(spec: str, options: TeamOptions) -> None:
             if member != COMPILER:
                 named_as(member)
         return
-    if not spec.startswith(("chat:", "local:")):
+    if not spec.startswith(MODEL_PREFIXES):
         raise SettingError(f"Unknown coder {spec!r}. Known: {KNOWN}.")
     named_as(spec)
 
 
 def team_members(spec: str, options: TeamOptions) -> tuple[str, ...]:
     """The models of `team:MODEL,MODEL`, else those of the settings. Raises SettingError."""
-    written = tuple(part.strip() for part in spec.removeprefix(TEAM).removeprefix(":").split(","))
-    members = tuple(part for part in written if part) or options.members
-    if COMPILER in members:
-        members = tuple(item for item in members if item != COMPILER)
+    members = coder_models(spec, options)
     if not members and not any(item != COMPILER for item in _by_class(options)):
         raise SettingError(
             f"Coder {spec!r} names no model. Expected {TEAM}:MODEL,MODEL such as "
             f"{TEAM}:chat:openai:gpt-5, or the setting team.members. Known models: {MODELS}."
         )
     return members
+
+
+def coder_models(spec: str, options: TeamOptions) -> tuple[str, ...]:
+    """The models that the coder `spec` asks in its turns, as they were written; none for the
+    compiler, or where nobody is named."""
+    if spec == TEAM or spec.startswith(f"{TEAM}:"):
+        parts = (part.strip() for part in spec.removeprefix(TEAM).removeprefix(":").split(","))
+        members = tuple(part for part in parts if part) or options.members
+        return tuple(item for item in members if item != COMPILER)
+    return (spec,) if spec.startswith(MODEL_PREFIXES) else ()
 
 
 def _by_class(options: TeamOptions) -> tuple[str, ...]:
@@ -155,4 +162,4 @@ def _told_apart(
     return made
 
 
-__all__ = ["KNOWN", "check_coder", "make_coder", "make_reviews", "team_members"]
+__all__ = ["KNOWN", "check_coder", "coder_models", "make_coder", "make_reviews", "team_members"]

@@ -7,13 +7,12 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from agentkernel.agents.prompts.fences import UNSEEN
 from agentkernel.errors import one_line
 
 SECRET_NAME = re.compile(
     r"(^|_)(API)?(KEY|TOKEN|SECRET|PASS|PASSWD|PASSWORD|PWD|CREDENTIALS?)(_|\d|$)"
 )
-UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""Control characters, and those that reorder or hide what a person sees."""
 SHORTEST = 8
 """A shorter value is no key, and would be cut out of ordinary words."""
 
