@@ -291,6 +291,26 @@ def test_the_key_is_what_is_asked(tmp_path: Path) -> None:
     assert "switched off" in place.task(max_autotune=False).asked.autotune_note
 
 
+def test_a_setting_that_is_new_in_a_version_leaves_known_rows_known(tmp_path: Path) -> None:
+    task = room(tmp_path).task()
+
+    class Newer(Settings):
+        fresh: int = 3
+
+    class Wider(Asked):
+        settings: Newer
+
+    class Later(Task):
+        asked: Wider
+
+    def asked(**more: int) -> Later:
+        settings = Newer.model_validate(task.asked.settings.model_dump() | more)
+        return Later(problem=task.problem, asked=Wider(settings=settings), out="", cache="")
+
+    assert asked().key == task.key
+    assert asked(fresh=4).key != task.key
+
+
 def tuning(folder: Path, *scripts: Script, **wishes: object) -> Room:
     return Room(folder, Tuning(scripts, **wishes))  # type: ignore[arg-type]
 

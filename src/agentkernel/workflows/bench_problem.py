@@ -86,10 +86,14 @@ class Task(Frozen):
 
     @property
     def key(self) -> str:
-        """Identity of the row: the problem's name and text, and what is asked."""
+        """Identity of the row: the problem's name and text, and what is asked.
+
+        A setting at its class's default is not part of it, so that one that is new in this version
+        leaves known rows known.
+        """
         settings = self.asked.settings.model_copy(update={"runs": ""})
         asked = self.asked.model_copy(update={"settings": settings})
-        named = f"{self.problem.name}\n{self.problem.sha256}\n{asked.model_dump_json()}"
+        named = f"{self.problem.name}\n{self.problem.sha256}\n{asked.model_dump_json(exclude_defaults=True)}"
         return sha256_text(named)[:16]
 
     def runs(self, index: int) -> Path:
