@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
+import pytest
+
+from agentkernel.tools import processes
 from agentkernel.tools.processes import give_way
 
 FAMILY = """
@@ -25,3 +29,29 @@ def test_what_it_starts_gives_way_too_and_we_do_not() -> None:
     assert process.communicate("\n")[0] == "10\n"
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
     give_way(process.pid)
+
+
+def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without the right to raise a priority is not stopped by it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        before = os.getpriority(os.PRIO_PROCESS, child.pid)
+        with processes.in_front([child.pid, 2**22 + 1]):
+            inside = os.getpriority(os.PRIO_PROCESS, child.pid)
+            assert inside in {processes.TIMED_NICE, before}
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == before
+
+        def refused(*_: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "setpriority", refused)
+        with processes.in_front([child.pid]):
+            assert os.getpriority(os.PRIO_PROCESS, child.pid) == before
+        child.communicate(b"\n")
+
+
+def test_a_raised_priority_ends_with_an_error_too() -> None:
+    own = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, own)
+    with pytest.raises(KeyError), processes.in_front([own]):
+        raise KeyError
+    assert os.getpriority(os.PRIO_PROCESS, own) == before

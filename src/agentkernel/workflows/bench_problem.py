@@ -93,8 +93,8 @@ class Task(Frozen):
         """
         settings = self.asked.settings.model_copy(update={"runs": ""})
         asked = self.asked.model_copy(update={"settings": settings})
-        named = f"{self.problem.name}\n{self.problem.sha256}\n{asked.model_dump_json(exclude_defaults=True)}"
-        return sha256_text(named)[:16]
+        words = asked.model_dump_json(exclude_defaults=True)
+        return sha256_text(f"{self.problem.name}\n{self.problem.sha256}\n{words}")[:16]
 
     def runs(self, index: int) -> Path:
         """The folder of the runs of sample `index`: one run, or what a kill left of it."""

@@ -32,6 +32,11 @@ class CandidateProcess:
         self._inputs: list[TensorRef] = []
         self._weights: dict[str, TensorRef] = {}
 
+    @property
+    def pids(self) -> list[int]:
+        """The worker and its launcher, as this process numbers them."""
+        return self._worker.outer_pids()
+
     def load(
         self,
         source: str,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
 from agentkernel.domain.profile import LEFT_OUT
 from agentkernel.tools import gate
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.processes import in_front
 from agentkernel.tools.profile.bench import Device
 from agentkernel.tools.profile.candidate_process import CandidateProcess
 from agentkernel.tools.profile.clock import Stand
@@ -104,7 +106,7 @@ class Contest:
             if lost is not None or self._twin.process is None:
                 return lost or DIED
             if self._copy_gb_per_s is None:
-                with gate.timing():
+                with self._timing():
                     return self._time_copy(self._twin.process)
         return self._copy_gb_per_s
 
@@ -157,7 +159,7 @@ class Contest:
         if isinstance(stand, Lost):
             return stand
         settle_spares()
-        with gate.timing():
+        with self._timing(process):
             found = self._measured(process, shape_set, stand, record=record)
             if isinstance(found, Lost) and self._without_tuned(found, shape_set):
                 found = self._measured(process, shape_set, stand, record=record)
@@ -172,7 +174,7 @@ class Contest:
             ground = self._laid(shape_set)
         if isinstance(ground, Lost):
             return ground
-        with gate.timing():
+        with self._timing():
             found = self._rounds(self._sides(shape_set, ground))
             if isinstance(found, Lost) and self._without_tuned(found, shape_set):
                 found = self._rounds(self._sides(shape_set, ground))
@@ -188,7 +190,7 @@ class Contest:
         if lost is not None:
             return lost
         sides = [item for item in self._remotes(0) if item.name != AUTOTUNED]
-        with gate.timing():
+        with self._timing():
             return self._twin.calibrate(0) or self._rounds(sides, QUICK)
 
     def compile_error(self, shape_set: int) -> str | None:
@@ -263,6 +265,18 @@ class Contest:
 
     def _twins(self) -> tuple[HeldTwin, ...]:
         return (self._twin, self._tuned) if self._settings.max_autotune else (self._twin,)
+
+    @contextmanager
+    def _timing(self, process: CandidateProcess | None = None) -> Iterator[None]:
+        """The GPU alone, and all sides alike before others at the processors."""
+        sides = (*(twin.process for twin in self._twins()), process)
+        with gate.timing(), ExitStack() as front:
+            if gate.shared():
+                own = threading.get_native_id()
+                front.enter_context(
+                    in_front([own, *(pid for side in sides if side for pid in side.pids)])
+                )
+            yield
 
     def _remote(self, name: str, line: Line, event_us: float) -> RemoteSide:
         return RemoteSide(name, line, self._settings.call_limit_s, event_us)
@@ -347,7 +361,7 @@ class Contest:
         lost = lost or self._twin.hold(shape_set)
         failed = self._tuned.hold(shape_set) if lost is None and tune else None
         if lost is None and not all(t.calibrated(shape_set) for t in self._twins()):
-            with gate.timing():
+            with self._timing():
                 lost = self._twin.calibrate(shape_set)
                 failed = failed or self._tuned.calibrate(shape_set)
                 if lost is None and self._copy_gb_per_s is None and self._twin.process is not None:

@@ -61,6 +61,11 @@ class TwinProcess:
         """False once it died or was ended."""
         return self._process.poll() is None
 
+    @property
+    def pids(self) -> list[int]:
+        """The process, as this one numbers it."""
+        return [self._process.pid]
+
     def post(self, request: Mapping[str, object]) -> None:
         """Send a small request now and leave its answer to the `ask` with the same words."""
         with contextlib.suppress(OSError):

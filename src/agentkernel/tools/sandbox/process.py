@@ -125,6 +125,11 @@ class SandboxProcess:
                 self._group = self.pid
         return reply
 
+    def outer_pids(self) -> list[int]:
+        """The launcher and what is below it, as this process numbers them."""
+        pid = self._process.pid
+        return [] if pid is None else [pid, *descendants(pid)]
+
     def exchange(
         self, name: str, body: bytes, fds: list[int], timeout_s: float
     ) -> dict[str, JSON] | WorkerFailed:

@@ -79,6 +79,10 @@ class Worker:
         """The worker's number in its own PID namespace; None before it has started."""
         return self._process.pid
 
+    def outer_pids(self) -> list[int]:
+        """The launcher's and the worker's numbers here, as far as they can be seen."""
+        return self._process.outer_pids()
+
     @property
     def scratch(self) -> Path:
         """The worker's one writable folder, by its name in both processes; where the tier has
