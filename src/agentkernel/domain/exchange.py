@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -13,6 +14,8 @@ AgentName = Literal["planner", "coder", "debugger", "reviewer"]
 Finish = Literal["stop", "length", "cut"]
 """Why a text ends: the model was done, it had said as much as it may, or the line was cut."""
 FailureKind = Literal["refused_key", "rate_limit", "server", "timeout", "connection", "budget"]
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 class Message(Frozen):
@@ -49,6 +52,14 @@ class Question(Frozen):
         however long one is ready to wait for it."""
         asked = self.model_dump_json(exclude={"sampling": {"timeout_s"}})
         return sha256_text(f"{model}\n{asked}")
+
+    def outline(self, model: str) -> str:
+        """The same without the numbers in the messages: what a run measures is another number each
+        time, and the question is the same."""
+        plain = tuple(
+            item.model_copy(update={"text": NUMBER.sub("#", item.text)}) for item in self.messages
+        )
+        return self.model_copy(update={"messages": plain}).key(model)
 
 
 class Usage(Frozen):

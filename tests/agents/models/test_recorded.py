@@ -128,6 +128,31 @@ def test_a_replay_needs_no_model(records: Records, tmp_path: Path) -> None:
         replayed.ask(question("Something else."))
 
 
+class Counting(Slow):
+    """Says which question it answers."""
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        self.asked += 1
+        return Reply(texts=(f"Answer {self.asked}.",), finish=("stop",))
+
+
+def test_a_replay_that_measures_other_times_has_the_same_answers(records: Records) -> None:
+    asked = ("It takes 12.5 us.", "It takes 9 us.", "It takes 9 us and spills 4 bytes.")
+    model = RecordedModel(Counting(), records)
+    for text in asked:
+        model.ask(question(text))
+    replayed = ReplayedModel("fake", records)
+    again = ("It takes 13.25 us.", "It takes 8.75e0 us.", "It takes 8 us and spills 0 bytes.")
+    texts = [replayed.ask(question(text)).texts[0] for text in again]
+    assert texts == ["Answer 1.", "Answer 2.", "Answer 3."]
+    assert replayed.ask(question(asked[1])).texts == ("Answer 2.",), "word for word counts first"
+    for other in ("It takes 7 us.", "It takes 7 ms."):
+        with pytest.raises(NotRecorded):
+            replayed.ask(question(other))
+    with pytest.raises(NotRecorded):
+        ReplayedModel("fake", records).ask(question(asked[0], round=3))
+
+
 def test_no_key_is_in_the_records(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with ChatServer([Refuses(500), Says(f"Your key is {KEY}."), 401]) as server:
