@@ -15,7 +15,11 @@ Finish = Literal["stop", "length", "cut"]
 """Why a text ends: the model was done, it had said as much as it may, or the line was cut."""
 FailureKind = Literal["refused_key", "rate_limit", "server", "timeout", "connection", "budget"]
 
-NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+FIGURE = re.compile(
+    r"\d+\.\d+(?:e[+-]?\d+)?|\d+(?:e[+-]?\d+)?(?=\s?(?:us|ms|s|x|%|GB/s|TB/s|TFLOP/s|W|mJ|MHz)(?!\w))"
+)
+"""A number with a decimal point or a unit: what is measured or computed of what is."""
 
 
 class Message(Frozen):
@@ -54,12 +58,20 @@ class Question(Frozen):
         return sha256_text(f"{model}\n{asked}")
 
     def outline(self, model: str) -> str:
-        """The same without the numbers in the messages: what a run measures is another number each
-        time, and the question is the same."""
+        """The key without the figures outside of fences: what a run measures comes out a little
+        different each time, and the question is the same. Code and sizes stay what they are."""
         plain = tuple(
-            item.model_copy(update={"text": NUMBER.sub("#", item.text)}) for item in self.messages
+            item.model_copy(update={"text": _without_figures(item.text)}) for item in self.messages
         )
         return self.model_copy(update={"messages": plain}).key(model)
+
+
+def _without_figures(text: str) -> str:
+    parts, end = [], 0
+    for fence in FENCE.finditer(text):
+        parts += [FIGURE.sub("#", text[end : fence.start()]), fence[0]]
+        end = fence.end()
+    return "".join((*parts, FIGURE.sub("#", text[end:])))
 
 
 class Usage(Frozen):

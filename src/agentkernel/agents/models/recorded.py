@@ -97,7 +97,7 @@ class ReplayedModel:
     """Answers from the records of another run alone: no model, no network, no key.
 
     A question that was not asked word for word has the answer to the first one, not given yet, that
-    differs from it in numbers only: what is measured again comes out a little different. `into` are
+    differs from it in figures only: what is measured again comes out a little different. `into` are
     the records of the run that is going on: its report and its own replay need them.
     """
 
