@@ -68,7 +68,8 @@ def test_writing_waits_for_another_process_that_times(base: Path) -> None:
         stack.close()
         writer.join(60.0)
     assert len(replies) == 1
-    assert replies[0].seconds > 2.0 > replies[0].gpu_seconds > 0
+    assert replies[0].gpu_seconds > 0
+    assert replies[0].seconds - replies[0].gpu_seconds > 1.9, "waiting is not the GPU's time"
 
 
 def allocated(base: Path) -> int:

@@ -53,6 +53,17 @@ def test_a_scripted_endpoint_is_measured_and_never_slower(tmp_path: Path) -> Non
         assert end.handed_over() == FAST
 
 
+def test_a_run_that_was_measured_is_replayed_without_its_endpoint(tmp_path: Path) -> None:
+    """The times come out otherwise, and the prompts hold them."""
+    goal = ("--speedup", "9", "--rounds", "3")
+    with serve(Author((), TWO, FAST)) as server:
+        coder = f"chat:openai:scripted@{server.url}"
+        first = optimized(tmp_path, coder, *goal)
+    again = optimized(tmp_path, coder, *goal, "--replay", first.folder.name)
+    assert again.folder != first.folder
+    assert again.sources() == first.sources()
+
+
 class Noted(Gate):
     """A gate that writes down who was inside of it, and when."""
 

@@ -29,6 +29,10 @@ Only = Annotated[
 WriteFile = Annotated[
     Path | None, typer.Option("--write", help="Put the table into this Markdown file.")
 ]
+JournalFile = Annotated[
+    Path | None,
+    typer.Option("--journal", help="Note each finding here; the same call goes on after a kill."),
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes that judge at once; by the cores.")
 ]
@@ -38,6 +42,7 @@ def redteam(
     corpus: CorpusFolder = Path("tests/redteam"),
     only: Only = None,
     write: WriteFile = None,
+    journal: JournalFile = None,
     jobs: Jobs = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
@@ -48,7 +53,9 @@ def redteam(
     from agentkernel.tools.redteam.report import write_table
 
     entries = read_corpus(corpus, only or ())
-    summary = _judge(corpus, entries, jobs, allow_unsandboxed=allow_unsandboxed, silent=as_json)
+    summary = _judge(
+        corpus, entries, jobs, journal, allow_unsandboxed=allow_unsandboxed, silent=as_json
+    )
     if write is not None:
         write_table(write, summary, entries)
     if as_json:
@@ -65,6 +72,7 @@ def _judge(
     corpus: Path,
     entries: tuple[Entry, ...],
     jobs: int | None,
+    journal: Path | None,
     *,
     allow_unsandboxed: bool,
     silent: bool,
@@ -76,6 +84,7 @@ def _judge(
     from agentkernel.tools.judge.fingerprint import judge_sha256
     from agentkernel.tools.redteam.corpus import acts_on
     from agentkernel.tools.redteam.field import bench_settings, default_jobs, judge_corpus
+    from agentkernel.tools.redteam.journal import Journal
     from agentkernel.tools.redteam.report import summarise
     from agentkernel.tools.versions import installed_versions
 
@@ -88,23 +97,26 @@ def _judge(
         )
     jobs = jobs or default_jobs(device)
     settings = bench_settings(device, jobs, allow_unsandboxed=allow_unsandboxed)
+    on = "triton interpreter" if gpu is None or device == "cpu" else gpu.name
+    judge, versions = judge_sha256(), installed_versions()
+    notes = None if journal is None else Journal(journal, judge, on, versions)
     began = time.monotonic()
     with progress(len(acting), silent=silent) as say:
-        found = judge_corpus(acting, settings, jobs, say)
+        found = judge_corpus(acting, settings, jobs, say, notes)
     return summarise(
         corpus,
         found,
         [entry for entry in entries if entry not in acting],
-        device="triton interpreter" if gpu is None or device == "cpu" else gpu.name,
+        device=on,
         jobs=jobs,
         wall_s=time.monotonic() - began,
-        judge_sha256=judge_sha256(),
-        versions=installed_versions(),
+        judge_sha256=judge,
+        versions=versions,
     )
 
 
 def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Found], None]]:
-    """A bar on stderr while candidates are judged; nothing where no terminal watches."""
+    """On stderr while candidates are judged: a bar, or a line each where no terminal watches."""
     from contextlib import contextmanager
 
     @contextmanager
@@ -123,6 +135,9 @@ def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Fo
             def say(item: Found) -> None:
                 mark = "" if item.right else " NOT AS EXPECTED"
                 bar.update(task, advance=1, description=f"{item.name}: {item.gate}{mark}")
+                if not silent and not screen.is_terminal:
+                    done = f"{int(bar.tasks[0].completed)} of {total}"
+                    screen.print(f"{done}  {item.name}: {item.gate}{mark}", markup=False)
 
             yield say
 

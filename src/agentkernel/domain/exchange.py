@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -13,6 +14,12 @@ AgentName = Literal["planner", "coder", "debugger", "reviewer"]
 Finish = Literal["stop", "length", "cut"]
 """Why a text ends: the model was done, it had said as much as it may, or the line was cut."""
 FailureKind = Literal["refused_key", "rate_limit", "server", "timeout", "connection", "budget"]
+
+FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+FIGURE = re.compile(
+    r"\d+\.\d+(?:e[+-]?\d+)?|\d+(?:e[+-]?\d+)?(?=\s?(?:us|ms|s|x|%|GB/s|TB/s|TFLOP/s|W|mJ|MHz)(?!\w))"
+)
+"""A number with a decimal point or a unit: what is measured or computed of what is."""
 
 
 class Message(Frozen):
@@ -49,6 +56,22 @@ class Question(Frozen):
         however long one is ready to wait for it."""
         asked = self.model_dump_json(exclude={"sampling": {"timeout_s"}})
         return sha256_text(f"{model}\n{asked}")
+
+    def outline(self, model: str) -> str:
+        """The key without the figures outside of fences: what a run measures comes out a little
+        different each time, and the question is the same. Code and sizes stay what they are."""
+        plain = tuple(
+            item.model_copy(update={"text": _without_figures(item.text)}) for item in self.messages
+        )
+        return self.model_copy(update={"messages": plain}).key(model)
+
+
+def _without_figures(text: str) -> str:
+    parts, end = [], 0
+    for fence in FENCE.finditer(text):
+        parts += [FIGURE.sub("#", text[end : fence.start()]), fence[0]]
+        end = fence.end()
+    return "".join((*parts, FIGURE.sub("#", text[end:])))
 
 
 class Usage(Frozen):

@@ -59,3 +59,11 @@ def _explain(path: Path, problem: str, number: int | None) -> str:
         f"Cannot write {str(path)!r}: {problem}. Expected a folder that can be written to. "
         "Next: choose another with --runs or --out."
     )
+
+
+def cut_torn_line(descriptor: int) -> None:
+    """Cut away what a kill left of the last line of an open file of lines."""
+    size = os.fstat(descriptor).st_size
+    text = os.pread(descriptor, size, 0)
+    if text and not text.endswith(b"\n"):
+        os.ftruncate(descriptor, text.rfind(b"\n") + 1)

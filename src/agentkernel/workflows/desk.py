@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
     Raises RunNotFound where the run to replay is not there.
     """
     settings = store.manifest.settings
+    began = time.monotonic() - store.records.spent_before()
     replayed = settings.models.replay
     desk = Desk(
         records=store.records,
@@ -30,6 +32,7 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
         on_exchange=lambda exchange, reused: emit(events.model_asked(exchange, reused)),
         on_retry=lambda retry: emit(events.model_retried(retry)),
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
+        left_s=lambda: _left_s(settings.budget.time_s, time.monotonic() - began),
         said=_said(settings.models, "temperature", "max_tokens"),
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )
@@ -37,6 +40,10 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
         yield desk
     finally:
         desk.close()
+
+
+def _left_s(limit_s: float | None, spent_s: float) -> float:
+    return float("inf") if limit_s is None else limit_s - spent_s
 
 
 def chat_options(chosen: ModelOptions) -> ChatOptions:

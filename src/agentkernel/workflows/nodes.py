@@ -6,11 +6,13 @@ from typing import Protocol
 
 from langgraph.runtime import Runtime
 
+from agentkernel.agents.models.protocol import LEAST_S
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
-from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
+from agentkernel.errors import ModelUnavailable, NotRecorded
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.handover import conclude
@@ -159,7 +161,15 @@ def _drafted(context: Context, request: DraftRequest) -> Draft:
     if stored is not None:
         return stored
     records.started("draft", key)
-    made = context.crew.coder.draft(context.problem, request)
+    try:
+        made = context.crew.coder.draft(context.problem, request)
+    except NotRecorded:
+        raise
+    except ModelUnavailable as error:
+        limit_s = context.store.manifest.settings.budget.time_s
+        if limit_s is None or context.session.spent() + LEAST_S < limit_s:
+            raise
+        return Draft(candidate=None, none=NoTemplate(reason=f"the time was up: {error}"))
     records.save_draft(key, made)
     return made
 

@@ -128,6 +128,48 @@ def test_a_replay_needs_no_model(records: Records, tmp_path: Path) -> None:
         replayed.ask(question("Something else."))
 
 
+class Counting(Slow):
+    """Says which question it answers."""
+
+    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+        self.asked += 1
+        return Reply(texts=(f"Answer {self.asked}.",), finish=("stop",))
+
+
+def test_a_replay_that_measures_other_times_has_the_same_answers(records: Records) -> None:
+    asked = (measured("12.5 us"), measured("9 us"), measured("80%, spills 4 bytes"))
+    model = RecordedModel(Counting(), records)
+    for text in asked:
+        model.ask(question(text))
+    replayed = ReplayedModel("fake", records)
+    again = (measured("13.25 us"), measured("8 us"), measured("78%, spills 4 bytes"))
+    texts = [replayed.ask(question(text)).texts[0] for text in again]
+    assert texts == ["Answer 1.", "Answer 2.", "Answer 3."]
+    assert replayed.ask(question(asked[1])).texts == ("Answer 2.",), "word for word counts first"
+    with pytest.raises(NotRecorded):
+        replayed.ask(question(measured("7 us")))  # both were given
+
+
+@pytest.mark.parametrize(
+    ("text", "rounds"),
+    [
+        ("It takes 7 ms.\n```python\nBLOCK = 64\n```\n", 1),
+        ("It took 7 us.\n```python\nBLOCK = 64\n```\n", 1),
+        ("It takes 7 us.\n```python\nBLOCK = 128\n```\n", 1),
+        ("It takes 7 us.\n````python\nBLOCK = 64.5\n````\n", 1),
+        ("It takes 7 us.\n```python\nBLOCK = 64\n```\n", 3),
+    ],
+)
+def test_a_replay_answers_no_other_question(records: Records, text: str, rounds: int) -> None:
+    RecordedModel(Counting(), records).ask(question(measured("9 us")))
+    with pytest.raises(NotRecorded):
+        ReplayedModel("fake", records).ask(question(text, round=rounds))
+
+
+def measured(figure: str) -> str:
+    return f"It takes {figure}.\n```python\nBLOCK = 64\n```\n"
+
+
 def test_no_key_is_in_the_records(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with ChatServer([Refuses(500), Says(f"Your key is {KEY}."), 401]) as server:

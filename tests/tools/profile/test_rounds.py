@@ -38,6 +38,21 @@ def test_noisy_sides_go_on_until_the_ratio_is_known_or_time_is_up() -> None:
     assert clockwork.time_s < PACE.seconds + 0.2
 
 
+def test_few_rough_rounds_get_up_to_four_times_the_time() -> None:
+    """Long blocks: a handful of rounds fit into the usual time."""
+    long = PACE.model_copy(update={"block_ms": 120.0, "max_calls": 10_000})
+    rough, known, shorter = SimulatedClockwork(), SimulatedClockwork(), SimulatedClockwork()
+    many, _ = contest(rough, long, noise=8.0)
+    few, _ = contest(known, long, noise=0.15)
+    some, _ = contest(shorter, long.model_copy(update={"seconds": 1.25}), noise=8.0)
+    assert len(few.kept) < long.min_rounds
+    assert known.time_s < long.seconds + 1.0, "a round takes 0.4 s"
+    assert len(many.kept) > len(few.kept)
+    assert len(many.kept) == long.max_rounds // 2 or rough.time_s > 4 * long.seconds
+    assert len(some.kept) < len(many.kept)
+    assert shorter.time_s < 4 * 1.25 + 1.0
+
+
 def test_a_gpu_that_slows_down_all_the_time_does_not_move_the_ratio() -> None:
     clockwork = SimulatedClockwork()
     found, _ = contest(clockwork, noise=0.01, drift=1.0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from agentkernel.agents.models.concessions import conceded
 from agentkernel.agents.models.options import ChatOptions, packaged_options
-from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, endless, unheard
 from agentkernel.agents.models.retries import Failure, Patience, Retry, failure_of
 from agentkernel.agents.models.secrets import Redactor, redact, sentence
 from agentkernel.agents.models.unavailable import told, unavailable
@@ -69,6 +69,7 @@ class ChatModel:
     base_url: str | None = None
     options: ChatOptions = field(default_factory=packaged_options)
     on_retry: OnRetry = unheeded
+    left_s: LeftS = endless
     _ways: ChatOptions = field(init=False)
     """The options with what the endpoint has been conceded so far."""
 
@@ -89,7 +90,8 @@ class ChatModel:
 
     def ask_counted(self, question: Question, on_text: OnText = unheard) -> Counted:
         """The answer with the number of requests that it took. Raises ModelUnavailable."""
-        patience = Patience(self.options)
+        wall_s = min(self.options.wall_s, max(self.left_s(), LEAST_S))
+        patience = Patience(self.options.model_copy(update={"wall_s": wall_s}))
         said: list[Said] = []
         wanted = question.sampling.samples
         if wanted > 1 and self.provider == OPENAI:

@@ -10,7 +10,7 @@ from agentkernel.agents.models.chat import ChatModel, OnRetry, unheeded
 from agentkernel.agents.models.local_presets import PREFIX, Prompt, parse_local
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.prices import Prices, load_prices
-from agentkernel.agents.models.protocol import Model, unheard
+from agentkernel.agents.models.protocol import LeftS, Model, endless, unheard
 from agentkernel.agents.models.recorded import OnExchange, RecordedModel, ReplayedModel, unnoted
 from agentkernel.agents.models.secrets import shown_url
 from agentkernel.domain.exchange import Exchange, Sampling
@@ -61,10 +61,11 @@ def make_model(
     base_url: str | None = None,
     options: ChatOptions | None = None,
     on_retry: OnRetry = unheeded,
+    left_s: LeftS = endless,
 ) -> ChatModel:
     """The model that `spec` names. Raises SettingError."""
     found = parse_model(spec, base_url)
-    return ChatModel(found.name, found.base_url, options or packaged_options(), on_retry)
+    return ChatModel(found.name, found.base_url, options or packaged_options(), on_retry, left_s)
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Desk:
     replay: Records | None = None
     said: Mapping[str, float] = field(default_factory=dict)
     """What the user says of every model's sampling, a tuned one's too."""
+    left_s: LeftS = endless
+    """What is left of the run's time; no answer takes longer."""
     tell: Callable[[str], None] = unheard
     """Hears where rules stand in for a model, and why."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)
@@ -126,11 +129,11 @@ class Desk:
 
     def _asked(self, spec: str) -> Model:
         if not spec.startswith(PREFIX):
-            return make_model(spec, self.base_url, self.options, self.on_retry)
+            return make_model(spec, self.base_url, self.options, self.on_retry, self.left_s)
         if spec not in self._loaded:
             from agentkernel.agents.models.local import LocalModel
 
-            self._loaded[spec] = LocalModel(spec)
+            self._loaded[spec] = LocalModel(spec, left_s=self.left_s)
         return self._loaded[spec]
 
 

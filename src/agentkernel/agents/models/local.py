@@ -15,7 +15,7 @@ from agentkernel.agents.models.local_presets import LocalPreset, parse_local
 from agentkernel.agents.models.local_stream import FirstSample
 from agentkernel.agents.models.local_text import Sample, StopAt, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
-from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, endless, unheard
 from agentkernel.domain.exchange import Question, Reply, Sampling, Usage
 from agentkernel.errors import ModelUnavailable, one_line
 from agentkernel.tools import gate
@@ -32,8 +32,11 @@ class LocalModel:
     Its weights are read at the first question. On a GPU it writes only while nobody times there.
     """
 
-    def __init__(self, name: str, preset: LocalPreset | None = None) -> None:
+    def __init__(
+        self, name: str, preset: LocalPreset | None = None, left_s: LeftS = endless
+    ) -> None:
         self.name = name
+        self.left_s = left_s
         self.preset = parse_local(name) if preset is None else preset
         self._weights: Weights | None = None
         self._one_at_a_time = threading.Lock()
@@ -109,7 +112,7 @@ class LocalModel:
                 rows = weights.model.generate(
                     tokens,
                     attention_mask=torch.ones_like(tokens),
-                    generation_config=_generation(weights, sampling, most),
+                    generation_config=_generation(weights, self._in_time(sampling), most),
                     stopping_criteria=_stopping(weights, sampling.stop, len(prompt)),
                     streamer=streamer,
                 )
@@ -125,6 +128,11 @@ class LocalModel:
             read_sample(weights.tokenizer, row, weights.ends, sampling.stop, most)
             for row in rows[:, len(prompt) :].tolist()
         ]
+
+    def _in_time(self, sampling: Sampling) -> Sampling:
+        """No longer than the run has: what is written by then is the answer."""
+        left_s = max(self.left_s(), LEAST_S)
+        return sampling.model_copy(update={"timeout_s": min(sampling.timeout_s, left_s)})
 
     def _make_room(self, weights: Weights) -> None:
         """Leave the GPU to the judge as it was, weights apart, and these too where they would

@@ -11,6 +11,18 @@ OnText = Callable[[str], None]
 """Hears each piece of the first sample's text as it comes."""
 
 
+LeftS = Callable[[], float]
+"""Seconds that the run still has for an answer."""
+
+LEAST_S = 1.0
+"""An answer gets this long in any case."""
+
+
+def endless() -> float:
+    """Nobody waits for the run."""
+    return float("inf")
+
+
 def unheard(text: str) -> None:
     """A listener that does nothing."""
 

@@ -96,13 +96,16 @@ class RecordedModel:
 class ReplayedModel:
     """Answers from the records of another run alone: no model, no network, no key.
 
-    `into` are the records of the run that is going on: its report and its own replay need them.
+    A question that was not asked word for word has the answer to the first one, not given yet, that
+    differs from it in figures only: what is measured again comes out a little different. `into` are
+    the records of the run that is going on: its report and its own replay need them.
     """
 
     name: str
     records: Records
     on_exchange: OnExchange = unnoted
     into: Records | None = None
+    _given: set[str] = field(default_factory=set)
 
     def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
         """The recorded answer. Raises ModelUnavailable where the model gave none then, NotRecorded
@@ -112,6 +115,9 @@ class ReplayedModel:
         silent = self.records.silence(key) if kept is None else None
         if silent is not None:
             raise ModelUnavailable(silent)
+        kept = kept or self._alike(question)
+        if kept is not None:
+            self._given.add(kept.question.key(self.name))
         if kept is None:
             run = self.records.path.parent.name
             raise NotRecorded(
@@ -125,6 +131,19 @@ class ReplayedModel:
             on_text(kept.reply.texts[0])
         self.on_exchange(kept, True)
         return kept.reply
+
+    def _alike(self, question: Question) -> Exchange | None:
+        outline = question.outline(self.name)
+        return next(
+            (
+                item
+                for item in self.records.exchanges()
+                if item.model == self.name
+                and item.question.outline(self.name) == outline
+                and item.question.key(self.name) not in self._given
+            ),
+            None,
+        )
 
 
 __all__ = ["CountingModel", "OnExchange", "RecordedModel", "ReplayedModel"]

@@ -13,7 +13,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status, Versions
 from agentkernel.domain.profile import Ratio
 from agentkernel.errors import ProblemError
-from agentkernel.tools.atomic import saving
+from agentkernel.tools.atomic import cut_torn_line, saving
 from agentkernel.tools.bench.suite import Shard
 
 Baseline = Literal["eager", "torch.compile", "max-autotune"]
@@ -142,17 +142,10 @@ def _row(line: bytes) -> Row | None:
 def append_row(path: Path, row: Row) -> None:
     """Add one line and flush it to disk; what a kill left of a line before it is cut away."""
     with saving(path), path.open("a+b") as file:
-        _cut_torn_line(file.fileno())
+        cut_torn_line(file.fileno())
         file.write(row.model_dump_json().encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _cut_torn_line(descriptor: int) -> None:
-    size = os.fstat(descriptor).st_size
-    text = os.pread(descriptor, size, 0)
-    if text and not text.endswith(b"\n"):
-        os.ftruncate(descriptor, text.rfind(b"\n") + 1)
 
 
 def gather(folder: Path) -> dict[str, Row]:

@@ -14,6 +14,8 @@ from agentkernel.tools.profile.ratio import half_width, paired_ratio
 
 CLOCK_GAP = 0.05
 """A software power cap spoils a round only where the sides' SM clocks differ by more than this."""
+ROUGH = 0.03
+"""Past the usual time, a few rounds whose ratios are known less well than this get company."""
 
 
 class Pace(Frozen):
@@ -156,8 +158,9 @@ def _one_round(order: Sequence[Side], calls: dict[str, int], clockwork: Clockwor
 def _enough(rounds: Rounds, sides: Sequence[Side], pace: Pace, elapsed_s: float) -> bool:
     """True when the ratios are known well enough, or measuring on is pointless or too long.
 
-    Time past `seconds` ends it at half of `min_rounds`; four times `seconds` ends it in any case,
-    and so do more throttled rounds than `max_rounds`.
+    Time past `seconds` ends it at half of `min_rounds`; where the ratios are still rough then
+    (other work at the processors makes launches late and rounds long), at half of `max_rounds`.
+    Four times `seconds` ends it in any case, and so do more throttled rounds than `max_rounds`.
     """
     kept = len(rounds.kept)
     if kept >= pace.max_rounds or len(rounds.discarded) >= pace.max_rounds:
@@ -165,7 +168,8 @@ def _enough(rounds: Rounds, sides: Sequence[Side], pace: Pace, elapsed_s: float)
     if elapsed_s > 4 * pace.seconds and kept + len(rounds.discarded) >= 1:
         return True
     if elapsed_s > pace.seconds and kept >= (pace.min_rounds + 1) // 2:
-        return True
+        few = kept < pace.max_rounds // 2
+        return not few or _widest(rounds, sides) <= max(ROUGH, pace.half_width)
     return kept >= pace.min_rounds and _widest(rounds, sides) <= pace.half_width
 
 

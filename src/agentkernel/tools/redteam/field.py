@@ -16,6 +16,7 @@ from agentkernel.errors import EnvironmentFailure, one_line
 from agentkernel.tools.redteam.bench import Bench, BenchSettings, nothing_found
 from agentkernel.tools.redteam.corpus import Entry
 from agentkernel.tools.redteam.finding import Found
+from agentkernel.tools.redteam.journal import Journal
 
 Say = Callable[[Found], None]
 SHARE_OF_CORES = {"cpu": 1.0, "cuda": 0.75}
@@ -55,9 +56,14 @@ def bench_settings(
 
 
 def judge_corpus(
-    entries: Sequence[Entry], settings: BenchSettings, jobs: int, say: Say
+    entries: Sequence[Entry],
+    settings: BenchSettings,
+    jobs: int,
+    say: Say,
+    journal: Journal | None = None,
 ) -> tuple[Found, ...]:
-    """Judge all of `entries` in `jobs` processes; `say` hears each finding as it comes.
+    """Judge all of `entries` in `jobs` processes; `say` hears each finding as it comes. What
+    `journal` knows is not judged again, and what is found goes there.
 
     What neighbours may have caused, and what only its time can give away, is judged once more
     after the others, alone. Raises EnvironmentFailure where this machine cannot isolate a
@@ -67,18 +73,28 @@ def judge_corpus(
     found: dict[str, Found] = {}
     again: list[Entry] = []
     together = jobs > 1
-    for entry, item in _spread(entries, settings, jobs):
+
+    def settle(entry: Entry, item: Found, *, new: bool = True) -> None:
+        found[_key(entry)] = item
+        if new and journal is not None:
+            journal.note(entry, item)
+        say(item)
+
+    for entry in entries:
+        known = journal.known(entry) if journal is not None else None
+        if known is not None:
+            settle(entry, known, new=False)
+    left = [entry for entry in entries if _key(entry) not in found]
+    for entry, item in _spread(left, settings, jobs):
         doubtful = not item.right or (item.crowded and item.gate != item.expected)
         if (together and doubtful) or (timing and entry.gate == "timing" and item.accepted):
             again.append(entry)
         else:
-            found[_key(entry)] = item
-            say(item)
+            settle(entry, item)
     last = sorted(again, key=lambda entry: entry.problem)
     alone = settings.model_copy(update={"ahead": False})
     for entry, item in _spread(last, alone, 1, profile=timing):
-        found[_key(entry)] = item.model_copy(update={"alone": True})
-        say(found[_key(entry)])
+        settle(entry, item.model_copy(update={"alone": True}))
     return tuple(found[_key(entry)] for entry in entries)
 
 
