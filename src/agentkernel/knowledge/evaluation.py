@@ -1,0 +1,188 @@
+"""How often is what helps among the first hits, and how long does that take?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import yaml
+from pydantic import Field, ValidationError
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.knowledge import Filters, Query, Structure
+from agentkernel.errors import ProblemError, one_line
+
+QuestionKind = Literal["module", "symptom", "error"]
+FILES: Mapping[QuestionKind, str] = {
+    "module": "modules.yaml",
+    "symptom": "symptoms.yaml",
+    "error": "errors.yaml",
+}
+JUDGEMENTS = "judgements.yaml"
+DEPTHS = (1, 5, 10)
+Search = Callable[[Query], Sequence[str]]
+"""The ids that a way of searching finds, best first."""
+StructureOf = Callable[[str], Structure | None]
+
+
+class Question(Frozen):
+    """A labelled question. `answers` are ids of entries any of which helps; none: a known gap."""
+
+    id: str
+    kind: QuestionKind
+    query: Query
+    answers: tuple[str, ...]
+
+
+class Score(Frozen):
+    """Over some questions that have an answer. Recall@k is the share of them with one of their
+    answers among the first k hits; MRR the mean of 1 / rank of the first, 0 past the last depth."""
+
+    questions: int
+    recall: dict[int, float]
+    mrr: float
+    p50_ms: float
+    p95_ms: float
+
+
+class Outcome(Frozen):
+    """One way of searching: `by_kind` has "all" beside the kinds. `missed` are the questions
+    without an answer among the first 5."""
+
+    name: str
+    by_kind: dict[str, Score]
+    missed: tuple[str, ...] = ()
+
+
+class Judgement(Frozen):
+    """What a person who read question and entries says: which entries answer it, and why not where
+    none does."""
+
+    answers: tuple[str, ...] = ()
+    gap: str = ""
+
+
+class _Row(Frozen):
+    """What all three files share; their other fields are for people."""
+
+    id: str
+    module: str = ""
+    symptom: str = ""
+    error: str = ""
+    wanted: str
+    ops: tuple[str, ...] = ()
+    reduction: str = ""
+    topic: str = ""
+    architecture: str | None = None
+
+
+def read_questions(folder: Path, structure_of: StructureOf) -> tuple[Question, ...]:
+    """The labelled questions of `folder` with their judgements, in the order of the files.
+
+    A module is asked by its text and its structure, an error by its text as words as well. Raises
+    ProblemError, with the file's name, for what does not parse and for a question nobody judged.
+    """
+    judged = _judgements(folder / JUDGEMENTS)
+    found: list[Question] = []
+    for kind, name in FILES.items():
+        for row in _rows(folder / name):
+            if row.id not in judged:
+                raise ProblemError(
+                    f"{str(folder / JUDGEMENTS)!r} has nothing on {row.id!r}. Expected answers or "
+                    "a gap for every question. Next: judge it."
+                )
+            query = _query(kind, row, structure_of)
+            found.append(
+                Question(id=row.id, kind=kind, query=query, answers=judged[row.id].answers)
+            )
+    return tuple(found)
+
+
+def evaluate(name: str, questions: Sequence[Question], search: Search) -> Outcome:
+    """Ask every question that has an answer once, and count. Times are wall, in milliseconds."""
+    ranks: dict[str, int | None] = {}
+    times: dict[str, float] = {}
+    asked = [question for question in questions if question.answers]
+    for question in asked:
+        query = question.query.model_copy(update={"limit": max(DEPTHS)})
+        begin = time.perf_counter()
+        ids = search(query)
+        times[question.id] = 1e3 * (time.perf_counter() - begin)
+        places = [ids.index(answer) + 1 for answer in question.answers if answer in ids]
+        ranks[question.id] = min(places, default=None)
+    groups = {"all": asked} | {
+        kind: [item for item in asked if item.kind == kind]
+        for kind in FILES
+        if any(item.kind == kind for item in asked)
+    }
+    return Outcome(
+        name=name,
+        by_kind={
+            kind: score([ranks[item.id] for item in group], [times[item.id] for item in group])
+            for kind, group in groups.items()
+            if group
+        },
+        missed=tuple(name for name, rank in ranks.items() if rank is None or rank > DEPTHS[1]),
+    )
+
+
+def score(ranks: Sequence[int | None], times_ms: Sequence[float]) -> Score:
+    """Of the rank of each question's first answer, 1-based; None: not found."""
+    last = max(DEPTHS)
+    inside = [rank if rank is not None and rank <= last else None for rank in ranks]
+    return Score(
+        questions=len(ranks),
+        recall={
+            depth: sum(rank is not None and rank <= depth for rank in inside) / len(ranks)
+            for depth in DEPTHS
+        },
+        mrr=sum(1 / rank for rank in inside if rank is not None) / len(ranks),
+        p50_ms=float(np.percentile(times_ms, 50)),
+        p95_ms=float(np.percentile(times_ms, 95)),
+    )
+
+
+def _query(kind: QuestionKind, row: _Row, structure_of: StructureOf) -> Query:
+    filters = Filters(architecture=row.architecture)
+    if kind == "module":
+        structure = structure_of(row.module)
+        kinds = Filters(kinds=("pair", "kernel", "experience"), architecture=row.architecture)
+        return Query(text=row.module, structure=structure, filters=kinds)
+    if kind == "error":
+        return Query(text=row.error, words=row.error, filters=filters)
+    return Query(text=row.symptom, filters=filters)
+
+
+class _Judgements(Frozen):
+    judgements: dict[str, Judgement] = Field(default_factory=dict)
+
+
+def _judgements(path: Path) -> dict[str, Judgement]:
+    try:
+        return _Judgements(judgements=_loaded(path)).judgements  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ProblemError(
+            f"{str(path)!r}: {one_line(error)}. Expected answers a question."
+        ) from error
+
+
+def _rows(path: Path) -> list[_Row]:
+    rows = _loaded(path)
+    try:
+        return [_Row.model_validate(row) for row in rows]  # type: ignore[attr-defined]
+    except (ValidationError, TypeError) as error:
+        raise ProblemError(
+            f"{str(path)!r}: {one_line(error)}. Expected a list of questions."
+        ) from error
+
+
+def _loaded(path: Path) -> object:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ProblemError(
+            f"Cannot read {str(path)!r}: {one_line(error)}. Expected labelled questions."
+        ) from error
