@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from agentkernel.domain.knowledge import Entry, Filters
@@ -19,9 +20,11 @@ TEXT_WEIGHT = 1.0
 """BM25 weights of the columns: a title says what the whole is about."""
 MOST_WORDS = 600
 """Distinct words of a question that are looked at."""
+MOST_COMMON = 4
+"""Words that are asked for together where all are common."""
 MOST_TERMS = 24
 """Words of a question that are searched for, the rarest ones."""
-MOST_MATCHES = 6_000
+MOST_MATCHES = 3_000
 """Sum of the searched words' document counts: the time of a query grows with it."""
 
 
@@ -50,8 +53,8 @@ def columns_of(entry: Entry) -> Columns:
     code.extend(entry.passages)
     return Columns(
         " ".join(words_of(entry.title)),
-        " ".join(dict.fromkeys(word for part in code for word in words_of(part))),
-        " ".join(word for part in prose for word in words_of(part)),
+        " ".join(distinct_words(*code)),
+        " ".join(words_of("\n".join(prose))),
     )
 
 
@@ -112,46 +115,78 @@ def make_words(connection: sqlite3.Connection) -> None:
     )
 
 
-def rarest(connection: sqlite3.Connection, words: str) -> tuple[str, ...]:
-    """The known words of `words` that tell most, rarest first, within the two bounds above."""
-    asked = distinct_words(words, MOST_WORDS)
+class _Term(NamedTuple):
+    word: str
+    documents: int
+
+
+def _known_terms(connection: sqlite3.Connection, words: str) -> list[_Term]:
+    """The words of `words` that the index knows, rarest first."""
+    asked = tuple(islice(distinct_words(words), MOST_WORDS))
     rows = connection.execute(
         "select term, documents from terms "
         "where term in (select value from json_each(?)) and documents > 0 order by documents, term",
         (json.dumps(asked),),
     )
-    chosen: list[str] = []
-    matches = 0
-    for term, documents in rows:
-        matches += documents
-        if chosen and (matches > MOST_MATCHES or len(chosen) == MOST_TERMS):
-            break
-        chosen.append(term)
-    return tuple(chosen)
+    return [_Term(*row) for row in rows]
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int, filters: Filters) -> list[Found]:
     """The current entries that share words with `words`, best first; any characters may be in it.
 
-    Only the rarest words count, so a question of common words alone finds by one of them.
+    The rarest words are searched for, ordered by BM25. Where all are common, as many of them as
+    occur together are, those in titles first: BM25 would tell nothing and take long.
     """
-    terms = rarest(connection, words)
-    if not terms:
-        return []
+    terms = _known_terms(connection, words)
+    matches = tuple(accumulate(term.documents for term in terms))
+    within = sum(total <= MOST_MATCHES for total in matches[:MOST_TERMS])
+    if within:
+        scored = _ranked(connection, terms[:within], limit, filters)
+    else:
+        scored = _together(connection, terms[:MOST_COMMON], limit, filters)
+    ordered = sorted(scored.items(), key=lambda item: (-item[1], item[0]))
+    return [Found(name, score, rank) for rank, (name, score) in enumerate(ordered, start=1)]
+
+
+def _ranked(
+    connection: sqlite3.Connection, terms: Sequence[_Term], limit: int, filters: Filters
+) -> dict[str, float]:
+    """Id -> BM25 of the best entries with any of `terms`."""
     where, values = where_filters(filters)
     rows = connection.execute(
-        f"""select e.id, -f.rank from words f join entries e on e.doc = f.rowid
+        f"""select e.id, -f.rank from words f cross join entries e on e.doc = f.rowid
             where f.words match ? and f.rank match ? and e.state = 'current' {where}
             order by f.rank limit ?""",
         (
-            " OR ".join(f'"{term}"' for term in terms),
+            " OR ".join(f'"{term.word}"' for term in terms),
             f"bm25({TITLE_WEIGHT}, {NAMES_WEIGHT}, {TEXT_WEIGHT})",
             *values,
             limit,
         ),
     )
-    ordered = sorted(rows.fetchall(), key=lambda row: (-row[1], row[0]))
-    return [Found(name, score, rank) for rank, (name, score) in enumerate(ordered, start=1)]
+    return {str(name): float(score) for name, score in rows}
+
+
+def _together(
+    connection: sqlite3.Connection, terms: Sequence[_Term], limit: int, filters: Filters
+) -> dict[str, float]:
+    """Id -> the share of the rarest `terms` that an entry was asked to have, times where."""
+    where, values = where_filters(filters)
+    found: dict[str, float] = {}
+    for column, weight in (("title : ", TITLE_WEIGHT), ("", TEXT_WEIGHT)):
+        for count in range(len(terms), 0, -1):
+            if len(found) >= limit:
+                return found
+            match = " AND ".join(f'"{term.word}"' for term in terms[:count])
+            rows = connection.execute(
+                f"""select e.id from words f cross join entries e on e.doc = f.rowid
+                    where f.words match ? and e.state = 'current' {where} limit ?""",
+                (f"{column}({match})", *values, limit),
+            )
+            for (name,) in rows:
+                if len(found) < limit:
+                    found.setdefault(str(name), weight * count / len(terms))
+    return found
 
 
 def where_filters(filters: Filters) -> tuple[str, Sequence[str]]:

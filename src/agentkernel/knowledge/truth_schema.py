@@ -20,6 +20,8 @@ BATCH = 500
 """Entries a transaction."""
 BUSY_S = 60.0
 """How long a writer waits for another one; a batch holds the file for under a second."""
+CACHE_KIB = 65_536
+"""SQLite's page cache: ranking a match is three times slower with the default of 2 MB."""
 CHECKED_BYTES = 32 * 2**20
 """A file up to this size is read through whenever it is opened (about 0.1 s)."""
 CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -90,6 +92,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, first_seq: int) -> None
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = normal")
     connection.execute("pragma foreign_keys = on")
+    connection.execute(f"pragma cache_size = -{CACHE_KIB}")
     if found == FORMAT:
         return
     if connection.execute("select count(*) from sqlite_master").fetchone()[0]:

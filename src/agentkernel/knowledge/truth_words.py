@@ -6,7 +6,7 @@ import functools
 import keyword
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain
 
 WORDS_FORMAT = 1
 """Raised with every change of `words_of`: an index made with another one is made anew."""
@@ -31,13 +31,17 @@ def words_of(text: str) -> Iterator[str]:
     `layer_norm_2d` and `layernorm2d` share `layernorm2d`, the first two also `layernorm`. Dots and
     all punctuation divide. Single characters and stop words are left out.
     """
-    for match in _IDENTIFIER.finditer(text, 0, MOST_CHARACTERS):
-        yield from _split(match.group())
+    return chain.from_iterable(map(_split, _identifiers(text)))
 
 
-def distinct_words(text: str, most: int | None = None) -> tuple[str, ...]:
-    """Each word of `text` once, in order, at most `most` of them."""
-    return tuple(islice(dict.fromkeys(words_of(text)), most))
+def distinct_words(*texts: str) -> Iterator[str]:
+    """Each word of `texts` once, in order."""
+    identifiers = dict.fromkeys(chain.from_iterable(map(_identifiers, texts)))
+    return iter(dict.fromkeys(chain.from_iterable(map(_split, identifiers))))
+
+
+def _identifiers(text: str) -> list[str]:
+    return _IDENTIFIER.findall(text, 0, MOST_CHARACTERS)
 
 
 @functools.lru_cache(maxsize=65_536)
