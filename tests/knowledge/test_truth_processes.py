@@ -11,7 +11,7 @@ from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge import truth as truth_module
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.truth_schema import FILE_NAME
-from agentkernel.knowledge.truth_types import Gone, KnowledgeError
+from agentkernel.knowledge.truth_types import KnowledgeError
 
 CHILD = """
 import sys
@@ -52,9 +52,7 @@ def fill(folder: Path, count: int) -> Path:
 
 
 def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
-    code = (
-        "t = open_truth(folder)\nfor n in range(4): t.put(entries(f'{sys.argv[0]}{NAME}{n}', 150))"
-    )
+    code = "t = open_truth(folder)\nfor n in range(4): t.put(entries(NAME + str(n), 150))"
     workers = [child(tmp_path, code.replace("NAME", repr(name))) for name in ("x", "y", "z")]
     for worker in workers:
         _, errors = worker.communicate(timeout=100)
@@ -84,7 +82,7 @@ def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
 
 LIMITED = """
 import resource
-resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
 t = open_truth(folder)
 before = t.count()
 try:
@@ -98,7 +96,7 @@ except OutputError as error:
 def test_a_full_disk_is_one_clear_line_and_loses_nothing(tmp_path: Path) -> None:
     path = fill(tmp_path, 600)
     limit = path.stat().st_size + 3 * 2**20
-    worker = child(tmp_path, LIMITED.replace("LIMIT", str(limit)))
+    worker = child(tmp_path, LIMITED.replace("MOST", str(limit)))
     said, errors = worker.communicate(timeout=100)
     assert (worker.returncode, errors) == (0, "")
     assert said.startswith("Cannot write the knowledge")
@@ -117,7 +115,7 @@ def test_a_full_small_file_system_loses_nothing(tmp_path: Path) -> None:
         pytest.skip("needs the right to mount")
     try:
         fill(folder, 600)
-        worker = child(folder, LIMITED.replace("LIMIT", str(2**40)))
+        worker = child(folder, LIMITED.replace("MOST", str(2**40)))
         said, errors = worker.communicate(timeout=100)
         assert (worker.returncode, errors) == (0, "")
         assert said.startswith("Cannot write the knowledge")
@@ -131,7 +129,6 @@ def test_a_full_small_file_system_loses_nothing(tmp_path: Path) -> None:
 def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path) -> None:
     path = fill(tmp_path, 2000)
     with open_truth(tmp_path) as truth:
-        truth.supersede("old/1", "old/2", "slower")
         identity, last = truth.identity, truth.last_seq
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -140,13 +137,11 @@ def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path
         count = truth.count()
         assert count > 600
         assert truth.get("old/0") is not None
-        assert truth.get("old/1") is None
-        assert [found.id for found in truth.lexical("word5")] == ["old/5"]
+        assert truth.lexical("word5")[0].id == "old/5"
         assert truth.identity != identity
         assert all(change.seq > last for change in truth.entries())
-        assert Gone("old/1") in [change.entry for change in truth.entries()]
     (line,) = said
-    assert str(count + 1) in line
+    assert str(count) in line
     (aside,) = tmp_path.glob("knowledge-damaged-*.sqlite")
     assert str(aside) in line
     assert aside.read_bytes() == content[: len(content) // 2]
@@ -154,13 +149,17 @@ def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path
         assert truth.count() == count
 
 
-@pytest.mark.parametrize("damage", ["zeroed middle", "no database", "tables of another program"])
+@pytest.mark.parametrize(
+    "damage", ["zeroed middle", "zeroed head", "no database", "tables of another program"]
+)
 def test_any_damage_is_mended_on_opening(tmp_path: Path, damage: str) -> None:
     path = fill(tmp_path, 1000)
     content = bytearray(path.read_bytes())
     if damage == "zeroed middle":
         content[len(content) // 2 : len(content) // 2 + 40_960] = bytes(40_960)
         path.write_bytes(content)
+    elif damage == "zeroed head":
+        path.write_bytes(bytes(4096) + content[4096:])
     elif damage == "no database":
         path.write_bytes(b"no database" * 1000)
     else:
@@ -170,7 +169,7 @@ def test_any_damage_is_mended_on_opening(tmp_path: Path, damage: str) -> None:
         file.close()
     said: list[str] = []
     with open_truth(tmp_path, said.append) as truth:
-        assert (truth.count() > 800) == (damage == "zeroed middle")
+        assert (truth.count() > 800) == damage.startswith("zeroed")
         assert truth.put([]).added == 0
     assert len(said) == 1
 
@@ -181,15 +180,17 @@ def test_damage_met_on_the_way_is_one_line_and_mended_at_the_next_opening(
     path = fill(tmp_path, 1000)
     monkeypatch.setattr("agentkernel.knowledge.truth_schema.CHECKED_BYTES", 0)
     content = bytearray(path.read_bytes())
-    third = len(content) // 3
-    content[third:-third] = bytes(len(content) - 2 * third)
+    page = content.index(b'{"id":"old/300"') // 4096 * 4096
+    content[page : page + 4096] = bytes(4096)
     path.write_bytes(content)
-    with open_truth(tmp_path, pytest.fail) as truth:
-        with pytest.raises(KnowledgeError, match="run the command again"):
-            list(truth.entries())
+    with (
+        open_truth(tmp_path, pytest.fail) as truth,
+        pytest.raises(KnowledgeError, match="run the command again"),
+    ):
+        list(truth.entries())
     said: list[str] = []
     with open_truth(tmp_path, said.append) as truth:
-        assert 0 < len(list(truth.entries())) < 1000
+        assert 950 < len(list(truth.entries())) < 1000
     assert len(said) == 1
 
 

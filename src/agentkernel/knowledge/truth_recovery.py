@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.domain.knowledge import Entry
+from agentkernel.knowledge.truth_pages import bodies_on_pages
 from agentkernel.knowledge.truth_schema import (
     BATCH,
     Damage,
@@ -134,14 +135,25 @@ class Remains:
             self._connection.close()
 
     def entries(self) -> Iterator[Saved]:
-        """All that can be read, in the order in which they first came; a lost state is current."""
+        """All that can be read; a lost state is current.
+
+        First row by row, in the order in which they first came, then what lies on pages that the
+        file's own tree does not lead to any more.
+        """
+        seen: set[int] = set()
         for doc in range(1, self._last_doc() + 1):
-            body = self._row("select body from bodies where doc = ?", doc)
-            if body is None:
-                continue
-            with contextlib.suppress(Damage):
-                entry = read_entry(body[0])
-                yield Saved(entry, self._ended(doc, entry.id))
+            row = self._row("select body from bodies where doc = ?", doc)
+            if row is not None:
+                yield from self._saved(doc, row[0], seen)
+        for body in bodies_on_pages(self.path):
+            if body.doc not in seen:
+                yield from self._saved(body.doc, body.text, seen)
+
+    def _saved(self, doc: int, body: object, seen: set[int]) -> Iterator[Saved]:
+        with contextlib.suppress(Damage):
+            entry = read_entry(body)
+            seen.add(doc)
+            yield Saved(entry, self._ended(doc, entry.id))
 
     def _ended(self, doc: int, entry_id: str) -> Ended | None:
         row = self._row("select state, superseded_by, why from entries where doc = ?", doc)

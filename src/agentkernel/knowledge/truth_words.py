@@ -21,7 +21,7 @@ STOP_WORDS = frozenset([*map(str.lower, keyword.kwlist), *_COMMON.split()])
 """Words of nearly every Python file or English sentence."""
 
 _IDENTIFIER = re.compile(r"\w+")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+d(?![a-z])|\d+|[^\W\dA-Za-z_]+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+d(?![a-z])|\d+")
 
 
 def words_of(text: str) -> Iterator[str]:
@@ -46,7 +46,9 @@ def _identifiers(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=65_536)
 def _split(identifier: str) -> tuple[str, ...]:
-    parts = [part.lower() for part in _PART.findall(identifier)]
+    # Only ASCII names are known to be written in camel case.
+    found = _PART.findall(identifier) if identifier.isascii() else identifier.split("_")
+    parts = [part.lower() for part in found if part]
     joined = "".join(parts)
     words = [*parts, joined] if len(parts) > 1 else parts
     if len(parts) > 2 and parts[-1][0].isdigit():
