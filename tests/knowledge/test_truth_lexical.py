@@ -132,6 +132,9 @@ def test_common_words_are_searched_together_titles_first(
     assert ids(truth, "softmax online") == ["title", "body"]
     assert ids(truth, "softmax online", without_ids=("title",))[0] != "title"
     assert len(truth.lexical("softmax online", 1)) == 1
+    assert ids(truth, "swizzle softmax online", licences=("MIT",)) == ["title", "body"]
+    truth.put([entry("rare", "Swizzle", licence="BSD")])
+    assert ids(truth, "swizzle softmax online", licences=("MIT",)) == ["title", "body"]
 
 
 def test_an_index_of_another_version_is_made_anew(truth: Truth) -> None:

@@ -94,22 +94,23 @@ class Truth:
 
         The same id with the same content (`created` apart) changes nothing, also where it is
         superseded; with another content it becomes the current version, and the old one goes
-        into the history. `progress` is written in the transaction of the last batch.
+        into the history. `progress` is written in the transaction of the last batch, or after it.
         """
         source = iter(entries)
         total = Put()
-        batch = tuple(islice(source, BATCH))
-        while batch or progress is not None:
-            following = tuple(islice(source, BATCH))
+        while batch := tuple(islice(source, BATCH)):
+            last = len(batch) < BATCH
             with self._writing() as writer:
                 done = Put()
                 for entry in batch:
                     done = done.plus(writer.put(entry))
-                if progress is not None and not following:
+                if last and progress is not None:
                     writer.progress(Progress(*progress))
                     progress = None
             total = total.plus(done)
-            batch = following
+        if progress is not None:
+            with self._writing() as writer:
+                writer.progress(Progress(*progress))
         return total
 
     def settle(self, entry: Entry) -> Settled:

@@ -134,16 +134,16 @@ def _known_terms(connection: sqlite3.Connection, words: str) -> list[_Term]:
 def search(connection: sqlite3.Connection, words: str, limit: int, filters: Filters) -> list[Found]:
     """The current entries that share words with `words`, best first; any characters may be in it.
 
-    The rarest words are searched for, ordered by BM25. Where all are common, as many of them as
-    occur together are, those in titles first: BM25 would tell nothing and take long.
+    The rarest words are searched for, ordered by BM25. Where that finds nothing, as many of the
+    common ones as occur together are, titles first: BM25 would tell nothing of them and take long.
     """
     terms = _known_terms(connection, words)
     matches = tuple(accumulate(term.documents for term in terms))
     within = sum(total <= MOST_MATCHES for total in matches[:MOST_TERMS])
-    if within:
-        scored = _ranked(connection, terms[:within], limit, filters)
-    else:
-        scored = _together(connection, terms[:MOST_COMMON], limit, filters)
+    scored = _ranked(connection, terms[:within], limit, filters) if within else {}
+    if not scored:
+        common = terms[within : within + MOST_COMMON]
+        scored = _together(connection, common, limit, filters)
     ordered = sorted(scored.items(), key=lambda item: (-item[1], item[0]))
     return [Found(name, score, rank) for rank, (name, score) in enumerate(ordered, start=1)]
 
