@@ -1,0 +1,340 @@
+"""Where are all entries kept, in one file that survives kills, full disks and damage?"""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from agentkernel.domain.knowledge import Entry, EntryKind, Filters
+from agentkernel.errors import one_line
+from agentkernel.knowledge import transfer, truth_lexical
+from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
+from agentkernel.knowledge.truth_recovery import finish_replacing, recover
+from agentkernel.knowledge.truth_schema import (
+    BATCH,
+    FILE_NAME,
+    check,
+    connect,
+    marker_of,
+    read_entry,
+    transaction,
+    using,
+    writing,
+)
+from agentkernel.knowledge.truth_types import (
+    Change,
+    Found,
+    Gone,
+    Imported,
+    KnowledgeError,
+    Past,
+    Progress,
+    Put,
+    Say,
+    Settled,
+    State,
+    Stats,
+)
+from agentkernel.knowledge.truth_write import Writer
+
+PAGE = 200
+"""Entries that are read at once."""
+SHOWN_SOURCES = 20
+IN_USE_S = 10.0
+"""How long a damaged file may still be held by a process that is about to end."""
+Row = tuple[object, ...]
+
+
+class Truth:
+    """An open knowledge file. Any number of processes and threads may read and write at once.
+
+    A failed write raises OutputError and leaves what was there before; damage that is met on the
+    way raises KnowledgeError, and the next `open_truth` saves what can be read.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, in_use: IO[str]) -> None:
+        self.path = path
+        self._db = connection
+        self._in_use = in_use
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Truth:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+            self._in_use.close()
+
+    @property
+    def identity(self) -> str:
+        """Another one: another file, and an index over the old one has to be made anew."""
+        return str(self._rows("select value from meta where key = 'identity'")[0][0])
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last change; 0 before the first one."""
+        return _int(self._rows("select value from meta where key = 'next_seq'")[0][0]) - 1
+
+    def put(
+        self, entries: Iterable[Entry], progress: Progress | tuple[str, str] | None = None
+    ) -> Put:
+        """Take in `entries`, `BATCH` a transaction, reading them one batch at a time.
+
+        The same id with the same content (`created` apart) changes nothing, also where it is
+        superseded; with another content it becomes the current version, and the old one goes
+        into the history. `progress` is written in the transaction of the last batch, or after it.
+        """
+        source = iter(entries)
+        total = Put()
+        while batch := tuple(islice(source, BATCH)):
+            last = len(batch) < BATCH
+            with self._writing() as writer:
+                done = Put()
+                for entry in batch:
+                    done = done.plus(writer.put(entry))
+                if last and progress is not None:
+                    writer.progress(Progress(*progress))
+                    progress = None
+            total = total.plus(done)
+        if progress is not None:
+            with self._writing() as writer:
+                writer.progress(Progress(*progress))
+        return total
+
+    def settle(self, entry: Entry) -> Settled:
+        """Put an experience and leave one of those that answer the same question current.
+
+        The same question: the same problem text (its shapes are in it), architectures and GPU. Of
+        two, the newer one (by `created`; the one that is put where that is equal) wins if it was
+        verified with another Triton version or took less time; else the older one stays. Losers
+        are superseded by the winner, never deleted. Without a problem or a gain it is only put.
+        """
+        with self._writing() as writer:
+            return writer.settle(entry)
+
+    def supersede(self, old_id: str, new_id: str, why: str) -> bool:
+        """Let `new_id` stand for `old_id`, which is found no more. False: it was so already.
+
+        Raises KnowledgeError where `old_id` is unknown or `new_id` is not current.
+        """
+        with self._writing() as writer:
+            return writer.supersede(old_id, new_id, why)
+
+    def remove(self, entry_id: str, why: str) -> bool:
+        """Let an entry be found no more, with nothing in its place. False: it was not current."""
+        with self._writing() as writer:
+            return writer.end(entry_id, "removed", None, why)
+
+    def get(self, entry_id: str, *, superseded: bool = False) -> Entry | None:
+        """The current entry of that id, or, where `superseded` is set, also one that was ended."""
+        states = "" if superseded else "and state = 'current'"
+        rows = self._rows(
+            f"select body from bodies join entries using (doc) where id = ? {states}", entry_id
+        )
+        return self._entry(rows[0][0]) if rows else None
+
+    def history(self, entry_id: str) -> tuple[Past, ...]:
+        """The versions of an entry that are found no more, oldest first."""
+        rows = self._rows(
+            """select body, why, null, ended, number from history where id = ?1
+               union all select body, why, superseded_by, ended, 9e18 from entries
+               join bodies using (doc) where id = ?1 and state <> 'current' order by 5""",
+            entry_id,
+        )
+        return tuple(
+            Past(self._entry(body), str(why), None if by is None else str(by), str(ended))
+            for body, why, by, ended, _ in rows
+        )
+
+    def entries(self, after_seq: int = 0, limit: int | None = None) -> Iterator[Change]:
+        """Every id that changed after `after_seq`, in its present state, in order of change.
+
+        An id that changes while this runs comes again with its new number.
+        """
+        left = limit
+        while left is None or left > 0:
+            page = PAGE if left is None else min(PAGE, left)
+            rows = self._rows(
+                """select seq, id, case state when 'current' then body end
+                   from entries join bodies using (doc) where seq > ? order by seq limit ?""",
+                after_seq,
+                page,
+            )
+            for seq, entry_id, body in rows:
+                after_seq = _int(seq)
+                yield Change(after_seq, Gone(str(entry_id)) if body is None else self._entry(body))
+            if len(rows) < page:
+                return
+            left = None if left is None else left - page
+
+    def select(self, filters: Filters) -> Iterator[Entry]:
+        """The current entries that `filters` let through, in the order in which they first came."""
+        where, values = where_filters(filters)
+        after = 0
+        while True:
+            rows = self._rows(
+                f"""select e.doc, body from entries e join bodies b on b.doc = e.doc
+                    where e.doc > ? and e.state = 'current' {where} order by e.doc limit ?""",
+                after,
+                *values,
+                PAGE,
+            )
+            for doc, body in rows:
+                after = _int(doc)
+                yield self._entry(body)
+            if len(rows) < PAGE:
+                return
+
+    def count(self, kind: EntryKind | None = None, state: State = "current") -> int:
+        """How many entries there are in `state`, of one kind or of all."""
+        where, values = ("and kind = ?", (kind,)) if kind is not None else ("", ())
+        rows = self._rows(f"select count(*) from entries where state = ? {where}", state, *values)
+        return _int(rows[0][0])
+
+    def stats(self) -> Stats:
+        """What there is, by kind, licence, verification and source."""
+        states = {str(name): _int(n) for name, n in self._rows(_grouped("state", "true"))}
+        by = {
+            column: {str(name): _int(n) for name, n in self._rows(_grouped(column))}
+            for column in ("kind", "licence", "verified", "source")
+        }
+        return Stats(
+            current=states.get("current", 0),
+            superseded=states.get("superseded", 0),
+            removed=states.get("removed", 0),
+            versions=_int(self._rows("select count(*) from history")[0][0]),
+            by_kind=by["kind"],
+            by_licence=by["licence"],
+            by_verified=by["verified"],
+            by_source=dict(islice(by["source"].items(), SHOWN_SOURCES)),
+            file_bytes=self.path.stat().st_size,
+        )
+
+    def lexical(self, words: str, limit: int = 60, filters: Filters | None = None) -> list[Found]:
+        """The current entries that share rare words with `words` (any text), best first."""
+        with self._lock, using(self.path):
+            return truth_lexical.search(self._db, words, limit, filters or Filters())
+
+    def progress(self, source: str) -> Progress | None:
+        """How far the import of `source` has come; None: it was never begun."""
+        rows = self._rows("select source, position, state from imports where source = ?", source)
+        return Progress(*map(str, rows[0])) if rows else None
+
+    def export(self, path: Path, filters: Filters | None = None) -> int:
+        """Write the current entries as JSON lines; see `transfer.export_entries`."""
+        return transfer.export_entries(self.select(filters or Filters()), path)
+
+    def import_(self, path: Path) -> Imported:
+        """Merge an export by id and content, as `put` does; see `transfer.import_entries`."""
+        return transfer.import_entries(self.put, path)
+
+    def _rows(self, statement: str, *values: object) -> list[Row]:
+        with self._lock, using(self.path):
+            return self._db.execute(statement, values).fetchall()
+
+    def _entry(self, body: object) -> Entry:
+        with using(self.path):
+            return read_entry(body)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        with self._lock, using(self.path), transaction(self._db):
+            writer = Writer(self._db)
+            yield writer
+            writer.finish()
+
+
+def open_truth(folder: Path, say: Say | None = None) -> Truth:
+    """Open `folder`/knowledge.sqlite, making it where it is missing; close it or use `with`.
+
+    A damaged file is set aside and what can be read goes into a new one, whose `identity` and
+    numbers of change are others; `say` gets one line. Raises OutputError where the folder cannot
+    be written and KnowledgeError for a newer format, or damage while another process uses the file.
+    """
+    path = folder / FILE_NAME
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        opening = path.with_name(f"{FILE_NAME}.lock").open("a")
+    with opening:
+        fcntl.flock(opening, fcntl.LOCK_EX)
+        finish_replacing(path)
+        try:
+            connection = _open(path)
+        except sqlite3.DatabaseError as error:
+            with _alone(path):
+                saved = recover(path)
+            connection = _open(path)
+            if say is not None:
+                say(
+                    f"The knowledge file was damaged ({one_line(error, 120)}): {saved.entries} "
+                    f"entries were saved into a new one, the old one is {str(saved.aside)!r}."
+                )
+        with writing(path):
+            in_use = _use_file(path).open("a")
+        fcntl.flock(in_use, fcntl.LOCK_SH)
+        return Truth(path, connection, in_use)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = connect(path)
+    try:
+        with writing(path):
+            marked = marker_of(path).exists()
+            check(connection, path, whole=marked)
+            # Damage that this check does not see lies in the index of words.
+            if marked or not words_in_force(connection):
+                with transaction(connection):
+                    make_words(connection)
+            marker_of(path).unlink(missing_ok=True)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.use")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Be the only process that has the file open. Raises KnowledgeError after `IN_USE_S`."""
+    end = time.monotonic() + IN_USE_S
+    with writing(path):
+        file = _use_file(path).open("a")
+    with file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise KnowledgeError(
+                        f"The knowledge in {str(path)!r} is damaged and in use by another process. "
+                        "Expected one that nobody uses. Next: end that process and run this again."
+                    ) from None
+                time.sleep(0.1)
+        yield
+
+
+def _int(value: object) -> int:
+    return int(str(value))
+
+
+def _grouped(column: str, where: str = "state = 'current'") -> str:
+    return (
+        f"select {column}, count(*) from entries where {where} "
+        f"group by {column} order by count(*) desc, {column}"
+    )

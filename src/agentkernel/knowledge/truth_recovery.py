@@ -1,0 +1,201 @@
+"""What can still be read of a damaged knowledge file, and how does a new one take its place?"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from agentkernel.domain.knowledge import Entry
+from agentkernel.knowledge.truth_pages import bodies_on_pages
+from agentkernel.knowledge.truth_schema import (
+    BATCH,
+    Damage,
+    connect,
+    marker_of,
+    read_entry,
+    transaction,
+    writing,
+)
+from agentkernel.knowledge.truth_types import State
+from agentkernel.knowledge.truth_write import Writer
+
+MOST_DOCS = 2_000_000
+"""How many numbers are tried where the file's own count cannot be read."""
+SMALLEST_ENTRY_BYTES = 150
+"""Of an entry's JSON: it bounds how many can be in a file."""
+SIDE_FILES = ("-wal", "-shm")
+
+
+class Ended(NamedTuple):
+    """Why an entry is not current."""
+
+    id: str
+    state: State
+    superseded_by: str
+    why: str
+
+
+class Saved(NamedTuple):
+    """One entry that was read."""
+
+    entry: Entry
+    ended: Ended | None
+
+
+class Recovered(NamedTuple):
+    """How many entries are in the new file, and where the old one lies."""
+
+    entries: int
+    aside: Path
+
+
+def recover(path: Path) -> Recovered:
+    """Replace a damaged file, which nobody else uses, by a new one with all that can be read.
+
+    The progress of imports is not carried over: an import that is run again puts what was lost.
+    The numbers of change go on above all that were ever given out. Raises OutputError; a kill or a
+    full disk at any moment leaves the old file or the new one, whole.
+    """
+    new = _new_of(path)
+    with writing(path), Remains(path) as remains:
+        first = max(remains.last_number("next_seq") or 0, time.time_ns() // 1_000_000)
+        with contextlib.closing(connect(new, first)) as connection:
+            entries = _save(connection, remains.entries())
+    aside = _free_name(path)
+    with writing(path):
+        path.replace(aside)
+        for suffix in SIDE_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
+    finish_replacing(path)
+    return Recovered(entries, aside)
+
+
+def finish_replacing(path: Path) -> None:
+    """Put a recovered file in the place of one that is set aside; drop an unfinished one."""
+    new = _new_of(path)
+    with writing(path):
+        if new.exists() and not path.exists():
+            for suffix in SIDE_FILES:
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            new.replace(path)
+            marker_of(path).unlink(missing_ok=True)
+        for suffix in ("", *SIDE_FILES):
+            new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def _new_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _free_name(path: Path) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    return path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+
+
+def _save(connection: sqlite3.Connection, found: Iterator[Saved]) -> int:
+    """Put all of them, then end those that were ended. Answers how many there are."""
+    total = 0
+    ended: list[Ended] = []
+    while batch := tuple(islice(found, BATCH)):
+        with transaction(connection):
+            writer = Writer(connection)
+            total += sum(writer.put(entry).added for entry, _ in batch)
+            writer.finish()
+        ended.extend(end for _, end in batch if end is not None)
+    with transaction(connection):
+        writer = Writer(connection)
+        for end in ended:
+            by = end.superseded_by if writer.knows(end.superseded_by) else None
+            writer.end(end.id, end.state, by, end.why)
+        writer.finish()
+    # What stayed in the journal would be lost with the renaming.
+    connection.execute("pragma wal_checkpoint(truncate)")
+    return total
+
+
+class Remains:
+    """A damaged file, open for reading only. Every row is asked for by its own number."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection = _open_damaged(path)
+
+    def __enter__(self) -> Remains:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def entries(self) -> Iterator[Saved]:
+        """All that can be read; a lost state is current.
+
+        First row by row, in the order in which they first came, then what lies on pages that the
+        file's own tree does not lead to any more.
+        """
+        seen: set[int] = set()
+        for doc in range(1, self._last_doc() + 1):
+            row = self._row("select body from bodies where doc = ?", doc)
+            if row is not None:
+                yield from self._saved(doc, row[0], seen)
+        for body in bodies_on_pages(self.path):
+            if body.doc not in seen:
+                yield from self._saved(body.doc, body.text, seen)
+
+    def _saved(self, doc: int, body: object, seen: set[int]) -> Iterator[Saved]:
+        with contextlib.suppress(Damage):
+            entry = read_entry(body)
+            seen.add(doc)
+            yield Saved(entry, self._ended(doc, entry.id))
+
+    def _ended(self, doc: int, entry_id: str) -> Ended | None:
+        row = self._row("select state, superseded_by, why from entries where doc = ?", doc)
+        if row is None or row[0] not in ("superseded", "removed"):
+            return None
+        state: State = "superseded" if row[0] == "superseded" else "removed"
+        return Ended(entry_id, state, str(row[1] or ""), str(row[2]))
+
+    def last_number(self, key: str) -> int | None:
+        """A number of the file's head; None where it cannot be read."""
+        row = self._row("select value from meta where key = ?", key)
+        try:
+            return None if row is None else int(str(row[0]))
+        except ValueError:
+            return None
+
+    def _last_doc(self) -> int:
+        known = self.last_number("last_doc")
+        most = min(MOST_DOCS, self.path.stat().st_size // SMALLEST_ENTRY_BYTES)
+        return known if known is not None else most
+
+    def _row(self, statement: str, value: int | str) -> tuple[object, ...] | None:
+        if self._connection is None:
+            return None
+        try:
+            row = self._connection.execute(statement, (value,)).fetchone()
+        except sqlite3.DatabaseError:
+            return None
+        return None if row is None else tuple(row)
+
+
+def _open_damaged(path: Path) -> sqlite3.Connection | None:
+    """The file with its journal if that can be read, else without; None: neither."""
+    for options in ("mode=ro", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True)
+        # So SQLite looks into a file that is shorter than its head says.
+        connection.execute("pragma writable_schema = on")
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        try:
+            connection.execute("select 1 from bodies where doc = 0").fetchone()
+        except sqlite3.DatabaseError:
+            connection.close()
+        else:
+            return connection
+    return None

@@ -1,0 +1,105 @@
+"""What does the store of all entries take and answer with?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from agentkernel.domain.knowledge import Entry
+from agentkernel.errors import UserError
+
+Say = Callable[[str], None]
+State = Literal["current", "superseded", "removed"]
+"""Only a current entry is found; the others are kept and can be shown."""
+
+
+class KnowledgeError(UserError):
+    """A knowledge file, an export or an entry's id that cannot be used."""
+
+
+class Put(NamedTuple):
+    """How many entries were new, had another content, or were there already."""
+
+    added: int = 0
+    changed: int = 0
+    same: int = 0
+
+    def plus(self, other: Put) -> Put:
+        """Both together."""
+        return Put(self.added + other.added, self.changed + other.changed, self.same + other.same)
+
+
+class Progress(NamedTuple):
+    """How far the import of `source` has come; `position` is in the importer's own words."""
+
+    source: str
+    position: str
+    state: str = "unfinished"
+
+
+class Found(NamedTuple):
+    """A hit of the lexical index: BM25 (greater is better) and the 1-based rank."""
+
+    id: str
+    score: float
+    rank: int
+
+
+class Settled(NamedTuple):
+    """What `settle` did: `winner` is the experience that is found from now on."""
+
+    put: Put
+    winner: str
+    superseded: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gone:
+    """In the order of change: an entry that an index has to drop."""
+
+    id: str
+
+
+class Change(NamedTuple):
+    """The state that an id is in since the change number `seq`."""
+
+    seq: int
+    entry: Entry | Gone
+
+
+@dataclass(frozen=True)
+class Past:
+    """A version that is not found any more. `ended`: ISO 8601, UTC."""
+
+    entry: Entry
+    why: str
+    superseded_by: str | None
+    ended: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Numbers of current entries; `by_source` names the most frequent sources only."""
+
+    current: int
+    superseded: int
+    removed: int
+    versions: int
+    """Older contents that are kept."""
+    by_kind: Mapping[str, int]
+    by_licence: Mapping[str, int]
+    by_verified: Mapping[str, int]
+    by_source: Mapping[str, int]
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import took in. `broken` names the first lines that could not be read, with why."""
+
+    put: Put
+    expected: int | None
+    """What the header says; None: there was no header."""
+    broken_count: int
+    broken: tuple[str, ...]

@@ -1,0 +1,234 @@
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentkernel.domain.knowledge import Entry
+from agentkernel.knowledge import truth as truth_module
+from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth_schema import FILE_NAME
+from agentkernel.knowledge.truth_types import KnowledgeError
+
+CHILD = """
+import sys
+from pathlib import Path
+from agentkernel.domain.knowledge import Entry
+from agentkernel.errors import OutputError
+from agentkernel.knowledge.truth import open_truth
+
+def entries(name, count):
+    for number in range(count):
+        yield Entry(id=f"{name}/{number}", kind="pair", title=f"T {number}", passages=(),
+                    answer=f"v{number} " * 200, source="s", licence="MIT")
+"""
+
+
+def child(folder: Path, code: str) -> "subprocess.Popen[str]":
+    source = f"{CHILD}\nfolder = Path({str(folder)!r})\n{code}"
+    return subprocess.Popen(
+        [sys.executable, "-c", source], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def fill(folder: Path, count: int) -> Path:
+    with open_truth(folder) as truth:
+        truth.put(
+            Entry(
+                id=f"old/{number}",
+                kind="pair",
+                title=f"Title {number}",
+                answer=f"word{number} " * 150,
+                passages=(),
+                source="s",
+                licence="MIT",
+            )
+            for number in range(count)
+        )
+    return folder / FILE_NAME
+
+
+def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    code = "t = open_truth(folder)\nfor n in range(4): t.put(entries(NAME + str(n), 150))"
+    workers = [child(tmp_path, code.replace("NAME", repr(name))) for name in ("x", "y", "z")]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=100)
+        assert (worker.returncode, errors) == (0, "")
+    with open_truth(tmp_path) as truth:
+        assert truth.count() == truth.last_seq == 1800
+        assert len(list(truth.entries())) == 1800
+
+
+def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
+    code = "open_truth(folder).put(entries('new', 10**6), progress=('book', 'end'))"
+    worker = child(tmp_path, code)
+    end = time.monotonic() + 60
+    with open_truth(tmp_path) as truth:
+        while truth.count() < 1000 and time.monotonic() < end:
+            time.sleep(0.02)
+        worker.send_signal(signal.SIGKILL)
+        worker.communicate(timeout=30)
+    with open_truth(tmp_path, pytest.fail) as truth:
+        count = truth.count()
+        assert count >= 1000
+        assert count % 500 == 0
+        assert truth.progress("book") is None
+        assert len(truth.lexical("v7", 9)) > 0
+        assert truth.put([]).added == 0
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
+t = open_truth(folder)
+before = t.count()
+try:
+    t.put(entries('new', 10**5))
+except OutputError as error:
+    assert t.count() >= before
+    print(error)
+"""
+
+
+def test_a_full_disk_is_one_clear_line_and_loses_nothing(tmp_path: Path) -> None:
+    path = fill(tmp_path, 600)
+    limit = path.stat().st_size + 3 * 2**20
+    worker = child(tmp_path, LIMITED.replace("MOST", str(limit)))
+    said, errors = worker.communicate(timeout=100)
+    assert (worker.returncode, errors) == (0, "")
+    assert said.startswith("Cannot write the knowledge")
+    assert len(said.splitlines()) == 1
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.get("old/0") is not None
+        assert truth.get("old/599") is not None
+        assert truth.put([]).added == 0
+
+
+def test_a_full_small_file_system_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        fill(folder, 600)
+        worker = child(folder, LIMITED.replace("MOST", str(2**40)))
+        said, errors = worker.communicate(timeout=100)
+        assert (worker.returncode, errors) == (0, "")
+        assert said.startswith("Cannot write the knowledge")
+        with open_truth(folder, pytest.fail) as truth:
+            assert truth.get("old/0") is not None
+            assert truth.get("old/599") is not None
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path) -> None:
+    path = fill(tmp_path, 2000)
+    with open_truth(tmp_path) as truth:
+        identity, last = truth.identity, truth.last_seq
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    said: list[str] = []
+    with open_truth(tmp_path, said.append) as truth:
+        count = truth.count()
+        assert count > 600
+        assert truth.get("old/0") is not None
+        assert truth.lexical("word5")[0].id == "old/5"
+        assert truth.identity != identity
+        assert all(change.seq > last for change in truth.entries())
+    (line,) = said
+    assert str(count) in line
+    (aside,) = tmp_path.glob("knowledge-damaged-*.sqlite")
+    assert str(aside) in line
+    assert aside.read_bytes() == content[: len(content) // 2]
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.count() == count
+
+
+@pytest.mark.parametrize(
+    "damage", ["zeroed middle", "zeroed head", "no database", "tables of another program"]
+)
+def test_any_damage_is_mended_on_opening(tmp_path: Path, damage: str) -> None:
+    path = fill(tmp_path, 1000)
+    content = bytearray(path.read_bytes())
+    if damage == "zeroed middle":
+        content[len(content) // 2 : len(content) // 2 + 40_960] = bytes(40_960)
+        path.write_bytes(content)
+    elif damage == "zeroed head":
+        path.write_bytes(bytes(4096) + content[4096:])
+    elif damage == "no database":
+        path.write_bytes(b"no database" * 1000)
+    else:
+        path.unlink()
+        with sqlite3.connect(path) as file:
+            file.execute("create table theirs (x)")
+        file.close()
+    said: list[str] = []
+    with open_truth(tmp_path, said.append) as truth:
+        assert (truth.count() > 800) == damage.startswith("zeroed")
+        assert truth.put([]).added == 0
+    assert len(said) == 1
+
+
+def test_damage_met_on_the_way_is_one_line_and_mended_at_the_next_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fill(tmp_path, 1000)
+    monkeypatch.setattr("agentkernel.knowledge.truth_schema.CHECKED_BYTES", 0)
+    content = bytearray(path.read_bytes())
+    page = content.index(b'{"id":"old/300"') // 4096 * 4096
+    content[page : page + 4096] = bytes(4096)
+    path.write_bytes(content)
+    with (
+        open_truth(tmp_path, pytest.fail) as truth,
+        pytest.raises(KnowledgeError, match="run the command again"),
+    ):
+        list(truth.entries())
+    said: list[str] = []
+    with open_truth(tmp_path, said.append) as truth:
+        assert 950 < len(list(truth.entries())) < 1000
+    assert len(said) == 1
+
+
+def test_a_damaged_file_in_use_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fill(tmp_path, 1000)
+    monkeypatch.setattr(truth_module, "IN_USE_S", 0.2)
+    with open_truth(tmp_path):
+        path.write_bytes(path.read_bytes()[:100_000])
+        with pytest.raises(KnowledgeError, match="in use by another process"):
+            open_truth(tmp_path)
+    assert path.exists()
+
+
+def test_a_kill_while_a_damaged_file_is_replaced_loses_nothing(tmp_path: Path) -> None:
+    path = fill(tmp_path, 100)
+    path.rename(path.with_name(f"{FILE_NAME}.new"))
+    path.with_name(f"{FILE_NAME}-wal").write_bytes(b"of the old file")
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.count() == 100
+    path.with_name(f"{FILE_NAME}.new").write_bytes(b"half")
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.count() == 100
+    assert not path.with_name(f"{FILE_NAME}.new").exists()
+
+
+def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = fill(tmp_path, 1)
+    with sqlite3.connect(path) as file:
+        file.execute("pragma user_version = 99")
+    file.close()
+    with pytest.raises(KnowledgeError, match="format 99"):
+        open_truth(tmp_path)
+    assert path.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Exception, match="Cannot write the knowledge"):
+        open_truth(tmp_path / "file" / "below")
