@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -67,26 +68,46 @@ def match(error: str, folder: Path = FOLDER) -> list[str]:
     `error` is any text: a message, a log, a traceback. Case and the breaking of lines do not
     count. An error that no fix knows gives an empty list.
     """
-    text = _squeezed(error)
+    text = _squeezed(error).lower()
     best: dict[str, int] = {}
-    for name, pattern, literal in _patterns(folder):
-        if literal > best.get(name, 0) and pattern.search(text):
-            best[name] = literal
-    return sorted(best, key=lambda name: (-best[name], name))
+    for line in _error_lines(folder):
+        if line.length > best.get(line.fix, 0) and line.occurs_in(text):
+            best[line.fix] = line.length
+    return sorted(best, key=lambda fix: (-best[fix], fix))
+
+
+class _ErrorLine(NamedTuple):
+    """One error line of a fix, ready to be looked for in lower-case text."""
+
+    fix: str
+    parts: tuple[str, ...]
+    """What stands between the `*`s."""
+    pattern: re.Pattern[str]
+
+    @property
+    def length(self) -> int:
+        """Literal characters."""
+        return sum(map(len, self.parts))
+
+    def occurs_in(self, text: str) -> bool:
+        # The plain search is far faster than the pattern, and most lines are in no log.
+        return all(part in text for part in self.parts) and bool(self.pattern.search(text))
 
 
 @functools.cache
-def _patterns(folder: Path) -> tuple[tuple[str, re.Pattern[str], int], ...]:
+def _error_lines(folder: Path) -> tuple[_ErrorLine, ...]:
     return tuple(
-        (f"fixes/{path.stem}", _pattern(line), len(line.replace("*", "")))
+        _error_line(f"fixes/{path.stem}", line)
         for path in sorted(folder.glob("*.md"))
         for line in _read(path)[0].errors
     )
 
 
-def _pattern(line: str) -> re.Pattern[str]:
-    parts = [re.escape(part) for part in _squeezed(line).strip("*").split("*")]
-    return re.compile(f".{{0,{VARIES}}}?".join(parts), re.IGNORECASE)
+def _error_line(fix: str, line: str) -> _ErrorLine:
+    # A `*` at an end finds nothing more, and in front it makes the search slow.
+    parts = tuple(_squeezed(line).lower().strip("*").split("*"))
+    pattern = f".{{0,{VARIES}}}?".join(map(re.escape, parts))
+    return _ErrorLine(fix, parts, re.compile(pattern))
 
 
 def _squeezed(text: str) -> str:
