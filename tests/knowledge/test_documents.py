@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -38,18 +39,42 @@ Two.
 """
 
 
-def test_every_architecture_has_a_note_and_forty_kernels_are_there() -> None:
+TOPICS = {
+    f"notes/{name}"
+    for name in (
+        "amd_counterparts",
+        "attention",
+        "autotuning",
+        "clocks_and_power",
+        "convolution",
+        "launch_overhead",
+        "memory_hierarchy",
+        "mma_shapes",
+        "numerics",
+        "occupancy",
+        "persistent_kernels",
+        "reductions",
+        "tma_and_async_copies",
+        "triton_idioms",
+        "triton_limits",
+    )
+}
+"""Notes that hold for every architecture."""
+
+
+def test_architectures_and_topics_have_notes_and_forty_kernels_are_there() -> None:
     documents = load_documents()
-    notes = {item.id for item in documents if item.kind == "hardware"}
-    assert notes == {f"notes/{family}" for family in ARCHITECTURES}
+    notes = {item.id: item.architectures for item in documents if item.kind == "hardware"}
+    families = {f"notes/{family}": (family,) for family in ARCHITECTURES}
+    assert notes == families | dict.fromkeys(TOPICS, ())
     assert sum(item.kind == "kernel" for item in documents) >= 40
     assert len({item.title for item in documents}) == len(documents)
 
 
-def test_every_document_is_the_projects_own_and_has_patterns_or_an_architecture() -> None:
+def test_every_document_is_the_projects_own_and_says_what_it_is_for() -> None:
     for item in load_documents():
         assert (item.source, item.licence) == ("agentkernel", "Apache-2.0"), item.id
-        assert item.patterns or item.architectures, item.id
+        assert item.patterns or item.architectures or item.id in TOPICS, item.id
         if item.kind == "kernel":
             assert "Helps:" in item.text, item.id
             assert "Pitfalls:" in item.text, item.id
@@ -59,8 +84,24 @@ def test_every_number_of_a_note_has_a_named_source() -> None:
     for item in load_documents():
         if item.kind == "hardware":
             assert item.text.startswith("Sources"), item.id
-            peaks = next(part for part in item.passages if "Peaks and memory bandwidth" in part)
-            assert "[" in peaks, item.id
+            sources, *sections = item.text.split("\n## ")
+            named = set(re.findall(r"\[(\w+)\]", sources))
+            used = {key for part in sections for key in _cited(part)}
+            assert used, item.id
+            assert used <= named, f"{item.id} cites {used - named}"
+
+
+def _cited(section: str) -> set[str]:
+    brackets = re.findall(r"\[([A-Z]\w*(?:, [A-Z]\w*)*)\]", section)
+    return {key for bracket in brackets for key in bracket.split(", ")}
+
+
+def test_a_topic_is_many_sections_that_stand_alone() -> None:
+    for item in load_documents():
+        if item.id in TOPICS:
+            assert 6 <= len(item.passages) - 1 <= 12, item.id
+            assert max(len(part) for part in item.passages) < 1500, item.id
+            assert 40 <= len(item.text.splitlines()) <= 90, item.id
 
 
 def test_a_note_splits_into_passages(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError
@@ -115,21 +115,36 @@ def documents_sha256(documents: Iterable[Document]) -> str:
     return sha256_text("\n".join(document.model_dump_json() for document in documents))
 
 
-def read_note(path: Path) -> Document:
-    """A Markdown page with YAML between two `---` lines on top. Each `##` section is a passage."""
+class Page(NamedTuple):
+    """A Markdown file: the YAML on its top, not yet validated, and what stands below it."""
+
+    front: object
+    body: str
+
+
+def read_page(path: Path) -> Page:
+    """A Markdown file with YAML between two `---` lines on top; DocumentError without it."""
     match = re.match(r"---\n(.*?)\n---\n(.*)", path.read_text(encoding="utf-8"), re.DOTALL)
     if match is None:
         raise DocumentError(f"{path} has no front matter. Expected YAML between two '---' lines.")
-    front = _front_matter(yaml.safe_load(match[1]), path)
-    body = match[2].strip()
-    sections = [part.strip() for part in re.split(r"^## ", body, flags=re.MULTILINE)[1:]]
+    try:
+        return Page(yaml.safe_load(match[1]), match[2].strip())
+    except yaml.YAMLError as error:
+        raise DocumentError(f"{path}: {error}") from error
+
+
+def read_note(path: Path) -> Document:
+    """A page as `read_page` reads it. Each `##` section is a passage."""
+    page = read_page(path)
+    front = _front_matter(page.front, path)
+    sections = [part.strip() for part in re.split(r"^## ", page.body, flags=re.MULTILINE)[1:]]
     passages = [f"{front.title}. {front.summary}"]
     passages += [f"{front.title}: {section}" for section in sections]
     return Document(
         **front.model_dump(),
         id=f"notes/{path.stem}",
         kind="hardware",
-        text=body,
+        text=page.body,
         passages=tuple(passages),
     )
 
