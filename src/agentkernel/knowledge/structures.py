@@ -161,7 +161,7 @@ class StructureIndex:
             if stamp == self._stamp:
                 return
             table = _read(self._folder, json.loads(pointer.read_text("utf-8")), self._version)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
             return
         self._stamp = stamp
         self._table = table
@@ -250,7 +250,8 @@ def _read(folder: Path, pointer: dict[str, Any], version: str) -> _Table:
     """The files that `pointer` names. Raises ValueError where they do not fit together."""
     stem = str(pointer["stem"])
     ids = [str(name) for name in pointer["ids"]]
-    vectors = np.load(folder / f"{stem}.npy", mmap_mode="r") if ids else EMPTY.vectors
+    # A plain array over the mapping: numpy.memmap itself makes each small operation slower.
+    vectors = np.asarray(np.load(folder / f"{stem}.npy", mmap_mode="r")) if ids else EMPTY.vectors
     ends = np.load(folder / f"{stem}.ends.npy")
     path = folder / f"{stem}.jsonl"
     lines = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else EMPTY.lines

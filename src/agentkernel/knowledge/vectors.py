@@ -46,6 +46,9 @@ ROWS_AN_ENTRY = 4
 WIDE_ROWS = 2048
 """Rows that are sifted here before Chroma is given a `where`: its filter costs about 10 us for
 each row that passes (0.3 s where most of 100,000 do), reading 2,048 rows about 20 ms."""
+REOPEN_SECONDS = 30.0
+"""What another process wrote is seen after this at the latest: Chroma keeps the index in memory
+and only a fresh client reads it again (1.6 s for 100,000 rows)."""
 STALE_SECONDS = 7 * 24 * 3600.0
 """After this, an unused index of another embedder is removed."""
 Say = Callable[[str], None]
@@ -140,14 +143,14 @@ class FolderLedger:
     def rows(self, entry_ids: Sequence[str]) -> dict[str, int]:
         return {name: self._known[name][0] for name in entry_ids if name in self._known}
 
-    def refresh(self) -> None:
-        """Read what was added since. Raises ValueError for a damaged file."""
+    def refresh(self) -> bool:
+        """Read what another process added; whether it did. ValueError for a damaged file."""
         try:
             stamp = self._state.stat().st_mtime_ns
         except FileNotFoundError:
-            return
+            return False
         if stamp == self._stamp:
-            return
+            return False
         self.seq = int(json.loads(self._state.read_text(encoding="utf-8"))["seq"])
         with self._lines.open("rb") as handle:
             handle.seek(self._offset)
@@ -158,6 +161,7 @@ class FolderLedger:
             self._note(str(name), int(rows), str(group))
         self._offset += len(whole)
         self._stamp = stamp
+        return True
 
     def _note(self, name: str, rows: int, group: str) -> None:
         old = self._known.pop(name, None)
@@ -200,7 +204,6 @@ class FolderLedger:
             except BlockingIOError:
                 yield False
                 return
-            self.refresh()
             yield True
 
 
@@ -211,12 +214,14 @@ class ServerLedger:
     the same batch.
     """
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, again: Callable[[], Collection]) -> None:
         self._collection = collection
+        self._again = again
+        self._read_at = time.monotonic()
         self.seq = 0
         self.groups: dict[str, int] = {}
         self._metadata: dict[str, str | int] = {}
-        self.refresh()
+        self._read()
 
     def facts(self, entry_id: str) -> Facts | None:
         return None
@@ -225,10 +230,18 @@ class ServerLedger:
         found = self._collection.get(where={"entry": {"$in": list(entry_ids)}}, include=[])
         return dict(Counter(_parsed(row)[0] for row in found["ids"]))
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
+        """Ask the server again where that is long ago. Its rows need no fresh client: False."""
+        if time.monotonic() - self._read_at > REOPEN_SECONDS:
+            self._collection = self._again()
+            self._read()
+        return False
+
+    def _read(self) -> None:
         self._metadata = dict(self._collection.metadata or {})
         self.seq = int(self._metadata.get("seq", 0))
         self.groups = dict.fromkeys(json.loads(str(self._metadata.get("groups", "[]"))), 0)
+        self._read_at = time.monotonic()
 
     def record(self, lines: Iterable[tuple[str, int, str]]) -> None:
         self.groups.update({group: 0 for _, _, group in lines if group})
@@ -247,6 +260,8 @@ class ServerLedger:
         self.reached(0)
 
     def writing(self, wait: bool) -> Iterator[bool]:
+        self._collection = self._again()
+        self._read()
         yield True
 
 
@@ -257,11 +272,22 @@ Ledger = FolderLedger | ServerLedger
 class DenseIndex:
     """A Chroma collection with one row a passage; row `ENTRY#n` is passage n of `ENTRY`."""
 
-    def __init__(self, collection: Collection, ledger: Ledger, embedder: Embedder, most: int):
+    def __init__(
+        self,
+        collection: Collection,
+        ledger: Ledger,
+        embedder: Embedder,
+        most: int,
+        again: Callable[[], Collection],
+    ) -> None:
+        """`most` is the client's largest batch; `again` opens the collection with a fresh one."""
         self._collection = collection
         self._ledger = ledger
         self._embedder = embedder
         self._most = most
+        self._again = again
+        self._outdated = False
+        self._opened_at = time.monotonic()
 
     @property
     def seq(self) -> int:
@@ -281,6 +307,8 @@ class DenseIndex:
         with contextmanager(self._ledger.writing)(wait) as ours:
             if not ours:
                 return self._ledger.seq
+            # Writing from an old state would undo what another process wrote.
+            self._follow(at_once=True)
             if truth.last_seq < self._ledger.seq:
                 self._forget()
             while batch := list(truth.entries(self._ledger.seq, BATCH_ROWS)):
@@ -290,6 +318,14 @@ class DenseIndex:
                     if progress is not None:
                         progress(self._ledger.seq, truth.last_seq)
             return self._ledger.seq
+
+    def _follow(self, at_once: bool = False) -> None:
+        """See what another process wrote since, now or after `REOPEN_SECONDS`."""
+        self._outdated |= self._ledger.refresh()
+        if self._outdated and (at_once or time.monotonic() - self._opened_at > REOPEN_SECONDS):
+            self._collection = self._again()
+            self._outdated = False
+            self._opened_at = time.monotonic()
 
     def _forget(self) -> None:
         """This index followed another truth, which was further on: begin again."""
@@ -337,7 +373,7 @@ class DenseIndex:
 
     def search(self, vector: Vectors, limit: int, filters: Filters | None = None) -> list[Near]:
         """The `limit` entries nearest to `vector` (float32 [width]), nearest first, ties by id."""
-        self._ledger.refresh()
+        self._follow()
         filters = filters or Filters()
         if limit < 1 or not np.any(vector):
             return []
@@ -451,15 +487,12 @@ def _opened(folder: Path | None, lock: Path, embedder: Embedder) -> DenseIndex |
         damage = _new_damage(folder)
         if damage is not None:
             return damage
-        client = _client(folder)
-        collection = client.get_collection(PREFIX, embedding_function=None)
-        if (collection.metadata or {}).get("fingerprint") != embedder.fingerprint:
-            return "it names another embedder"
+        # First what the ledger says: what is written from here on is then known to be news.
         ledger = FolderLedger(folder, lock)
+        index = _joined(folder, ledger, embedder)
         if sum(ledger.groups.values()):
-            width = embedder.embed([""]).shape[1]
-            collection.query(query_embeddings=np.ones((1, width), np.float32), n_results=1)
-        return DenseIndex(collection, ledger, embedder, client.get_max_batch_size())
+            index.search(np.ones(embedder.embed([""]).shape[1], np.float32), 1)
+        return index
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
     except (ChromaError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -480,11 +513,23 @@ def _new_damage(folder: Path) -> str | None:
 
 def _created(folder: Path, lock: Path, embedder: Embedder) -> DenseIndex:
     """An empty index; `state.json` comes last, so that a half-made one is seen as damaged."""
-    client = _client(folder)
-    collection = _collection(client, PREFIX, embedder)
+    _collection(_client(folder), PREFIX, embedder)
     ledger = FolderLedger(folder, lock)
     ledger.clear()
-    return DenseIndex(collection, ledger, embedder, client.get_max_batch_size())
+    return _joined(folder, ledger, embedder)
+
+
+def _joined(folder: Path, ledger: FolderLedger, embedder: Embedder) -> DenseIndex:
+    """The index over a folder's collection. Raises ValueError for another embedder's."""
+
+    def again() -> Collection:
+        return _client(folder).get_collection(PREFIX, embedding_function=None)
+
+    client = _client(folder)
+    collection = client.get_collection(PREFIX, embedding_function=None)
+    if (collection.metadata or {}).get("fingerprint") != embedder.fingerprint:
+        raise ValueError("it names another embedder")
+    return DenseIndex(collection, ledger, embedder, client.get_max_batch_size(), again)
 
 
 def _open_server(address: str, embedder: Embedder, say: Say | None) -> DenseIndex:
@@ -501,9 +546,12 @@ def _open_server(address: str, embedder: Embedder, say: Say | None) -> DenseInde
         if say is not None and name not in names and any(n.startswith(PREFIX) for n in names):
             say("Vector index was made by another embedder or version: a new one is made.")
         collection = _collection(client, name, embedder)
-        return DenseIndex(
-            collection, ServerLedger(collection), embedder, client.get_max_batch_size()
-        )
+
+        def again() -> Collection:
+            return client.get_collection(name, embedding_function=None)
+
+        ledger = ServerLedger(collection, again)
+        return DenseIndex(collection, ledger, embedder, client.get_max_batch_size(), again)
     except (ChromaError, ValueError, OSError) as error:
         raise SettingError(
             f"Cannot use the Chroma server {address!r}: {one_line(error, 120)}. Expected one that "
@@ -529,12 +577,23 @@ def _collection(client: ClientAPI, name: str, embedder: Embedder) -> Collection:
 
 
 def _client(folder: Path) -> ClientAPI:
-    import chromadb
-    from chromadb.config import Settings
+    """A client of its own: chromadb.PersistentClient shares one for each folder, with what that
+    one has in memory."""
+    from chromadb.api import ServerAPI
+    from chromadb.api.client import Client
+    from chromadb.config import Settings, System
 
-    return chromadb.PersistentClient(
-        str(folder), settings=Settings(anonymized_telemetry=False, allow_reset=False)
+    system = System(
+        Settings(
+            persist_directory=str(folder),
+            is_persistent=True,
+            anonymized_telemetry=False,
+            allow_reset=False,
+        )
     )
+    system.instance(ServerAPI)
+    system.start()
+    return Client.from_system(system)
 
 
 def _drop_stale(folders: Iterable[Path]) -> None:
