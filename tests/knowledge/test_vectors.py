@@ -71,7 +71,8 @@ def test_the_nearest_passage_stands_for_its_entry(index: DenseIndex) -> None:
     ],
 )
 def test_filters(index: DenseIndex, filters: dict[str, object], expected: set[str]) -> None:
-    assert set(find(index, "softmax of rows", **filters)) == expected
+    found = index.search(EMBEDDER.embed(["softmax of rows"])[0], 5, Filters.model_validate(filters))
+    assert {near.entry_id for near in found} == expected
 
 
 def test_rare_ones_are_found_by_chroma_s_filter(
@@ -336,7 +337,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     program = Path(sys.executable).with_name("chroma")
     if not program.exists():
         pytest.skip("the chroma program is not installed")
-    command = [program, "run", "--path", tmp_path / "server", "--host", "127.0.0.1"]
+    command = [str(program), "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1"]
     child = subprocess.Popen(
         [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
