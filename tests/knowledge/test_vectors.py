@@ -208,10 +208,19 @@ def test_a_writer_does_not_undo_what_another_one_wrote(tmp_path: Path) -> None:
     one = open_vectors(tmp_path, EMBEDDER)
     other = open_vectors(tmp_path, EMBEDDER)
     truth = MemoryTruth()
+    asked: list[int] = []
+    entries = truth.entries
+
+    def watched(after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Gone]]:
+        asked.append(after_seq)
+        return entries(after_seq, limit)
+
+    truth.entries = watched  # type: ignore[method-assign]
     for number, item in enumerate(some(1200)):
         truth.put(item)
         if number % 300 == 299:
             (one, other)[number // 300 % 2].catch_up(truth)
+    assert asked == sorted(asked)
     last = open_vectors(tmp_path, EMBEDDER)
     for index in (last, other):
         for number in (0, 299, 300, 899, 900, 1199):
