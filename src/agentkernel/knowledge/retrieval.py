@@ -1,0 +1,320 @@
+"""Which entries answer a question best, by meaning, by words and by what they compute?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Structure
+from agentkernel.knowledge.embedding import Embedder, Vectors
+from agentkernel.knowledge.structures import Alike, Allowed, Floats
+from agentkernel.knowledge.vectors import Changes, Facts, Near, facts_of
+
+CHARACTERS_A_TOKEN = 4
+MOST_WORDS = 64
+"""Identifiers taken from a text for the lexical list; a long module repeats itself after that."""
+WORD = re.compile(r"[^\W_]\w*")
+ERROR_TEXT = re.compile(
+    r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\berror:|\b(?:illegal|misaligned|unspecified) "
+    r"\w+|\bout of (?:memory|resource|bounds)|\bfailed\b",
+    re.ASCII,
+)
+"""What tells an error message from words and code."""
+COMMON_WORDS = frozenset(
+    {"None", "a", "an", "and", "are", "as", "at", "be", "by", "class", "def", "for", "forward"}
+    | {"from", "import", "in", "init__", "is", "it", "nn", "not", "of", "on", "or", "return"}
+    | {"self", "super", "that", "the", "this", "to", "torch", "with"}
+)
+"""In nearly every entry: they tell none from another and make the lexical list slower."""
+QuestionKind = Literal["error", "structure", "words"]
+
+
+class TruthLike(Changes, Protocol):
+    """The entries themselves, and the search by words over them."""
+
+    def get(self, entry_id: str, /) -> Entry | None: ...
+
+    def lexical(self, words: str, limit: int, filters: Filters) -> list[tuple[str, float]]: ...
+
+
+class DenseLike(Protocol):
+    """What `vectors.DenseIndex` offers to a search."""
+
+    def search(self, vector: Vectors, limit: int, filters: Filters | None = None) -> list[Near]: ...
+
+    def facts(self, entry_id: str) -> Facts | None: ...
+
+
+class StructuresLike(Protocol):
+    """What `structures.StructureIndex` offers to a search."""
+
+    def search(
+        self, structure: Structure, limit: int, allowed: Allowed | None = None
+    ) -> list[Alike]: ...
+
+    def unit_vector(self, structure: Structure) -> Floats: ...
+
+
+class Weights(Frozen):
+    """How much each list counts in the fusion."""
+
+    dense: float = Field(ge=0)
+    lexical: float = Field(ge=0)
+    structural: float = Field(ge=0)
+
+
+class Mixture(Frozen):
+    """How three lists become one. The values are a start, to be tuned by an evaluation."""
+
+    depth: int = Field(default=60, ge=1)
+    """Entries asked of each list."""
+    k: float = Field(default=60.0, gt=0)
+    """Reciprocal rank fusion adds weight / (k + rank) for each list; 60 is the value of Cormack,
+    Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
+    Learning Methods" (SIGIR 2009)."""
+    words: Weights = Weights(dense=1.0, lexical=0.7, structural=0.0)
+    error: Weights = Weights(dense=0.7, lexical=1.5, structural=0.5)
+    """An error's own words name it best."""
+    structure: Weights = Weights(dense=0.8, lexical=0.5, structural=1.5)
+    """What is computed says more than what it is called."""
+    verified_gpu: float = Field(default=0.10, ge=0)
+    """Added to 1 and multiplied with the fused value, as the next two are: it moves an entry past
+    a neighbour of about the same rank, never past a much better one."""
+    verified_interpreter: float = Field(default=0.05, ge=0)
+    architecture: float = Field(default=0.05, ge=0)
+    """For an entry that names the architecture asked for (not one for all of them)."""
+    diversity: float = Field(default=0.15, ge=0, le=1)
+    """Share of maximal marginal relevance that counts against likeness to earlier hits (Carbonell
+    and Goldstein, "The Use of MMR", SIGIR 1998); 0: by the fused value alone."""
+    pool: int = Field(default=4, ge=1)
+    """Entries read for each hit that is wanted: what diversity and the budget choose from."""
+
+    def weights(self, kind: QuestionKind) -> Weights:
+        """The weights for that kind of question."""
+        return {"error": self.error, "structure": self.structure, "words": self.words}[kind]
+
+
+class Ranked(NamedTuple):
+    """One list: the ids, best first, and the value that each was ordered by."""
+
+    ids: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+NO_LIST = Ranked((), ())
+
+
+class Retriever:
+    """Searches the truth by words and both indexes, and makes one answer of the three lists."""
+
+    def __init__(
+        self,
+        truth: TruthLike,
+        dense: DenseLike,
+        structures: StructuresLike,
+        embedder: Embedder,
+        mixture: Mixture | None = None,
+    ) -> None:
+        self._truth = truth
+        self._dense = dense
+        self._structures = structures
+        self._embedder = embedder
+        self._mixture = mixture or Mixture()
+
+    def search(self, query: Query) -> tuple[Hit, ...]:
+        """At most `query.limit` hits, best first; the same question over the same store has the
+        same answer. An empty question or store gives none. The budget leaves whole hits out, but
+        never the first."""
+        near = self._near(query)
+        lists = {
+            "dense": Ranked(tuple(n.entry_id for n in near), tuple(n.cosine for n in near)),
+            "lexical": self._lexical(query),
+            "structural": self._structural(query),
+        }
+        scores = fuse(lists, self._mixture.weights(question_kind(query)), self._mixture.k)
+        passages = {n.entry_id: n.passage_no for n in near}
+        pool = self._pool(query, scores)
+        chosen = self._diverse(pool, query.limit if query.tokens is None else len(pool))
+        return tuple(
+            Hit(entry=entry, score=score, passage=_passage(entry, passages.get(entry.id)))
+            for entry, score in _within(chosen, query.tokens, query.limit)
+        )
+
+    def _near(self, query: Query) -> list[Near]:
+        if not query.text.strip():
+            return []
+        vector = self._embedder.embed([query.text])[0]
+        return self._dense.search(vector, self._mixture.depth, query.filters)
+
+    def _lexical(self, query: Query) -> Ranked:
+        words = " ".join(identifiers(query.words or query.text))
+        if not words:
+            return NO_LIST
+        found = self._truth.lexical(words, self._mixture.depth, query.filters)
+        return Ranked(tuple(name for name, _ in found), tuple(value for _, value in found))
+
+    def _structural(self, query: Query) -> Ranked:
+        if query.structure is None or not query.structure.ops:
+            return NO_LIST
+        allowed = None
+        if query.filters != Filters():
+            without = frozenset(query.filters.without_ids)
+
+            def allowed(name: str) -> bool:
+                facts = self._facts(name)
+                return name not in without and facts is not None and facts.passes(query.filters)
+
+        found = self._structures.search(query.structure, self._mixture.depth, allowed)
+        return Ranked(tuple(a.entry_id for a in found), tuple(a.value for a in found))
+
+    def _facts(self, name: str) -> Facts | None:
+        facts = self._dense.facts(name)
+        if facts is None:
+            entry = self._truth.get(name)
+            facts = facts_of(entry) if entry is not None else None
+        return facts
+
+    def _pool(self, query: Query, scores: dict[str, Score]) -> list[tuple[Entry, Score]]:
+        """The best entries after the boosts, as the truth has them now; of equal answers one.
+
+        An index may lag behind the truth: what was superseded since, or no longer passes the
+        filters, is left out here.
+        """
+        boosted = {
+            name: score.model_copy(update={"fused": score.fused * self._boost(name, query.filters)})
+            for name, score in scores.items()
+        }
+        most = self._mixture.pool * query.limit
+        pool: list[tuple[Entry, Score]] = []
+        answers: set[str] = set()
+        for name in sorted(boosted, key=lambda name: (-boosted[name].fused, name)):
+            entry = self._truth.get(name)
+            if entry is None or name in query.filters.without_ids:
+                continue
+            answer = _answer_key(entry)
+            if answer in answers or not facts_of(entry).passes(query.filters):
+                continue
+            answers.add(answer)
+            pool.append((entry, boosted[name]))
+            if len(pool) == most:
+                break
+        return pool
+
+    def _boost(self, name: str, filters: Filters) -> float:
+        facts = self._facts(name)
+        if facts is None:
+            return 1.0
+        boost = 1.0
+        if facts.verified == "gpu":
+            boost += self._mixture.verified_gpu
+        elif facts.verified == "interpreter":
+            boost += self._mixture.verified_interpreter
+        if filters.architecture is not None and filters.architecture in facts.architectures:
+            boost += self._mixture.architecture
+        return boost
+
+    def _diverse(self, pool: Sequence[tuple[Entry, Score]], most: int) -> list[tuple[Entry, Score]]:
+        """`pool` by maximal marginal relevance: at each step what is good and unlike the rest."""
+        share = self._mixture.diversity
+        if not pool or share == 0.0:
+            return list(pool[:most])
+        best = pool[0][1].fused
+        worth = np.array([score.fused / best for _, score in pool])
+        alike = self._likeness([entry for entry, _ in pool])
+        nearest = np.zeros(len(pool))
+        left = np.ones(len(pool), dtype=bool)
+        chosen: list[tuple[Entry, Score]] = []
+        while len(chosen) < min(most, len(pool)):
+            value = np.where(left, (1.0 - share) * worth - share * nearest, -np.inf)
+            # The first of equal ones: the pool is by fused value, then by id.
+            place = int(np.argmax(np.round(value, 9)))
+            chosen.append(pool[place])
+            left[place] = False
+            nearest = np.maximum(nearest, alike[place])
+        return chosen
+
+    def _likeness(self, entries: Sequence[Entry]) -> Floats:
+        """Cosine of the op vectors, each with each; 0 where a structure is not known."""
+        known = [
+            None if entry.structure is None else self._structures.unit_vector(entry.structure)
+            for entry in entries
+        ]
+        width = max((len(vector) for vector in known if vector is not None), default=1)
+        blank = np.zeros(width, dtype=np.float32)
+        matrix = np.stack([blank if vector is None else vector for vector in known])
+        return np.asarray(matrix @ matrix.T, dtype=np.float32)
+
+
+def question_kind(query: Query) -> QuestionKind:
+    """An error message, a problem with a structure, or words."""
+    known = query.structure is not None and bool(query.structure.ops)
+    # Code that raises an error of its own is no error message.
+    if ERROR_TEXT.search(query.words or ("" if known else query.text)):
+        return "error"
+    return "structure" if known else "words"
+
+
+def identifiers(text: str) -> tuple[str, ...]:
+    """The different words and identifiers of `text` in their order, at most `MOST_WORDS`."""
+    found = dict.fromkeys(word for word in WORD.findall(text) if word not in COMMON_WORDS)
+    return tuple(found)[:MOST_WORDS]
+
+
+def fuse(lists: dict[str, Ranked], weights: Weights, k: float) -> dict[str, Score]:
+    """Reciprocal rank fusion of the lists `dense`, `lexical` and `structural`: id -> score."""
+    parts: dict[str, dict[str, float | int]] = {}
+    fused: dict[str, float] = {}
+    for name, ranked in lists.items():
+        weight = float(getattr(weights, name))
+        if weight == 0.0:
+            continue
+        for rank, (entry_id, value) in enumerate(_pairs(ranked), start=1):
+            parts.setdefault(entry_id, {}).update({name: value, f"{name}_rank": rank})
+            fused[entry_id] = fused.get(entry_id, 0.0) + weight / (k + rank)
+    return {
+        entry_id: Score.model_validate({**part, "fused": fused[entry_id]})
+        for entry_id, part in parts.items()
+    }
+
+
+def _pairs(ranked: Ranked) -> Iterable[tuple[str, float]]:
+    return zip(ranked.ids, ranked.values, strict=True)
+
+
+def _answer_key(entry: Entry) -> str:
+    """Equal for answers that differ in white space alone."""
+    return sha256_text(" ".join(entry.answer.split()))
+
+
+def _passage(entry: Entry, number: int | None) -> str:
+    """The passage of that number; "" where the dense list has none, or it changed since."""
+    if number is None or number >= len(entry.passages):
+        return ""
+    return entry.passages[number]
+
+
+def tokens_of(entry: Entry) -> int:
+    """About how many tokens the entry's texts take."""
+    length = len(entry.title) + len(entry.summary) + len(entry.problem) + len(entry.answer)
+    return -(-length // CHARACTERS_A_TOKEN)
+
+
+def _within(
+    chosen: Sequence[tuple[Entry, Score]], tokens: int | None, limit: int
+) -> list[tuple[Entry, Score]]:
+    """The first, then each that still fits into the budget."""
+    kept: list[tuple[Entry, Score]] = []
+    spent = 0
+    for entry, score in chosen:
+        size = tokens_of(entry)
+        if not kept or tokens is None or spent + size <= tokens:
+            kept.append((entry, score))
+            spent += size
+        if len(kept) == limit:
+            break
+    return kept

@@ -1,0 +1,270 @@
+"""Which entries compute nearly the same as a given structure?"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkernel.domain.knowledge import Entry, Structure
+from agentkernel.errors import OutputError
+from agentkernel.knowledge.vectors import Changes, Gone, Progress
+
+Floats = NDArray[np.float32]
+OpVector = Callable[[Structure], NDArray[Any]]
+"""A structure as counts or weights of its ops, [width], any real dtype."""
+Similarity = Callable[[Structure, Structure], float]
+"""How alike two structures are, 0 to 1."""
+Allowed = Callable[[str], bool]
+
+FORMAT = 1
+POINTER = "structures.json"
+SHORTLIST = 200
+"""Candidates of the op vectors that are compared exactly."""
+FEW_OPS = 48
+"""With at most so many different ops in the question, only their rows are read: 100,000 whole
+vectors are 100 MB, which no machine reads in 15 ms for sure."""
+BATCH_ENTRIES = 20_000
+"""Entries taken in before the files are written: it bounds the memory, and what a kill costs."""
+
+
+class Alike(NamedTuple):
+    """An entry, and how alike its structure is, 0 to 1."""
+
+    entry_id: str
+    value: float
+
+
+class _Table(NamedTuple):
+    """One state of the index; a reader keeps it while a writer makes the next."""
+
+    seq: int
+    ids: list[str]
+    vectors: Floats
+    """Unit op vectors, one a column: [width, entries]."""
+    lines: NDArray[np.uint8]
+    """All structures as JSON, one after the other."""
+    ends: NDArray[np.int64]
+    """Where each of them ends: [entries]."""
+
+    def text(self, place: int) -> bytes:
+        start = int(self.ends[place - 1]) if place else 0
+        return self.lines[start : int(self.ends[place])].tobytes()
+
+
+EMPTY = _Table(
+    0, [], np.zeros((0, 0), np.float32), np.zeros(0, np.uint8), np.zeros(0, dtype=np.int64)
+)
+
+
+class StructureIndex:
+    """The op vectors of all entries that have a structure, in memory-mapped files in `folder`.
+
+    `version` names the definition of `op_vector`: another one begins anew. Raises OutputError
+    where the folder cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path, op_vector: OpVector, similarity: Similarity, version: str = "1"
+    ) -> None:
+        self._folder = folder
+        self._op_vector = op_vector
+        self._similarity = similarity
+        self._version = f"{FORMAT}/{version}"
+        self._stamp = 0
+        self._table = EMPTY
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        self._refresh()
+
+    @property
+    def seq(self) -> int:
+        """How far in the truth this index is."""
+        return self._table.seq
+
+    def __len__(self) -> int:
+        return len(self._table.ids)
+
+    def unit_vector(self, structure: Structure) -> Floats:
+        """The op vector of `structure` at length one, float32 [width]; zeros stay zeros."""
+        vector = np.asarray(self._op_vector(structure), dtype=np.float32)
+        return vector / np.float32(max(float(np.linalg.norm(vector)), 1e-12))
+
+    def catch_up(self, truth: Changes, progress: Progress | None = None, wait: bool = True) -> int:
+        """Take in what changed in `truth` since; the sequence number that was reached.
+
+        One process writes at a time; where another one does, wait for it, or return at once if
+        `wait` is False. Readers keep the state that they have mapped.
+        """
+        try:
+            with self._writing(wait) as ours:
+                if not ours:
+                    return self.seq
+                self._refresh()
+                if truth.last_seq < self.seq:
+                    self._table = EMPTY
+                while batch := list(truth.entries(self.seq, BATCH_ENTRIES)):
+                    self._store(_merged(self._table, batch, self.unit_vector))
+                    if progress is not None:
+                        progress(self.seq, truth.last_seq)
+        except OSError as error:
+            raise _unwritable(self._folder, error) from error
+        return self.seq
+
+    @contextmanager
+    def _writing(self, wait: bool) -> Iterator[bool]:
+        with (self._folder / "structures.lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def search(
+        self, structure: Structure, limit: int, allowed: Allowed | None = None
+    ) -> list[Alike]:
+        """The `limit` entries that are most alike among those that `allowed` lets through (by
+        id), best first, ties by id; the nearest `SHORTLIST` op vectors are compared exactly."""
+        self._refresh()
+        table = self._table
+        query = self.unit_vector(structure)
+        if limit < 1 or not table.ids or not query.any():
+            return []
+        places = _nearest(_cosines(table.vectors, query), table.ids, allowed)
+        values: dict[bytes, float] = {}
+        found = []
+        for place in places:
+            text = table.text(place)
+            # Many entries share one structure, letter for letter.
+            if text not in values:
+                other = Structure.model_validate_json(text)
+                values[text] = float(self._similarity(structure, other))
+            found.append(Alike(table.ids[place], values[text]))
+        found.sort(key=lambda alike: (-alike.value, alike.entry_id))
+        return found[:limit]
+
+    def _refresh(self) -> None:
+        """Map the current files, if they are others than those at hand. What is damaged or of
+        another version counts as missing: the next catch-up makes it anew."""
+        pointer = self._folder / POINTER
+        try:
+            stamp = pointer.stat().st_mtime_ns
+            if stamp == self._stamp:
+                return
+            table = _read(self._folder, json.loads(pointer.read_text("utf-8")), self._version)
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            return
+        self._stamp = stamp
+        self._table = table
+
+    def _store(self, table: _Table) -> None:
+        """Write `table` under a new name, then point to it, then remove the old files."""
+        stem = f"structures-{table.seq}"
+        while (self._folder / f"{stem}.npy").exists():
+            stem += "x"
+        np.save(self._folder / f"{stem}.npy", table.vectors)
+        np.save(self._folder / f"{stem}.ends.npy", table.ends)
+        (self._folder / f"{stem}.jsonl").write_bytes(table.lines.tobytes())
+        text = {"version": self._version, "stem": stem, "seq": table.seq, "ids": table.ids}
+        draft = self._folder / f"{stem}.tmp"
+        draft.write_text(json.dumps(text), encoding="utf-8")
+        draft.replace(self._folder / POINTER)
+        for old in self._folder.glob("structures-*"):
+            if not old.name.startswith(f"{stem}."):
+                old.unlink(missing_ok=True)
+        self._refresh()
+
+
+def _cosines(vectors: Floats, query: Floats) -> Floats:
+    """`query` [width] times every column of `vectors` [width, entries]: [entries]."""
+    used = np.flatnonzero(query)
+    if len(used) > FEW_OPS:
+        return query @ vectors
+    total = np.zeros(vectors.shape[1], dtype=np.float32)
+    for place in used:
+        total += query[place] * vectors[place]
+    return total
+
+
+def _nearest(cosines: Floats, ids: Sequence[str], allowed: Allowed | None) -> list[int]:
+    """Places of the `SHORTLIST` largest that are allowed; all are looked at only if need be."""
+    for most in (SHORTLIST, 10 * SHORTLIST, len(ids)):
+        if most < len(ids):
+            places = np.argpartition(-cosines, most)[:most]
+            # What ties with the last one belongs to the short list as well: order is by id then.
+            edge = float(cosines[places].min())
+            places = np.concatenate(
+                [np.flatnonzero(cosines > edge), np.flatnonzero(cosines == edge)[:most]]
+            )
+        else:
+            places = np.flatnonzero(cosines > 0)
+        order = places[np.argsort(-cosines[places], kind="stable")]
+        chosen: list[int] = []
+        for place in order.tolist():
+            if cosines[place] > 0 and (allowed is None or allowed(ids[place])):
+                chosen.append(place)
+                if len(chosen) == SHORTLIST:
+                    return chosen
+        if most >= len(ids):
+            break
+    return chosen
+
+
+def _merged(
+    table: _Table,
+    batch: Sequence[tuple[int, Entry | Gone]],
+    unit_vector: Callable[[Structure], Floats],
+) -> _Table:
+    """`table` with the changes of `batch`: changed and gone entries leave, new ones come last."""
+    latest = {change.id: change for _, change in batch}
+    keep = [place for place, name in enumerate(table.ids) if name not in latest]
+    lines = [table.text(place) for place in keep]
+    ids = [table.ids[place] for place in keep]
+    columns = []
+    for change in latest.values():
+        if isinstance(change, Entry) and change.structure is not None:
+            columns.append(unit_vector(change.structure))
+            lines.append(change.structure.model_dump_json(exclude_defaults=True).encode())
+            ids.append(change.id)
+    parts = [table.vectors[:, keep]] if keep else []
+    parts += [np.stack(columns, axis=1)] if columns else []
+    return _Table(
+        batch[-1][0],
+        ids,
+        np.concatenate(parts, axis=1) if parts else EMPTY.vectors,
+        np.frombuffer(b"".join(lines), dtype=np.uint8),
+        np.cumsum([len(line) for line in lines], dtype=np.int64),
+    )
+
+
+def _read(folder: Path, pointer: dict[str, Any], version: str) -> _Table:
+    """The files that `pointer` names. Raises ValueError where they do not fit together."""
+    stem = str(pointer["stem"])
+    ids = [str(name) for name in pointer["ids"]]
+    # A plain array over the mapping: numpy.memmap itself makes each small operation slower.
+    vectors = np.asarray(np.load(folder / f"{stem}.npy", mmap_mode="r")) if ids else EMPTY.vectors
+    ends = np.load(folder / f"{stem}.ends.npy")
+    path = folder / f"{stem}.jsonl"
+    lines = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else EMPTY.lines
+    size = int(ends[-1]) if len(ends) else 0
+    if pointer["version"] != version or size != len(lines):
+        raise ValueError(f"{stem} does not fit")
+    if ids and (vectors.shape[1] != len(ids) or len(ends) != len(ids)):
+        raise ValueError(f"{stem} does not fit")
+    return _Table(int(pointer["seq"]), ids, vectors, lines, ends)
+
+
+def _unwritable(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"Cannot keep the structures in {str(folder)!r}: {error.strerror or error}. Expected a "
+        "folder that can be written. Next: choose another folder, or free some space."
+    )

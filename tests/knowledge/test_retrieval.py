@@ -1,0 +1,244 @@
+from pathlib import Path
+
+import pytest
+
+from agentkernel.domain.knowledge import Entry, Filters, Query, Structure
+from agentkernel.knowledge.retrieval import (
+    Mixture,
+    Ranked,
+    Retriever,
+    Weights,
+    fuse,
+    identifiers,
+    question_kind,
+    tokens_of,
+)
+from agentkernel.knowledge.structures import StructureIndex
+from agentkernel.knowledge.vectors import DenseIndex, Gone, open_vectors
+from memory_truth import HashEmbedder, MemoryTruth, entry, op_vector, similarity
+
+EMBEDDER = HashEmbedder()
+SOFTMAX = Structure(ops=("sub", "exp", "sum", "div"))
+
+
+def retriever(
+    folder: Path, truth: MemoryTruth, mixture: Mixture | None = None, behind: bool = False
+) -> Retriever:
+    dense: DenseIndex = open_vectors(folder / "vectors", EMBEDDER)
+    structures = StructureIndex(folder / "structures", op_vector, similarity)
+    if not behind:
+        dense.catch_up(truth)
+        structures.catch_up(truth)
+    return Retriever(truth, dense, structures, EMBEDDER, mixture)
+
+
+@pytest.fixture
+def truth() -> MemoryTruth:
+    return MemoryTruth(
+        [
+            entry("pair/softmax", "softmax of rows", ops=("sub", "exp", "sum", "div")),
+            entry("pair/logsoftmax", "log softmax of rows", ops=("sub", "exp", "sum", "log")),
+            entry("pair/gemm", "matrix product", ops=("matmul",), architectures=("hopper",)),
+            entry("fixes/power", "arange range must be a power of two", kind="fix"),
+            entry("notes/hopper", "warp groups and tensor memory", kind="note", licence="BSD"),
+        ]
+    )
+
+
+def found(retriever: Retriever, **query: object) -> list[str]:
+    return [hit.entry.id for hit in retriever.search(Query.model_validate(query))]
+
+
+def test_a_hit_says_why_it_is_where_it_is(tmp_path: Path, truth: MemoryTruth) -> None:
+    hit = retriever(tmp_path, truth).search(
+        Query(text="softmax of rows", structure=SOFTMAX, limit=2)
+    )[0]
+    assert hit.entry.id == "pair/softmax"
+    assert hit.passage == "softmax of rows"
+    assert (hit.score.dense_rank, hit.score.lexical_rank, hit.score.structural_rank) == (1, 2, 1)
+    assert hit.score.dense == pytest.approx(1.0, abs=1e-5)
+    assert hit.score.structural == 1.0
+    assert hit.score.lexical == -2.0
+    assert hit.score.fused == pytest.approx((0.8 + 1.5) / 61 + 0.5 / 62)
+
+
+def test_structure_alone_and_words_alone(tmp_path: Path, truth: MemoryTruth) -> None:
+    search = retriever(tmp_path, truth)
+    assert found(search, structure=SOFTMAX)[0] == "pair/softmax"
+    assert found(search, words="tensor memory") == ["notes/hopper"]
+    assert found(search, text="matrix product")[0] == "pair/gemm"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [Query(), Query(text=" \n"), Query(text="\x00☃ ∑"), Query(structure=Structure(ops=()))],
+)
+def test_a_question_without_words_has_no_answer(
+    tmp_path: Path, truth: MemoryTruth, query: Query
+) -> None:
+    class Blank(HashEmbedder):
+        def embed(self, texts):  # type: ignore[no-untyped-def]
+            return super().embed(["" for _ in texts])
+
+    search = retriever(tmp_path, truth)
+    search._embedder = Blank()
+    assert search.search(query) == ()
+
+
+def test_an_empty_store_has_no_answer(tmp_path: Path) -> None:
+    search = retriever(tmp_path, MemoryTruth())
+    assert search.search(Query(text="softmax", structure=SOFTMAX)) == ()
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        Filters(kinds=("pair",)),
+        Filters(kinds=("fix", "note")),
+        Filters(architecture="ampere"),
+        Filters(licences=("BSD",)),
+        Filters(verified=("gpu",)),
+        Filters(without_ids=("pair/softmax", "fixes/power")),
+    ],
+)
+def test_every_list_honours_the_filters(
+    tmp_path: Path, truth: MemoryTruth, filters: Filters
+) -> None:
+    query = Query(
+        text="softmax of rows", words="softmax matrix power tensor", structure=SOFTMAX, limit=9
+    )
+    search = retriever(tmp_path, truth)
+    everything = {hit.entry.id: hit.entry for hit in search.search(query)}
+    hits = search.search(query.model_copy(update={"filters": filters}))
+
+    def passes(item: Entry) -> bool:
+        return (
+            (not filters.kinds or item.kind in filters.kinds)
+            and (not filters.licences or item.licence in filters.licences)
+            and (not filters.verified or item.verified in filters.verified)
+            and item.id not in filters.without_ids
+            and (filters.architecture is None or item.architectures in ((), ("ampere",)))
+        )
+
+    assert len(everything) == 5
+    assert {hit.entry.id for hit in hits} == {n for n, item in everything.items() if passes(item)}
+
+
+def test_what_the_truth_no_longer_has_is_not_found(tmp_path: Path, truth: MemoryTruth) -> None:
+    search = retriever(tmp_path, truth)
+    truth.put(Gone("pair/softmax"))
+    truth.put(entry("pair/gemm", "matrix product", licence="GPL"))
+    assert "pair/softmax" not in found(search, text="softmax of rows", structure=SOFTMAX)
+    assert "pair/gemm" not in found(
+        search, text="matrix product", filters=Filters(licences=("MIT",))
+    )
+
+
+def test_indexes_that_hold_nothing_yet_leave_the_words(tmp_path: Path, truth: MemoryTruth) -> None:
+    search = retriever(tmp_path, truth, behind=True)
+    assert found(search, text="tensor memory") == ["notes/hopper"]
+
+
+def test_verified_answers_and_the_asked_architecture_go_before_equals(tmp_path: Path) -> None:
+    truth = MemoryTruth(
+        [
+            entry("a/plain", "same text"),
+            entry("b/interpreter", "same text", verified="interpreter"),
+            entry("c/gpu", "same text", verified="gpu"),
+            entry("d/hopper", "same text", architectures=("hopper",)),
+        ]
+    )
+    search = retriever(tmp_path, truth)
+    assert found(search, text="same text")[:2] == ["c/gpu", "b/interpreter"]
+    asked = found(search, text="same text", filters=Filters(architecture="hopper"))
+    assert asked.index("d/hopper") < asked.index("a/plain")
+    flat = Mixture(verified_gpu=0.0, verified_interpreter=0.0, architecture=0.0)
+    assert found(retriever(tmp_path, truth, flat), text="same text")[0] == "a/plain"
+
+
+def test_of_equal_answers_the_best_one_stays(tmp_path: Path) -> None:
+    truth = MemoryTruth(
+        [
+            entry("e/one", "row sum", answer="x = 1\n"),
+            entry("e/two", "row sum", answer="x  =  1", verified="gpu"),
+            entry("e/three", "row sum", answer="y = 2"),
+        ]
+    )
+    assert found(retriever(tmp_path, truth), text="row sum") == ["e/two", "e/three"]
+
+
+def test_diversity_brings_what_computes_something_else(tmp_path: Path) -> None:
+    truth = MemoryTruth(
+        [
+            *[entry(f"e/{i}", "row norm layer", ops=("mean", "sub")) for i in range(3)],
+            entry("e/other", "row norm other", ops=("cumsum",)),
+        ]
+    )
+    plain = found(retriever(tmp_path, truth, Mixture(diversity=0.0)), text="row norm layer")
+    assert plain == ["e/0", "e/1", "e/2", "e/other"]
+    diverse = found(retriever(tmp_path, truth), text="row norm layer", limit=2)
+    assert diverse == ["e/0", "e/other"]
+
+
+def test_the_budget_takes_whole_hits_and_at_least_one(tmp_path: Path) -> None:
+    truth = MemoryTruth(
+        [
+            entry("e/long", "first words", answer="x" * 4000),
+            entry("e/longer", "first words second", answer="y" * 4000),
+            entry("e/short", "first words third", answer="z" * 40),
+        ]
+    )
+    search = retriever(tmp_path, truth)
+    everything = [hit.entry for hit in search.search(Query(text="first words"))]
+    assert everything[0].id == "e/long"
+    assert found(search, text="first words", tokens=1) == ["e/long"]
+    enough = tokens_of(everything[0]) + 20
+    assert found(search, text="first words", tokens=enough) == ["e/long", "e/short"]
+    assert len(found(search, text="first words", tokens=10**6)) == 3
+    assert len(found(search, text="first words", tokens=10**6, limit=1)) == 1
+
+
+def test_the_same_question_has_the_same_answer(tmp_path: Path, truth: MemoryTruth) -> None:
+    query = Query(text="softmax of rows", structure=SOFTMAX)
+    first = retriever(tmp_path, truth).search(query)
+    assert retriever(tmp_path, truth).search(query) == first
+    assert retriever(tmp_path / "other", truth).search(query) == first
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        (Query(text="softmax of rows"), "words"),
+        (Query(text="class Model", structure=SOFTMAX), "structure"),
+        (Query(text="raise ValueError", structure=SOFTMAX), "structure"),
+        (Query(text="CompilationError: at 3:4", words=""), "error"),
+        (Query(words="an illegal memory access", structure=SOFTMAX), "error"),
+        (Query(text="ValueError('arange')"), "error"),
+    ],
+)
+def test_kinds_of_question(query: Query, kind: str) -> None:
+    assert question_kind(query) == kind
+
+
+def test_identifiers_are_the_different_words_of_a_text() -> None:
+    text = "def forward(self, x): return F.softmax(x, dim=-1) # softmax_row"
+    assert identifiers(text) == ("x", "F", "softmax", "dim", "1", "softmax_row")
+    assert identifiers('"; DROP TABLE -- *') == ("DROP", "TABLE")
+    assert len(identifiers(" ".join(f"w{i}" for i in range(900)))) == 64
+
+
+def test_reciprocal_rank_fusion() -> None:
+    weights = Weights(dense=1.0, lexical=2.0, structural=0.0)
+    scores = fuse(
+        {
+            "dense": Ranked(("a", "b"), (0.9, 0.8)),
+            "lexical": Ranked(("b",), (-3.0,)),
+            "structural": Ranked(("c",), (1.0,)),
+        },
+        weights,
+        10.0,
+    )
+    assert set(scores) == {"a", "b"}
+    assert scores["a"].fused == pytest.approx(1 / 11)
+    assert scores["b"].fused == pytest.approx(1 / 12 + 2 / 11)
+    assert (scores["b"].dense_rank, scores["b"].lexical) == (2, -3.0)

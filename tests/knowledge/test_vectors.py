@@ -1,0 +1,386 @@
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentkernel.domain.knowledge import Entry, Filters
+from agentkernel.errors import OutputError, SettingError
+from agentkernel.knowledge import vectors
+from agentkernel.knowledge.vectors import DenseIndex, Gone, open_vectors
+from memory_truth import HashEmbedder, MemoryTruth, entry
+
+EMBEDDER = HashEmbedder()
+
+
+def find(index: DenseIndex, text: str, limit: int = 5, **filters: object) -> list[str]:
+    vector = EMBEDDER.embed([text])[0]
+    found = index.search(vector, limit, Filters.model_validate(filters))
+    return [near.entry_id for near in found]
+
+
+def some(number: int) -> list[Entry]:
+    return [entry(f"e/{i}", f"module {i} alpha{i}", f"second beta{i}") for i in range(number)]
+
+
+@pytest.fixture
+def truth() -> MemoryTruth:
+    return MemoryTruth(
+        [
+            entry("pair/softmax", "softmax of rows", "exponent over sum", verified="gpu"),
+            entry("pair/gemm", "matrix product", architectures=("hopper", "ada"), licence="BSD"),
+            entry("fixes/shape", "shape must be a power of two", kind="fix"),
+            entry("notes/empty", ""),
+        ]
+    )
+
+
+@pytest.fixture
+def index(tmp_path: Path, truth: MemoryTruth) -> DenseIndex:
+    index = open_vectors(tmp_path, EMBEDDER)
+    index.catch_up(truth)
+    return index
+
+
+def test_the_nearest_passage_stands_for_its_entry(index: DenseIndex) -> None:
+    found = index.search(EMBEDDER.embed(["exponent over sum"])[0], 5)
+    assert (found[0].entry_id, found[0].passage_no) == ("pair/softmax", 1)
+    assert found[0].cosine == pytest.approx(1.0, abs=1e-5)
+    assert sorted(near.entry_id for near in found) == ["fixes/shape", "pair/gemm", "pair/softmax"]
+    assert [near.cosine for near in found] == sorted((n.cosine for n in found), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"kinds": ("fix",)}, {"fixes/shape"}),
+        ({"architecture": "hopper"}, {"fixes/shape", "pair/gemm", "pair/softmax"}),
+        ({"architecture": "ampere"}, {"fixes/shape", "pair/softmax"}),
+        ({"licences": ("BSD",)}, {"pair/gemm"}),
+        ({"verified": ("gpu", "interpreter")}, {"pair/softmax"}),
+        ({"without_ids": ("pair/gemm",)}, {"fixes/shape", "pair/softmax"}),
+        ({"kinds": ("note",), "licences": ("none",)}, set()),
+    ],
+)
+def test_filters(index: DenseIndex, filters: dict[str, object], expected: set[str]) -> None:
+    found = index.search(EMBEDDER.embed(["softmax of rows"])[0], 5, Filters.model_validate(filters))
+    assert {near.entry_id for near in found} == expected
+
+
+def test_rare_ones_are_found_by_chroma_s_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "WIDE_ROWS", 4)
+    index = open_vectors(tmp_path, EMBEDDER)
+    index.catch_up(MemoryTruth([*some(60), entry("fixes/far", "unlike all", kind="fix")]))
+    assert find(index, "module 1 alpha1", kinds=("fix",)) == ["fixes/far"]
+
+
+def test_one_entry_with_many_near_passages_hides_no_other(tmp_path: Path) -> None:
+    index = open_vectors(tmp_path, EMBEDDER)
+    index.catch_up(
+        MemoryTruth(
+            [entry("e/many", *[f"same words {i}" for i in range(90)]), entry("e/other", "same")]
+        )
+    )
+    assert find(index, "same words", limit=2) == ["e/many", "e/other"]
+
+
+def test_nothing_to_search_with(index: DenseIndex, tmp_path: Path) -> None:
+    assert find(index, "") == []
+    assert find(index, "softmax", limit=0) == []
+    assert find(open_vectors(tmp_path / "empty", EMBEDDER), "softmax") == []
+
+
+def test_changes_are_taken_in_by_their_order(index: DenseIndex, truth: MemoryTruth) -> None:
+    truth.put(entry("pair/softmax", "argmax of columns", kind="kernel"))
+    truth.put(Gone("pair/gemm"))
+    reached: list[tuple[int, int]] = []
+    assert index.catch_up(truth, lambda at, last: reached.append((at, last))) == truth.last_seq
+    assert reached == [(6, 6)]
+    assert find(index, "exponent over sum", kinds=("pair",)) == []
+    assert set(find(index, "argmax of columns")) == {"pair/softmax", "fixes/shape"}
+    assert find(index, "argmax of columns", kinds=("kernel",)) == ["pair/softmax"]
+    assert index.catch_up(truth, lambda at, last: reached.append((at, last))) == 6
+    assert len(reached) == 1
+
+
+def test_batches_stay_within_what_chroma_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "BATCH_ROWS", 7)
+    index = open_vectors(tmp_path, EMBEDDER)
+    steps: list[int] = []
+    index.catch_up(
+        MemoryTruth([*some(20), entry("e/long", *[f"part {i}" for i in range(30)])]),
+        lambda at, last: steps.append(at),
+    )
+    assert steps == [3, 6, 7, 10, 13, 14, 17, 20, 21]
+    assert find(index, "part 29", limit=1) == ["e/long"]
+
+
+def test_a_truth_that_begins_again_empties_the_index(index: DenseIndex) -> None:
+    index.catch_up(MemoryTruth([entry("e/new", "softmax anew")]))
+    assert find(index, "softmax of rows") == ["e/new"]
+
+
+def test_it_is_all_there_when_opened_again(tmp_path: Path, index: DenseIndex) -> None:
+    code = (
+        "import sys; from pathlib import Path; from memory_truth import HashEmbedder\n"
+        "from agentkernel.knowledge.vectors import open_vectors\n"
+        "index = open_vectors(Path(sys.argv[1]), HashEmbedder(), print)\n"
+        "print(index.seq, index.search(HashEmbedder().embed(['matrix product'])[0], 1)[0].entry_id)"
+    )
+    assert in_child(code, tmp_path).communicate()[0].split() == ["4", "pair/gemm"]
+
+
+def in_child(code: str, folder: Path) -> "subprocess.Popen[str]":
+    here = str(Path(__file__).parents[1])
+    paths = os.pathsep.join([here, *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+FILL = """
+import sys
+from pathlib import Path
+from memory_truth import HashEmbedder, MemoryTruth, entry
+from agentkernel.knowledge import vectors
+vectors.BATCH_ROWS = 20
+entries = [entry(f"e/{i}", f"module {i} alpha{i}", f"second beta{i}") for i in range(400)]
+truth = MemoryTruth(entries)
+index = vectors.open_vectors(Path(sys.argv[1]), HashEmbedder())
+index.catch_up(truth, lambda at, last: print(at, flush=True))
+print("done", flush=True)
+"""
+
+
+def test_a_kill_in_the_middle_costs_a_batch_at_most(tmp_path: Path) -> None:
+    child = in_child(FILL, tmp_path)
+    assert child.stdout is not None
+    for _ in range(5):
+        reached = int(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    said: list[str] = []
+    index = open_vectors(tmp_path, EMBEDDER, said.append)
+    assert said == []
+    assert index.seq >= reached
+    steps: list[int] = []
+    index.catch_up(MemoryTruth(some(400)), lambda at, last: steps.append(at))
+    assert steps[0] > reached
+    for number in (0, 50, 399):
+        assert find(index, f"second beta{number}", limit=1) == [f"e/{number}"]
+
+
+def test_two_writers_and_a_reader_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_vectors(tmp_path, EMBEDDER)
+    writers = [in_child(FILL, tmp_path) for _ in range(2)]
+    assert writers[0].stdout is not None
+    writers[0].stdout.readline()
+    began = time.monotonic()
+    reader = open_vectors(tmp_path, EMBEDDER)
+    find(reader, "module 1 alpha1")
+    assert time.monotonic() - began < 5.0
+    # A writer that does not want to wait is told how far the other is.
+    assert reader.catch_up(MemoryTruth(some(400)), wait=False) <= 400
+    for writer in writers:
+        writer.communicate()
+    assert [writer.returncode for writer in writers] == [0, 0]
+    monkeypatch.setattr(vectors, "REOPEN_SECONDS", 0.0)
+    assert find(reader, "second beta399", limit=1) == ["e/399"]
+
+
+def test_a_writer_does_not_undo_what_another_one_wrote(tmp_path: Path) -> None:
+    """Each holds the state in which it opened the index; rows must not be lost between them."""
+    one = open_vectors(tmp_path, EMBEDDER)
+    other = open_vectors(tmp_path, EMBEDDER)
+    truth = MemoryTruth()
+    asked: list[int] = []
+    entries = truth.entries
+
+    def watched(after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Gone]]:
+        asked.append(after_seq)
+        return entries(after_seq, limit)
+
+    truth.entries = watched  # type: ignore[method-assign]
+    for number, item in enumerate(some(1200)):
+        truth.put(item)
+        if number % 300 == 299:
+            (one, other)[number // 300 % 2].catch_up(truth)
+    assert asked == sorted(asked)
+    last = open_vectors(tmp_path, EMBEDDER)
+    for index in (last, other):
+        for number in (0, 299, 300, 899, 900, 1199):
+            assert find(index, f"second beta{number}", limit=1) == [f"e/{number}"]
+
+
+def _folder(root: Path) -> Path:
+    return next(root.glob("vectors-*"))
+
+
+def _truncate(root: Path) -> None:
+    database = _folder(root) / "chroma.sqlite3"
+    database.write_bytes(database.read_bytes()[:5000])
+
+
+def _overwrite(root: Path) -> None:
+    (_folder(root) / "chroma.sqlite3").write_bytes(b"not a database" * 1000)
+
+
+def _no_database(root: Path) -> None:
+    (_folder(root) / "chroma.sqlite3").unlink()
+
+
+def _no_state(root: Path) -> None:
+    (_folder(root) / "state.json").unlink()
+
+
+def _garbled_state(root: Path) -> None:
+    (_folder(root) / "state.json").write_text("{")
+
+
+def _garbled_facts(root: Path) -> None:
+    (_folder(root) / "facts.jsonl").write_text("{\n")
+
+
+@pytest.mark.parametrize(
+    "damage", [_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts]
+)
+def test_a_damaged_index_is_made_anew_with_one_line(
+    tmp_path: Path, index: DenseIndex, truth: MemoryTruth, damage: Callable[[Path], None]
+) -> None:
+    damage(tmp_path)
+    said: list[str] = []
+    again = open_vectors(tmp_path, EMBEDDER, said.append)
+    assert len(said) == 1
+    assert "damaged" in said[0]
+    assert again.seq == 0
+    again.catch_up(truth)
+    assert find(again, "matrix product", limit=1) == ["pair/gemm"]
+    assert open_vectors(tmp_path, EMBEDDER, said.append).seq == 4
+    assert len(said) == 1
+
+
+def test_another_embedder_makes_its_own_index_beside(tmp_path: Path, index: DenseIndex) -> None:
+    said: list[str] = []
+    other = open_vectors(tmp_path, HashEmbedder("other", 48), said.append)
+    assert said == ["Vector index was made by another embedder or version: a new one is made."]
+    assert other.seq == 0
+    assert open_vectors(tmp_path, EMBEDDER, said.append).seq == 4
+    assert len(said) == 1
+    old = _folder(tmp_path)
+    for folder in tmp_path.glob("vectors-*"):
+        os.utime(folder / "state.json", (0, 0))
+        old = folder
+    open_vectors(tmp_path, HashEmbedder("third"))
+    assert not old.exists()
+
+
+def test_facts_at_hand(index: DenseIndex) -> None:
+    facts = index.facts("pair/gemm")
+    assert facts is not None
+    assert (facts.kind, facts.licence, facts.architectures) == ("pair", "BSD", ("ada", "hopper"))
+    assert index.facts("nobody") is None
+
+
+def test_the_database_is_checked_only_where_it_changed(
+    tmp_path: Path, index: DenseIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(vectors, "database_damage", asked.append)
+    open_vectors(tmp_path, EMBEDDER)
+    assert asked == []
+
+
+def test_recall_against_brute_force(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((30, 64))
+    table = centres[random.integers(0, 30, 1500)] + 0.8 * random.standard_normal((1500, 64))
+    table = (table / np.linalg.norm(table, axis=1, keepdims=True)).astype(np.float32)
+
+    class Table:
+        fingerprint = "table"
+
+        def embed(self, texts: object) -> np.ndarray:
+            return table[[int(text or 0) for text in texts]]  # type: ignore[attr-defined]
+
+    index = open_vectors(tmp_path, Table())
+    index.catch_up(MemoryTruth([entry(f"e/{i}", str(i)) for i in range(1500)]))
+    shared = 0
+    for number in range(50):
+        best = np.argsort(-(table @ table[number]))[:10]
+        found = index.search(table[number], 10)
+        shared += len({f"e/{place}" for place in best} & {near.entry_id for near in found})
+    assert shared / 500 >= 0.95
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="Cannot keep the vectors"):
+        open_vectors(tmp_path / "file", EMBEDDER)
+
+
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(SettingError, match="Cannot use the Chroma server"):
+        open_vectors("http://127.0.0.1:9", EMBEDDER)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(sys.executable).with_name("chroma")
+    if not program.exists():
+        pytest.skip("the chroma program is not installed")
+    command = [str(program), "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1"]
+    child = subprocess.Popen(
+        [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.kill()
+        child.wait()
+
+
+# Chroma leaves its sockets to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_server_holds_the_same(server: str, truth: MemoryTruth) -> None:
+    index = open_vectors(server, EMBEDDER)
+    index.catch_up(truth)
+    truth.put(entry("pair/softmax", "argmax of columns"))
+    truth.put(Gone("fixes/shape"))
+    again = open_vectors(server, EMBEDDER)
+    assert again.seq == 4
+    assert again.catch_up(truth) == 6
+    assert find(again, "exponent over sum") == find(again, "argmax of columns")[::-1]
+    assert find(again, "matrix", licences=("BSD",)) == ["pair/gemm"]
+    assert find(again, "matrix", kinds=("fix",)) == []
+    said: list[str] = []
+    assert open_vectors(server, HashEmbedder("other"), said.append).seq == 0
+    assert len(said) == 1
+    del index, again
+    gc.collect()
+
+
+def test_the_state_is_what_was_reached(tmp_path: Path, index: DenseIndex) -> None:
+    assert json.loads((_folder(tmp_path) / "state.json").read_text())["seq"] == index.seq == 4
