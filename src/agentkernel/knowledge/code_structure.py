@@ -15,6 +15,8 @@ MOST_OPS = 256
 MOST_STEPS = 40_000
 """Syntax nodes that one source may cost: a bound on time, met by no module of people's writing."""
 MOST_DEPTH = 24
+MOST_ITEMS = 256
+"""Values in one list: a list that is added to itself in a row would fill the memory."""
 MOST_TURNS = 8
 """Turns of a loop over a list that the source spells out; any other loop is taken once."""
 MOST_CHARACTERS = 400_000
@@ -35,8 +37,15 @@ OPERATORS: Mapping[type[ast.AST], str] = {
     ast.USub: "neg",
     ast.Invert: "~",
 }
-HOST_ATTRIBUTES = frozenset("shape dtype device ndim is_cuda requires_grad layout".split())
-HOST_METHODS = frozenset("size dim numel item tolist stride type is_contiguous get_device".split())
+HOST_ATTRIBUTES = frozenset(
+    (*("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout"),)
+)
+HOST_METHODS = frozenset(
+    (
+        *("size", "dim", "numel", "item", "tolist", "stride", "type", "is_contiguous"),
+        "get_device",
+    )
+)
 FACTORIES = {
     "randint": "int64",
     "randperm": "int64",
@@ -55,7 +64,10 @@ DTYPE_METHODS = {
     "bool": "bool",
 }
 DTYPES = frozenset(
-    "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool float8_e4m3fn float8_e5m2".split()
+    (
+        *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8"),
+        *("uint8", "bool", "float8_e4m3fn", "float8_e5m2"),
+    )
 )
 LISTS = ("Sequential", "ModuleList", "ParameterList")
 PAIRED = ("max", "min")
@@ -81,6 +93,13 @@ class Many:
 
     items: list[Value]
     chained: bool = False
+
+    def __post_init__(self) -> None:
+        self.items = self.items[:MOST_ITEMS]
+
+    def extend(self, items: Sequence[Value]) -> None:
+        """Add items, up to the bound."""
+        self.items += items[: max(0, MOST_ITEMS - len(self.items))]
 
 
 @dataclass(frozen=True)
@@ -273,7 +292,11 @@ class _Program:
     def __init__(self, tree: ast.Module) -> None:
         self.classes: dict[str, ast.ClassDef] = {}
         self.functions: dict[str, ast.FunctionDef] = {}
-        self.imports: dict[str, str] = {"torch": "torch", "nn": "torch.nn", "F": "torch.nn.functional"}
+        self.imports: dict[str, str] = {
+            "torch": "torch",
+            "nn": "torch.nn",
+            "F": "torch.nn.functional",
+        }
         self.constants: dict[str, ast.expr] = {}
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
@@ -306,7 +329,9 @@ class _Program:
             for node in ast.walk(self.classes[name])
             if isinstance(node, ast.Name) and node.id != name
         }
-        return next((name for name in reversed(able) if name not in used), able[-1] if able else None)
+        return next(
+            (name for name in reversed(able) if name not in used), able[-1] if able else None
+        )
 
     def find_method(self, name: str, method: str, depth: int = 0) -> ast.FunctionDef | None:
         """The method of a class or of its bases in the file."""
@@ -457,11 +482,7 @@ class _Reader:
             for item in self._turns(self.value(node.iter, scope)):
                 self._assign(node.target, item, scope)
                 self.body(node.body, scope)
-        elif isinstance(node, ast.While):
-            self.body(node.body, scope)
-        elif isinstance(node, ast.With):
-            self.body(node.body, scope)
-        elif isinstance(node, ast.Try):
+        elif isinstance(node, ast.While | ast.With | ast.Try):
             self.body(node.body, scope)
         elif isinstance(node, ast.FunctionDef):
             scope[node.name] = Function(node)
@@ -490,7 +511,9 @@ class _Reader:
 
     def _compared(self, test: ast.Compare, scope: dict[str, Value]) -> bool | None:
         left, right = (
-            self.value(item, scope) if isinstance(item, ast.Name | ast.Attribute | ast.Constant) else None
+            self.value(item, scope)
+            if isinstance(item, ast.Name | ast.Attribute | ast.Constant)
+            else None
             for item in (test.left, test.comparators[0])
         )
         operator = test.ops[0]
@@ -500,10 +523,11 @@ class _Reader:
             else:
                 same = None if left is None else False
             return same if same is None or isinstance(operator, ast.Is) else not same
-        if isinstance(operator, ast.Eq | ast.NotEq) and isinstance(left, Host) and left.known:
-            if isinstance(right, Host) and right.known:
-                return (left.value == right.value) is isinstance(operator, ast.Eq)
-        return None
+        if not isinstance(operator, ast.Eq | ast.NotEq):
+            return None
+        if not (isinstance(left, Host) and isinstance(right, Host) and left.known and right.known):
+            return None
+        return (left.value == right.value) is isinstance(operator, ast.Eq)
 
     def _turns(self, value: Value) -> Iterator[Value]:
         if isinstance(value, Many) and value.items:
@@ -515,7 +539,7 @@ class _Reader:
         old = self.value(node.target, scope)
         new = self.value(node.value, scope)
         if isinstance(old, Many) and isinstance(new, Many):
-            old.items.extend(new.items)
+            old.extend(new.items)
             return
         self._assign(node.target, self._binary(type(node.op), [old, new]), scope)
 
@@ -664,7 +688,9 @@ class _Reader:
     def _binary(self, operator: type[ast.AST], sides: list[Value]) -> Value:
         if not _any_tensor(sides):
             if operator is ast.Add and all(isinstance(item, Many) for item in sides):
-                return Many([part for item in sides if isinstance(item, Many) for part in item.items])
+                return Many(
+                    [part for item in sides if isinstance(item, Many) for part in item.items]
+                )
             if operator is ast.Mult:
                 return next((item for item in sides if isinstance(item, Many)), HOST)
             return HOST
@@ -740,7 +766,9 @@ class _Reader:
             return TENSOR
         if tail in LISTS:
             return self._container(tail, args)
-        if not full.startswith(("torch.", "einops.")) or full.startswith(("torch.distributed", "torch.utils")):
+        if not full.startswith(("torch.", "einops.")) or full.startswith(
+            ("torch.distributed", "torch.utils")
+        ):
             return TENSOR if self.emits and _any_tensor([*args, *named.values()]) else HOST
         dims = _dims(node)
         if tail[:1].isupper():
@@ -813,7 +841,9 @@ class _Reader:
         items = args
         if len(args) == 1 and isinstance(args[0], Many):
             items = [
-                item.items[-1] if isinstance(item, Many) and not item.chained and item.items else item
+                item.items[-1]
+                if isinstance(item, Many) and not item.chained and item.items
+                else item
                 for item in args[0].items
             ]
         return Many(list(items), chained=name == "Sequential")
@@ -829,7 +859,9 @@ class _Reader:
         if isinstance(callee, Op):
             if callee.is_module:
                 return self.emit(callee.ops, callee.dims)
-            return self.emit(callee.ops, _dims(node)) if _any_tensor(args) else TENSOR
+            if _any_tensor(args):
+                return self.emit(callee.ops, _dims(node))
+            return TENSOR if self.emits else Op(callee.ops, is_module=True)
         if isinstance(callee, Many):
             value: Value = TENSOR
             for item in callee.items if callee.chained else callee.items[:1]:
@@ -843,7 +875,9 @@ class _Reader:
         if name in ("list", "tuple", "reversed", "iter", "next", "sorted"):
             return first
         if name == "enumerate" and isinstance(first, Many):
-            return Many([Many([Host(index, known=True), item]) for index, item in enumerate(first.items)])
+            return Many(
+                [Many([Host(index, known=True), item]) for index, item in enumerate(first.items)]
+            )
         if name == "zip" and args and all(isinstance(item, Many) for item in args):
             columns = [item.items for item in args if isinstance(item, Many)]
             return Many([Many(list(row)) for row in zip(*columns, strict=False)])
@@ -853,7 +887,17 @@ class _Reader:
             isinstance(first, Tensor) or (isinstance(first, Many) and _any_tensor(first.items))
         ):
             return self.emit(["add" if name == "sum" else f"{name}imum"])
-        if name in ("len", "int", "float", "bool", "str", "range", "isinstance", "getattr", "print"):
+        if name in (
+            "len",
+            "int",
+            "float",
+            "bool",
+            "str",
+            "range",
+            "isinstance",
+            "getattr",
+            "print",
+        ):
             return HOST
         return TENSOR if self.emits and _any_tensor(args) else HOST
 
@@ -880,17 +924,18 @@ def _refuses(body: Sequence[ast.stmt]) -> bool:
 def _list_call(owner: Many, name: str, args: list[Value]) -> Value:
     first = args[0] if args else HOST
     if name == "append":
-        owner.items.append(first)
+        owner.extend([first])
     elif name == "insert" and len(args) > 1:
         owner.items.insert(0, args[1])
+        del owner.items[MOST_ITEMS:]
     elif name == "extend" and isinstance(first, Many):
-        owner.items.extend(first.items)
+        owner.extend(first.items)
     elif name in ("values", "items", "children", "modules"):
         return owner
     elif name in ("pop", "get") and owner.items:
         return owner.items[-1]
     elif name == "add_module" and len(args) > 1:
-        owner.items.append(args[1])
+        owner.extend([args[1]])
     return HOST
 
 

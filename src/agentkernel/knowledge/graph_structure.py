@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -61,7 +62,9 @@ def structure_of_graph(captured: CapturedGraph, roofline: RooflineClass | None =
             reductions.append(reduction_of(op, _dims(node), _rank(_first_tensor(node))))
     inputs = [_value(node) for node in _inputs(captured)]
     tensors = [value for value in inputs if hasattr(value, "dtype") and hasattr(value, "ndim")]
-    names = dict.fromkeys(str(getattr(value, "dtype", "")).removeprefix("torch.") for value in tensors)
+    names = dict.fromkeys(
+        str(getattr(value, "dtype", "")).removeprefix("torch.") for value in tensors
+    )
     return Structure(
         ops=tuple(ops[:MOST_OPS]),
         reduction=strongest(reductions) if ops else None,
@@ -130,7 +133,7 @@ def _op_features(structure: Structure) -> Features:
 
 def _pair_features(structure: Structure) -> Features:
     chain = ["^", *structure.ops, "$"]
-    counts = Counter(zip(chain, chain[1:], strict=False))
+    counts = Counter(pairwise(chain))
     return {
         f"{left}>{right}": _pair_weight(left, right) * (1 + math.log(count))
         for (left, right), count in counts.items()

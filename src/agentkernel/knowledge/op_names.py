@@ -91,8 +91,8 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
         "margin_ranking_loss": "",
         "triplet_margin_loss": "triplet_margin_with_distance_loss",
         "cosine_embedding_loss": "",
-        "multi_margin_loss": "multilabel_margin_loss",
-        "multilabel_soft_margin_loss": "",
+        "multi_margin_loss": "multilabel_margin_loss multi_label_margin_loss",
+        "multilabel_soft_margin_loss": "multi_label_soft_margin_loss",
         "soft_margin_loss": "",
         "poisson_nll_loss": "",
         "gaussian_nll_loss": "",
@@ -105,8 +105,8 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
         "avg_pool1d": "",
         "avg_pool2d": "",
         "avg_pool3d": "",
-        "lp_pool": "lp_pool1d lp_pool2d",
-        "fractional_max_pool2d": "",
+        "lp_pool": "lp_pool1d lp_pool2d lp_pool3d",
+        "fractional_max_pool2d": "fractional_max_pool3d",
         "max_unpool2d": "max_unpool1d max_unpool3d",
         "adaptive_avg_pool1d": "",
         "adaptive_avg_pool2d": "",
@@ -213,8 +213,8 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
         "meshgrid": "",
     },
     "transform": {
-        "fft": "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_fftn "
-        "ifft rfft irfft fft2 ifft2 rfft2 irfft2 fft_r2c fft_c2c fft_c2r stft istft",
+        "fft": "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 "
+        "fft_fftn ifft rfft irfft fft2 ifft2 rfft2 irfft2 fft_r2c fft_c2c fft_c2r stft istft",
         "inverse": "linalg_inv inv pinverse linalg_pinv",
         "det": "linalg_det slogdet logdet",
         "svd": "linalg_svd eig eigh linalg_eigh linalg_eig qr linalg_qr cholesky linalg_cholesky",
@@ -225,16 +225,23 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
 }
 """Family -> canonical name -> its other spellings, in snake case or as nn names the module."""
 NOTHING = frozenset(
-    "view view_as reshape reshape_as flatten unflatten squeeze unsqueeze expand expand_as "
-    "broadcast_to broadcast_tensors contiguous clone detach alias to type type_as float half double "
-    "bfloat16 int long bool cpu cuda requires_grad requires_grad_ data slice select split chunk "
-    "split_with_sizes unbind narrow getitem as_strided unsafe_view reshape_alias to_copy lift_fresh "
-    "lift_fresh_copy copy item tolist numpy size dim numel stride shape sym_size sym_numel "
-    "assert_tensor_metadata assert_async dropout dropout1d dropout2d dropout3d alpha_dropout "
-    "feature_dropout feature_alpha_dropout Identity empty empty_like zeros zeros_like ones ones_like "
-    "full full_like new_zeros new_ones new_full new_empty new_tensor arange linspace eye tensor "
-    "as_tensor from_numpy fill zero scalar_tensor device dtype no_grad enable_grad is_tensor "
-    "atleast_1d atleast_2d manual_seed view_as_real view_as_complex real imag".split()
+    (
+        *("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze"),
+        *("unsqueeze", "expand", "expand_as", "broadcast_to", "broadcast_tensors", "contiguous"),
+        *("clone", "detach", "alias", "to", "type", "type_as", "float", "half", "double"),
+        *("bfloat16", "int", "long", "bool", "cpu", "cuda", "requires_grad", "requires_grad_"),
+        *("data", "slice", "select", "split", "chunk", "split_with_sizes", "unbind", "narrow"),
+        *("getitem", "as_strided", "unsafe_view", "reshape_alias", "to_copy", "lift_fresh"),
+        *("lift_fresh_copy", "copy", "item", "tolist", "numpy", "size", "dim", "numel"),
+        *("stride", "shape", "sym_size", "sym_numel", "assert_tensor_metadata", "assert_async"),
+        *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"),
+        *("feature_alpha_dropout", "Identity", "empty", "empty_like", "zeros", "zeros_like"),
+        *("ones", "ones_like", "full", "full_like", "new_zeros", "new_ones", "new_full"),
+        *("new_empty", "new_tensor", "arange", "linspace", "eye", "tensor", "as_tensor"),
+        *("from_numpy", "fill", "zero", "scalar_tensor", "device", "dtype", "no_grad"),
+        *("enable_grad", "is_tensor", "atleast_1d", "atleast_2d", "manual_seed", "view_as_real"),
+        *("view_as_complex", "real", "imag"),
+    )
 )
 """Moves and computes nothing of its own: views, casts, allocations, dropout in eval mode."""
 EXPANSIONS: Mapping[str, tuple[str, ...]] = {
@@ -405,7 +412,12 @@ def _spellings(bare: str) -> list[str]:
 
 
 def _joined(snake: str) -> str:
-    """`leaky_re_lu` -> `leaky_relu`, `conv_transpose_2d` -> `conv_transpose2d`, `ge_lu` -> `gelu`."""
-    for broken, whole in (("re_lu", "relu"), ("si_lu", "silu"), ("p_re_lu", "prelu"), ("_lu", "lu")):
+    """`leaky_re_lu` -> `leaky_relu`, `conv_transpose_2d` -> `conv_transpose2d`."""
+    for broken, whole in (
+        ("re_lu", "relu"),
+        ("si_lu", "silu"),
+        ("p_re_lu", "prelu"),
+        ("_lu", "lu"),
+    ):
         snake = snake.replace(broken, whole)
     return re.sub(r"_(?=[123]d$)", "", snake)
