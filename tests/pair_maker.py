@@ -59,7 +59,7 @@ ADJECTIVES = (
 NOUNS = ("Block", "Attention", "Norm", "Loss", "Encoder", "Gate", "Pool", "Mixer", "Head", "Layer")
 SIZES = (4, 8, 16, 32, 64)
 LICENCES = (["MIT"], ["Apache-2.0"], ["BSD-3-Clause"], ["MIT", "Apache-2.0"])
-OTHER_LICENCES = (["GPL-3.0"], ["MIT", "GPL-2.0"], [])
+OTHER_LICENCES: tuple[list[str], ...] = (["GPL-3.0"], ["MIT", "GPL-2.0"], [])
 BROKEN_SHARE, COPY_SHARE, LICENCE_SHARE = 0.01, 0.08, 0.05
 
 
@@ -180,7 +180,7 @@ def write_json_lines(path: Path, rows: Iterator[Row]) -> Path:
 
 def write_parquet(path: Path, rows: Iterator[Row], group: int = 1000) -> Path:
     """A parquet file with groups of `group` rows; needs pyarrow."""
-    import pyarrow
+    import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from pyarrow import parquet
 
     table = pyarrow.Table.from_pylist(list(rows))

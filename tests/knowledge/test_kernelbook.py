@@ -12,6 +12,7 @@ from agentkernel.errors import MissingDependency, SettingError
 from agentkernel.knowledge.kernelbook import (
     LONGEST_PASSAGE,
     Bad,
+    ImportReport,
     Pair,
     Progress,
     import_pairs,
@@ -224,7 +225,8 @@ def test_an_entry_says_what_the_pair_is(tmp_path: Path) -> None:
 
 
 def test_an_import_keeps_what_is_sound_permitted_and_new(rows: list[Row], json_lines: Path) -> None:
-    shelf, said = Shelf(), []
+    shelf = Shelf()
+    said: list[ImportReport] = []
     report = import_pairs(json_lines, shelf.put, say=said.append)
     parts = (report.added, report.duplicates, report.refused_licence, report.broken)
     assert report.read == sum(parts) == COUNT

@@ -945,9 +945,9 @@ def _takes_dim(module: str) -> bool:
 
 def _dims(call: ast.Call, *, method: bool = False) -> tuple[int, ...] | None:
     """The dimensions that a call names: `dim=`, `axis=`, or the literal after the tensor."""
-    for item in call.keywords:
-        if item.arg in ("dim", "axis"):
-            return _integers(item.value)
+    for named in call.keywords:
+        if named.arg in ("dim", "axis"):
+            return _integers(named.value)
     first = 0 if method else 1
     module = isinstance(call.func, ast.Attribute) and call.func.attr[:1].isupper()
     positional = call.args[0 if module else first :]

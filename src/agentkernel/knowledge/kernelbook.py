@@ -369,15 +369,15 @@ def _array_rows(file: IO[str], skip: int) -> Iterator[Mapping[str, object] | str
 
 def _parquet_rows(shard: Path, skip: int) -> Iterator[Mapping[str, object] | str]:
     try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
+        import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        from pyarrow import parquet
     except ImportError as error:
         raise MissingDependency(
             f"Reading {shard.name} needs the package pyarrow, which is not installed. "
             "Next: run 'pip install pyarrow', or give the data set's JSON file."
         ) from error
     try:
-        with ParquetFile(shard) as file:
+        with parquet.ParquetFile(shard) as file:
             columns = [name for name in file.schema_arrow.names if name in COLUMNS]
             passed = 0
             for group in range(file.num_row_groups):
@@ -389,7 +389,7 @@ def _parquet_rows(shard: Path, skip: int) -> Iterator[Mapping[str, object] | str
                 for batch in batches:
                     yield from batch.slice(max(0, skip - passed)).to_pylist()
                     passed += batch.num_rows
-    except (ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         yield f"the file breaks here: {one_line(error, 120)}"
 
 

@@ -129,7 +129,8 @@ def signature_of(source: str) -> Signature:
         shingles += hashes[place : place + count] * step
     shingles = np.unique(shingles ^ (shingles >> np.uint64(31)))
     mixed = np.multiply.outer(_MULTIPLIERS, shingles) + _OFFSETS[:, None]
-    return (mixed >> np.uint64(32)).astype(np.uint32).min(axis=1)
+    least: Signature = (mixed >> np.uint64(32)).astype(np.uint32).min(axis=1)
+    return least
 
 
 def likeness(a: Signature, b: Signature) -> float:

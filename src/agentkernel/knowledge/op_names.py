@@ -246,6 +246,8 @@ NOTHING = frozenset(
 """Moves and computes nothing of its own: views, casts, allocations, dropout in eval mode."""
 EXPANSIONS: Mapping[str, tuple[str, ...]] = {
     "normalize": ("norm", "clamp", "div"),
+    "linear_cross_entropy": ("linear", "cross_entropy"),
+    "LinearCrossEntropyLoss": ("linear", "cross_entropy"),
     "MultiheadAttention": ("linear", "scaled_dot_product_attention", "linear"),
     "multi_head_attention_forward": ("linear", "scaled_dot_product_attention", "linear"),
     "TransformerEncoderLayer": (
