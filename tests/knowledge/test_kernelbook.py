@@ -169,7 +169,7 @@ def test_a_broken_archive_is_a_broken_row(tmp_path: Path, json_lines: Path) -> N
 def test_a_row_beyond_the_bound_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentkernel.knowledge.kernelbook.LONGEST_ROW", 10_000)
+    monkeypatch.setattr("agentkernel.knowledge.pair_files.LONGEST_ROW", 10_000)
     good = json.dumps(a_row(triton_code="x = 1"))
     long = json.dumps(a_row(triton_code="x = 1\n" * 9000))
     (tmp_path / "x.jsonl").write_text(f"{good}\n{long}\n{good}\n")
