@@ -158,6 +158,7 @@ def test_which_class_is_read() -> None:
         ("[torch.rand([4, 4, 4, 4])]", 4, ("float32",)),
         ("[torch.randn(8, 16).half().cuda()]", 2, ("float16",)),
         ("[torch.randint(0, 9, (4, 2)), torch.rand(4)]", 2, ("float32", "int64")),
+        ("[torch.zeros(4, 2, dtype=torch.bool), torch.rand(4)]", 2, ("float32", "bool")),
         ("[torch.zeros((2, 3, 4), dtype=torch.bfloat16)]", 3, ("bfloat16",)),
         ("[2 * torch.rand(5, 5) - 1]", 2, ("float32",)),
         ("[BATCH]", None, ()),
