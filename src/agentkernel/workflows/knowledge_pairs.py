@@ -50,7 +50,7 @@ class Report(Frozen):
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """A pair's Triton code, where it was seen to be right, and if nowhere, why not."""
 
     written: Written
@@ -58,10 +58,10 @@ class _Made:
     reason: str = ""
 
 
-Outcome = _Made | Miss
+Outcome = Made | Miss
 
 
-class _Lane:
+class Lane:
     """One writer and one judge, used by one thread at a time."""
 
     def __init__(self, target: ResolvedTarget, verification: Verification | None) -> None:
@@ -76,14 +76,14 @@ class _Lane:
         if not isinstance(found, Written):
             return Miss(file=file.name, stage="write", reason=found.reason)
         if self.judge is None:
-            return _Made(found, "no", "not asked for")
+            return Made(found, "no", "not asked for")
         question = Question(path=str(file.path), answer=found.answer)
         judged = self.judge.ask(question, JUDGE_S)
         if not isinstance(judged, Judged) or judged.accepted is None:
-            return _Made(found, "no", "" if isinstance(judged, Written) else judged.reason)
+            return Made(found, "no", "" if isinstance(judged, Written) else judged.reason)
         if not judged.accepted:
             return Miss(file=file.name, stage="judge", reason=judged.reason)
-        return _Made(found, "interpreter" if judged.interpreted else "gpu")
+        return Made(found, "interpreter" if judged.interpreted else "gpu")
 
     def kill(self) -> None:
         """End what is at work, from another thread."""
@@ -137,7 +137,7 @@ def generate_pairs(
     failed: list[Miss] = []
     taken = fresh[:limit]
     for place, (file, outcome) in enumerate(_outcomes(taken, resolved, verification, jobs), 1):
-        if isinstance(outcome, _Made):
+        if isinstance(outcome, Made):
             put(_entry(file, outcome, licence, triton, structure_of))
             verified[outcome.verified] += 1
         else:
@@ -170,8 +170,8 @@ def _outcomes(
     jobs: int,
 ) -> Iterator[tuple[ProblemFile, Outcome]]:
     """What becomes of each file, in the order in which they are done."""
-    lanes = [_Lane(target, verification) for _ in range(min(jobs, len(files)))]
-    free: SimpleQueue[_Lane] = SimpleQueue()
+    lanes = [Lane(target, verification) for _ in range(min(jobs, len(files)))]
+    free: SimpleQueue[Lane] = SimpleQueue()
     for lane in lanes:
         free.put(lane)
 
@@ -198,7 +198,7 @@ def _outcomes(
 
 def _entry(
     file: ProblemFile,
-    made: _Made,
+    made: Made,
     licence: str,
     triton: str | None,
     structure_of: Callable[[str], Structure | None],

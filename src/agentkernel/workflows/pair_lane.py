@@ -15,7 +15,6 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from agentkernel.errors import one_line
-from agentkernel.tools.processes import give_way
 from agentkernel.workflows.pair_process import READY, Answer, Failed, Question, Work
 
 MODULE = "agentkernel.workflows.pair_process"
@@ -109,7 +108,6 @@ class _Process:
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        give_way(self._process.pid)
 
     def line_after(self, text: str, timeout_s: float) -> str | None:
         """The next line, once `text` is sent; None where there is none in time or ever."""

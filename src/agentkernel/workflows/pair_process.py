@@ -28,6 +28,9 @@ READY = "ready"
 POLICY: Literal["mixed"] = "mixed"
 LIBRARY_ALONE = "nothing is left to Triton"
 """How the lifter begins to say that every step is a library call."""
+INTERPRETED_ELEMENTS = 50_000
+"""With more of them going in, the interpreter takes minutes: the pair is for its declared sizes, so
+none is judged on smaller ones."""
 TEMPLATES = "gemm_triton"
 """The variant that writes matrix products itself."""
 
@@ -138,9 +141,13 @@ def _judged(question: Question, verification: Verification) -> Judged:
     from agentkernel.tools.capture import capture
     from agentkernel.tools.judge.judge import judge
     from agentkernel.tools.judge.settings import JudgeSettings
+    from agentkernel.tools.judge.shapes import count_elements
     from agentkernel.tools.problems import load_problem
 
     loaded = load_problem(question.path)
+    elements = count_elements(loaded.problem.shape_sets[0])
+    if verification.device == "cpu" and elements > INTERPRETED_ELEMENTS:
+        return Judged(accepted=None, reason=f"{elements} elements are too many to interpret")
     captured = capture(loaded)
     settings = JudgeSettings(
         policy=POLICY,
