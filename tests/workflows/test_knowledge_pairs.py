@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Structure
-from agentkernel.domain.verdict import LoadFailed, Mismatch, RunFailed
+from agentkernel.domain.verdict import Failure, LoadFailed, Mismatch, RunFailed
 from agentkernel.errors import ProblemError, SettingError, UnknownTarget
+from agentkernel.knowledge.pairs import ProblemFile
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows import knowledge_pairs, pair_process
 from agentkernel.workflows.knowledge_pairs import Report, generate_pairs
@@ -45,12 +47,12 @@ def put_module(folder: Path, name: str, body: str, title: str = "Something.") ->
 class Run:
     """What `generate_pairs` handed over and said."""
 
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.entries: list[Entry] = []
         self.lines: list[str] = []
         self.report: Report = generate_pairs(
             folder, self.entries.append, say=self.lines.append, **options
-        )  # type: ignore[arg-type]
+        )
 
 
 def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ class FakeLane:
         self.killed = self.closed = False
         LANES.append(self)
 
-    def make(self, file: knowledge_pairs.ProblemFile) -> knowledge_pairs.Outcome:
+    def make(self, file: ProblemFile) -> knowledge_pairs.Outcome:
         if "wrong" in file.name:
             return knowledge_pairs.Miss(file=file.name, stage="judge", reason="correctness: off")
         written = Written(answer=f"# {file.name}", kernels=("k",), variant="default")
@@ -215,7 +217,7 @@ def test_time_that_ran_out_is_no_rejection() -> None:
         case="", output=0, norm_error=1, norm_allowed=0, element_error=1, element_allowed=0,
         first_index=(0,), expected=0, found=1, wrong_share=1, pattern="all",
     )  # fmt: skip
-    told = {
+    told: dict[Failure, bool] = {
         RunFailed(reason="timeout", log="", case=""): True,
         RunFailed(reason="memory", log="", case=""): True,
         RunFailed(reason="raised", log="", case=""): False,

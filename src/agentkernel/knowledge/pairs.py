@@ -114,8 +114,6 @@ def title_of(file: ProblemFile) -> str:
     except (SyntaxError, ValueError):
         return words
     models = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"]
-    for node in (tree, *models):
-        text = (ast.get_docstring(node) or "").strip()
-        if text:
-            return text.splitlines()[0]
-    return words
+    texts = [ast.get_docstring(tree), *(ast.get_docstring(model) for model in models)]
+    lines = [text.strip().splitlines()[0] for text in texts if text and text.strip()]
+    return lines[0] if lines else words
