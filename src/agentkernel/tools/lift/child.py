@@ -38,23 +38,31 @@ class Request:
 def main(request_path: str, reply_path: str) -> None:
     """Answer the pickled Request at the first path, line by line at the second."""
     request: Request = pickle.loads(Path(request_path).read_bytes())
-    pretended = not torch.cuda.is_available()
-    if pretended:
-        from agentkernel.tools.lift import bindings, stand_in
-
-        stand_in.stand_in_for_driver(request.target)
-        stand_in.skip_passes_that_need_a_device()
-        stand_in.take_the_first_template()
-        bindings.send_bindings_to_aten()
+    pretended = prepare(request.target)
     warnings.simplefilter("ignore")
     with Path(reply_path).open("w", encoding="utf-8") as reply:
         for job in request.jobs:
-            answer = _answer(job.graph, job.variant, pretended)
+            answer = written(job.graph, job.variant, pretended)
             reply.write(answer.model_dump_json() + "\n")
             reply.flush()
 
 
-def _answer(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCode | NotLifted:
+def prepare(target: Target) -> bool:
+    """Let TorchInductor write in this process; True where it has to pretend that `target` is here.
+    Never undone: what runs code of a GPU or is judged belongs to another process."""
+    if torch.cuda.is_available():
+        return False
+    from agentkernel.tools.lift import bindings, stand_in
+
+    stand_in.stand_in_for_driver(target)
+    stand_in.skip_passes_that_need_a_device()
+    stand_in.take_the_first_template()
+    bindings.send_bindings_to_aten()
+    return True
+
+
+def written(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCode | NotLifted:
+    """What TorchInductor writes, in a process made ready by `prepare`, which says `pretended`."""
     from agentkernel.tools.lift.heuristics import kernels_of
     from agentkernel.tools.lift.inductor import inductor_source
 

@@ -35,12 +35,15 @@ def lift(
     loaded: LoadedProblem,
     captured: Captured,
     choices: Mapping[str, int] | None = None,
+    *,
+    differs_in_training: bool | None = None,
 ) -> Source | NotLifted:
     """The drop-in that does what `code` does; NotLifted, with the reason, where no file can.
 
     `captured` is the graph that `code` was generated for, its sizes free or not. `choices` picks,
     for a name that the wrapper launches, one of `options_of(code)`; the first where it says
-    nothing.
+    nothing. `differs_in_training` is what `limits.eval_only` says of the module, None where nobody
+    asked: then it is traced twice more.
     """
     constructor = emit_constructor(loaded)
     if isinstance(constructor, NoTemplate):
@@ -52,7 +55,10 @@ def lift(
     if len(loaded.problem.shape_sets) > 1:
         return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
     try:
-        return _write(code, loaded, specialise(captured), constructor, choices or {})
+        if differs_in_training is None:
+            differs_in_training = eval_only(loaded, capture(loaded))
+        limits = Limits({}, (), differs_in_training)
+        return _write(code, loaded, specialise(captured), constructor, choices or {}, limits)
     except Unliftable as error:
         return NotLifted(reason=str(error))
 
@@ -63,13 +69,13 @@ def _write(
     fixed: Captured,
     constructor: ConstructorText,
     choices: Mapping[str, int],
+    limits: Limits,
 ) -> Source:
     wrapper = read_wrapper(code.source)
     options = chosen(options_of(code, wrapper), choices)
     names = Names(set(constructor.names))
     expected = names.unique("VERIFIED")
     arguments = _arguments(loaded, fixed, names)
-    limits = Limits({}, (), eval_only(loaded, capture(loaded)))
     symbols = symbols_of(fixed, arguments)
     checked = envelope(loaded, fixed, limits, symbols, arguments, expected)
     forward = Forward(wrapper, options, names, "")

@@ -1,0 +1,218 @@
+"""What does the process do that loads strange modules, writes their Triton code and judges it?
+
+A process does one kind of work: TorchInductor without a GPU changes torch for good, and nothing is
+judged with that. It reads a line of JSON a question and writes one for the answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Failure, LoadFailed, RunFailed
+from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
+from agentkernel.tools.processes import end_with_parent
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.lift.record import GraphRecord
+    from agentkernel.tools.problems import LoadedProblem
+
+Work = Literal["write", "judge"]
+READY = "ready"
+POLICY: Literal["mixed"] = "mixed"
+LIBRARY_ALONE = "nothing is left to Triton"
+"""How the lifter begins to say that every step is a library call."""
+INTERPRETED_ELEMENTS = 50_000
+"""With more of them going in, the interpreter takes minutes: the pair is for its declared sizes, so
+none is judged on smaller ones."""
+TEMPLATES = "gemm_triton"
+"""The variant that writes matrix products itself."""
+
+
+class Verification(Frozen):
+    """How hard a pair is judged: seconds for each call, and for the cases past the required ones;
+    how many seeds."""
+
+    time_limit_s: float = 20.0
+    budget_s: float = 2.0
+    seeds: int = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+class Question(Frozen):
+    """A problem's file and, for the judge, the Triton code for it."""
+
+    path: str
+    answer: str = ""
+
+
+class Written(Frozen):
+    """Standalone Triton code, and who wrote it: a variant of TorchInductor's settings."""
+
+    kind: Literal["written"] = "written"
+    answer: str
+    kernels: tuple[str, ...]
+    variant: str
+
+
+class Judged(Frozen):
+    """`accepted` None: the judge came to no answer, and `reason` says why."""
+
+    kind: Literal["judged"] = "judged"
+    accepted: bool | None
+    interpreted: bool = True
+    reason: str = ""
+
+
+class Failed(Frozen):
+    """No code, and why."""
+
+    kind: Literal["failed"] = "failed"
+    reason: str
+
+
+Answer = Written | Judged | Failed
+
+
+def writing(target: Target) -> Callable[[Question], Answer]:
+    """What answers questions with code, for the GPU that is here or else for `target`."""
+    from agentkernel.tools.lift.child import prepare
+
+    pretended = prepare(target)
+    return lambda question: _written(question.path, pretended)
+
+
+def _written(path: str, pretended: bool) -> Written | Failed:
+    """As `torch.compile` writes it; where that calls the library alone, by its own templates."""
+    from agentkernel.agents.coders.compiler.limits import eval_only
+    from agentkernel.tools.capture import capture
+    from agentkernel.tools.lift.record import record
+    from agentkernel.tools.lift.specialise import specialise
+    from agentkernel.tools.problems import load_problem
+
+    loaded = load_problem(path)
+    captured = capture(loaded)
+    graph = record(specialise(captured))
+    differs = eval_only(loaded, captured)
+    found = _lifted(loaded, captured, graph, "default", pretended, differs)
+    if isinstance(found, Failed) and found.reason.startswith(LIBRARY_ALONE):
+        found = _lifted(loaded, captured, graph, TEMPLATES, pretended, differs)
+    return found
+
+
+def _lifted(
+    loaded: LoadedProblem,
+    captured: Captured,
+    graph: GraphRecord,
+    variant: str,
+    pretended: bool,
+    differs_in_training: bool,
+) -> Written | Failed:
+    from agentkernel.agents.coders.lifted.write import lift
+    from agentkernel.tools.judge.policy import check_policy
+    from agentkernel.tools.lift.child import written
+    from agentkernel.tools.lift.code import NotLifted
+    from agentkernel.tools.lift.variants import find_variant
+
+    code = written(graph, find_variant(variant), pretended)
+    if isinstance(code, NotLifted):
+        return Failed(reason=code.reason)
+    source = lift(code, loaded, captured, differs_in_training=differs_in_training)
+    if isinstance(source, NotLifted):
+        return Failed(reason=source.reason)
+    refused = check_policy(source.text, POLICY)
+    if refused is not None:
+        return Failed(reason=f"policy {POLICY!r}: {refused.text}")
+    return Written(answer=source.text, kernels=source.kernels, variant=variant)
+
+
+def judging(verification: Verification) -> Callable[[Question], Answer]:
+    """What answers questions with the judge's finding."""
+    return lambda question: _judged(question, verification)
+
+
+def _judged(question: Question, verification: Verification) -> Judged:
+    from agentkernel.tools.capture import capture
+    from agentkernel.tools.judge.judge import judge
+    from agentkernel.tools.judge.settings import JudgeSettings
+    from agentkernel.tools.judge.shapes import count_elements
+    from agentkernel.tools.problems import load_problem
+
+    loaded = load_problem(question.path)
+    elements = count_elements(loaded.problem.shape_sets[0])
+    if verification.device == "cpu" and elements > INTERPRETED_ELEMENTS:
+        return Judged(accepted=None, reason=f"{elements} elements are too many to interpret")
+    captured = capture(loaded)
+    settings = JudgeSettings(
+        policy=POLICY,
+        declared_sizes=bool(captured.free_dims),
+        **verification.model_dump(),
+    )
+    try:
+        verdict = judge(loaded, captured, question.answer, settings)
+    except SandboxUnavailable as error:
+        return Judged(accepted=None, reason=one_line(error))
+    if verdict.failure is None:
+        return Judged(accepted=True, interpreted=verdict.interpreted)
+    reason = one_line(f"{verdict.gate}: {_words(verdict.failure)}")
+    undecided = is_undecided(verdict.failure)
+    return Judged(
+        accepted=None if undecided else False, interpreted=verdict.interpreted, reason=reason
+    )
+
+
+def is_undecided(failure: Failure) -> bool:
+    """True for what does not say that the code is wrong: time or memory ran out, or there was
+    nothing to judge it on."""
+    if isinstance(failure, RunFailed):
+        return failure.reason in ("timeout", "memory")
+    if isinstance(failure, LoadFailed):
+        return failure.log.startswith(("timeout: ", "could not be judged", "No case could be"))
+    return False
+
+
+def _words(failure: Failure) -> str:
+    told = failure.model_dump(mode="json", exclude={"kind"}, exclude_none=True)
+    return ", ".join(f"{name} {value}" for name, value in told.items())
+
+
+def serve(answer: Callable[[Question], Answer], questions: int, answers: int) -> None:
+    """Answer question after question until the pipe `questions` ends. What a module raises is an
+    answer; what it ends or hangs is the asker's to see."""
+    with (
+        os.fdopen(questions, encoding="utf-8") as asked,
+        os.fdopen(answers, "w", encoding="utf-8") as told,
+    ):
+        print(READY, file=told, flush=True)
+        for line in asked:
+            print(_safely(answer, line).model_dump_json(), file=told, flush=True)
+
+
+def _safely(answer: Callable[[Question], Answer], line: str) -> Answer:
+    try:
+        return answer(Question.model_validate_json(line))
+    except AgentKernelError as error:
+        return Failed(reason=one_line(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a strange module may raise anything
+        return Failed(reason=one_line(f"{type(error).__name__}: {error}"))
+
+
+def main(work: str, settings: str, questions: str, answers: str) -> None:
+    """Serve one kind of work; `settings` is a Target to write for, or a Verification, in JSON."""
+    end_with_parent(int(questions))
+    warnings.simplefilter("ignore")
+    if work == "write":
+        served = writing(Target.model_validate_json(settings))
+    else:
+        served = judging(Verification.model_validate_json(settings))
+    serve(served, int(questions), int(answers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
