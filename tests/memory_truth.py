@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.knowledge.retrieval import identifiers
-from agentkernel.knowledge.vectors import Gone, facts_of
+from agentkernel.knowledge.truth_types import Found, Gone
+from agentkernel.knowledge.vectors import facts_of
 
 
 class MemoryTruth:
@@ -37,8 +38,8 @@ class MemoryTruth:
         change = self._changes.get(entry_id, (0, None))[1]
         return change if isinstance(change, Entry) else None
 
-    def lexical(self, words: str, limit: int, filters: Filters) -> list[tuple[str, float]]:
-        """By the number of words in common; as bm25 in SQLite, less is better."""
+    def lexical(self, words: str, limit: int, filters: Filters) -> list[Found]:
+        """By the number of words in common."""
         wanted = set(words.lower().split())
         found = []
         for name, (_, change) in self._changes.items():
@@ -46,8 +47,9 @@ class MemoryTruth:
                 text = f"{change.title} {change.summary} {change.problem} {change.answer}"
                 shared = len(wanted & {word.lower() for word in identifiers(text)})
                 if shared and name not in filters.without_ids:
-                    found.append((name, -float(shared)))
-        return sorted(found, key=lambda pair: (pair[1], pair[0]))[:limit]
+                    found.append((name, float(shared)))
+        best = sorted(found, key=lambda pair: (-pair[1], pair[0]))[:limit]
+        return [Found(name, score, rank) for rank, (name, score) in enumerate(best, 1)]
 
 
 class HashEmbedder:

@@ -14,7 +14,8 @@ from agentkernel.knowledge.retrieval import (
     tokens_of,
 )
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.vectors import DenseIndex, Gone, open_vectors
+from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry, op_vector, similarity
 
 EMBEDDER = HashEmbedder()
@@ -58,7 +59,7 @@ def test_a_hit_says_why_it_is_where_it_is(tmp_path: Path, truth: MemoryTruth) ->
     assert (hit.score.dense_rank, hit.score.lexical_rank, hit.score.structural_rank) == (1, 2, 1)
     assert hit.score.dense == pytest.approx(1.0, abs=1e-5)
     assert hit.score.structural == 1.0
-    assert hit.score.lexical == -2.0
+    assert hit.score.lexical == 2.0
     assert hit.score.fused == pytest.approx((0.8 + 1.5) / 61 + 0.5 / 62)
 
 

@@ -7,7 +7,7 @@ from agentkernel.domain.knowledge import Structure
 from agentkernel.errors import OutputError
 from agentkernel.knowledge import structures
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.vectors import Gone
+from agentkernel.knowledge.truth_types import Gone
 from memory_truth import MemoryTruth, entry, op_vector, similarity
 
 

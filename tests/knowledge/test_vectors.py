@@ -15,7 +15,8 @@ import pytest
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.errors import OutputError, SettingError
 from agentkernel.knowledge import vectors
-from agentkernel.knowledge.vectors import DenseIndex, Gone, open_vectors
+from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
 EMBEDDER = HashEmbedder()

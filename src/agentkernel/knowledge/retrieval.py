@@ -13,6 +13,7 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Structure
 from agentkernel.knowledge.embedding import Embedder, Vectors
 from agentkernel.knowledge.structures import Alike, Allowed, Floats
+from agentkernel.knowledge.truth_types import Found
 from agentkernel.knowledge.vectors import Changes, Facts, Near, facts_of
 
 CHARACTERS_A_TOKEN = 4
@@ -39,7 +40,7 @@ class TruthLike(Changes, Protocol):
 
     def get(self, entry_id: str, /) -> Entry | None: ...
 
-    def lexical(self, words: str, limit: int, filters: Filters) -> list[tuple[str, float]]: ...
+    def lexical(self, words: str, limit: int, filters: Filters) -> list[Found]: ...
 
 
 class DenseLike(Protocol):
@@ -156,7 +157,7 @@ class Retriever:
         if not words:
             return NO_LIST
         found = self._truth.lexical(words, self._mixture.depth, query.filters)
-        return Ranked(tuple(name for name, _ in found), tuple(value for _, value in found))
+        return Ranked(tuple(item.id for item in found), tuple(item.score for item in found))
 
     def _structural(self, query: Query) -> Ranked:
         if query.structure is None or not query.structure.ops:

@@ -102,7 +102,7 @@ def _open_current(root: Path, content: str) -> Collection | str:
         return "pointer was unreadable"
     if recorded != content:
         return "was outdated"
-    damage = _damage(folder / "chroma.sqlite3")
+    damage = database_damage(folder / "chroma.sqlite3")
     if damage is not None:
         return f"was corrupt ({damage})"
     try:
@@ -114,7 +114,7 @@ def _open_current(root: Path, content: str) -> Collection | str:
     return collection
 
 
-def _damage(database: Path) -> str | None:
+def database_damage(database: Path) -> str | None:
     """What SQLite says against the file; asked first, because Chroma aborts on some of it."""
     if not database.is_file():
         return "its database is missing"

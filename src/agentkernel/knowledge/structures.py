@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.errors import OutputError
-from agentkernel.knowledge.vectors import Changes, Gone, Progress
+from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.vectors import Changes, Progress
 
 Floats = NDArray[np.float32]
 OpVector = Callable[[Structure], NDArray[Any]]

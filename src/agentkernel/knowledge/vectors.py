@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -21,7 +20,8 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Verified
 from agentkernel.errors import OutputError, SettingError, one_line
 from agentkernel.knowledge.embedding import Embedder, Vectors
-from agentkernel.knowledge.store import _damage as database_damage
+from agentkernel.knowledge.store import database_damage
+from agentkernel.knowledge.truth_types import Gone
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -54,13 +54,6 @@ STALE_SECONDS = 7 * 24 * 3600.0
 Say = Callable[[str], None]
 Progress = Callable[[int, int], None]
 """Called with the sequence number reached and the truth's last."""
-
-
-@dataclass(frozen=True)
-class Gone:
-    """An entry that was superseded or removed."""
-
-    id: str
 
 
 class Changes(Protocol):
