@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from agentkernel.knowledge.retrieval import (
     Ranked,
     Retriever,
     Weights,
+    described,
     fuse,
     identifiers,
     question_kind,
@@ -22,6 +24,14 @@ EMBEDDER = HashEmbedder()
 SOFTMAX = Structure(ops=("sub", "exp", "sum", "div"))
 
 
+FLAT: dict[str, Any] = {
+    "k": 60.0,
+    "words": Weights(dense=1.0, lexical=0.7, structural=0.0),
+    "structure": Weights(dense=0.8, lexical=0.5, structural=1.5),
+}
+"""Neighbours in a list are nearly equal: what else counts shows."""
+
+
 def retriever(
     folder: Path, truth: MemoryTruth, mixture: Mixture | None = None, behind: bool = False
 ) -> Retriever:
@@ -30,7 +40,7 @@ def retriever(
     if not behind:
         dense.catch_up(truth)
         structures.catch_up(truth)
-    return Retriever(truth, dense, structures, EMBEDDER, mixture)
+    return Retriever(truth, dense, structures, EMBEDDER, mixture or Mixture(**FLAT))
 
 
 @pytest.fixture
@@ -57,7 +67,8 @@ def test_a_hit_says_why_it_is_where_it_is(tmp_path: Path, truth: MemoryTruth) ->
     assert hit.entry.id == "pair/softmax"
     assert hit.passage == "softmax of rows"
     assert (hit.score.dense_rank, hit.score.lexical_rank, hit.score.structural_rank) == (1, 2, 1)
-    assert hit.score.dense == pytest.approx(1.0, abs=1e-5)
+    meaning, passage = EMBEDDER.embed([described(SOFTMAX), hit.passage])
+    assert hit.score.dense == pytest.approx(float(meaning @ passage), abs=1e-5)
     assert hit.score.structural == 1.0
     assert hit.score.lexical == 2.0
     assert hit.score.fused == pytest.approx((0.8 + 1.5) / 61 + 0.5 / 62)
@@ -153,7 +164,7 @@ def test_verified_answers_and_the_asked_architecture_go_before_equals(tmp_path: 
     assert found(search, text="same text")[:2] == ["c/gpu", "b/interpreter"]
     asked = found(search, text="same text", filters=Filters(architecture="hopper"))
     assert asked.index("d/hopper") < asked.index("a/plain")
-    flat = Mixture(verified_gpu=0.0, verified_interpreter=0.0, architecture=0.0)
+    flat = Mixture(**FLAT, verified_gpu=0.0, verified_interpreter=0.0, architecture=0.0)
     assert found(retriever(tmp_path, truth, flat), text="same text")[0] == "a/plain"
 
 
@@ -175,7 +186,7 @@ def test_diversity_brings_what_computes_something_else(tmp_path: Path) -> None:
             entry("e/other", "row norm other", ops=("cumsum",)),
         ]
     )
-    plain = found(retriever(tmp_path, truth, Mixture(diversity=0.0)), text="row norm layer")
+    plain = found(retriever(tmp_path, truth, Mixture(**FLAT, diversity=0.0)), text="row norm layer")
     assert plain == ["e/0", "e/1", "e/2", "e/other"]
     diverse = found(retriever(tmp_path, truth), text="row norm layer", limit=2)
     assert diverse == ["e/0", "e/other"]
@@ -243,3 +254,24 @@ def test_reciprocal_rank_fusion() -> None:
     assert scores["a"].fused == pytest.approx(1 / 11)
     assert scores["b"].fused == pytest.approx(1 / 12 + 2 / 11)
     assert (scores["b"].dense_rank, scores["b"].lexical) == (2, -3.0)
+
+
+def test_who_knows_the_very_message_comes_first(tmp_path: Path, truth: MemoryTruth) -> None:
+    search = retriever(tmp_path, truth)
+    words = "two rows"
+    plain = [hit.entry.id for hit in search.search(Query(text=words, words=words))]
+    assert plain[0] != "pair/gemm"
+    knowing = Retriever(
+        truth,
+        open_vectors(tmp_path / "vectors", EMBEDDER),
+        StructureIndex(tmp_path / "structures", op_vector, similarity),
+        EMBEDDER,
+        Mixture(words=Weights(dense=0.0, lexical=1.0, structural=0.0)),
+        lambda message: ["pair/gemm", "pair/none"] if message == words else [],
+    )
+    hits = knowing.search(Query(text=words, words=words))
+    assert hits[0].entry.id == "pair/gemm"
+    assert hits[0].score.lexical_rank == 1
+    kinds = Filters(kinds=("fix",))
+    assert found(knowing, text=words, words=words, filters=kinds) == ["fixes/power"]
+    assert found(knowing, text=words)[0] != "pair/gemm", "only a message has words of its own"

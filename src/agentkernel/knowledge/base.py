@@ -12,7 +12,7 @@ from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.documents import load_documents
 from agentkernel.knowledge.embedding import load_embedder
-from agentkernel.knowledge.fixes import load_fixes
+from agentkernel.knowledge.fixes import load_fixes, match
 from agentkernel.knowledge.graph_structure import op_vector, similarity
 from agentkernel.knowledge.packaged import packaged_entries
 from agentkernel.knowledge.retrieval import Mixture, Retriever
@@ -108,8 +108,8 @@ def open_base(
     with ExitStack() as cleanup:
         truth = cleanup.enter_context(open_truth(folder, say))
         dense = open_vectors(chroma or folder / "vectors", vectors, say)
-        structures = StructureIndex(folder / "structures", op_vector, similarity)
-        retriever = Retriever(truth, dense, structures, vectors, mixture)
+        structures = StructureIndex(folder / "structures", op_vector, similarity, "2")
+        retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
     return KnowledgeBase(truth, dense, structures, retriever)
 

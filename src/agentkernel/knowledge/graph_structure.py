@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkernel.domain.knowledge import ReductionClass, Structure
+from agentkernel.knowledge.composites import PARTS, contracted, kinds_of
 from agentkernel.knowledge.op_names import (
     canonical_op,
     expansion,
@@ -35,6 +36,8 @@ FACT_SHARES = {"reduction": 0.1, "rank": 0.04, "dtype": 0.03, "roofline": 0.03}
 """How much of a similarity each part makes up; a part that one side does not know is left out."""
 FACT_SLOTS = 32
 """Of a vector's width, the slots that hold the small parts; ops and pairs share the rest 2 : 3."""
+PART_SHARE = 0.5
+"""What a part of a composite counts, against the same op written out."""
 Features = dict[str, float]
 
 
@@ -126,18 +129,30 @@ def _slot(feature: str) -> int:
 
 
 def _op_features(structure: Structure) -> Features:
-    """Op -> weight; the tenth call says less than the first, so loops taken once stay near."""
+    """Op -> weight; the tenth call says less than the first, so loops taken once stay near.
+
+    A recognised sequence counts as the composite that it is as well, and a composite as a little of
+    what it is made of.
+    """
     counts = Counter(structure.ops)
-    return {op: weight(op) * (1 + math.log(count)) for op, count in counts.items()}
+    features = {op: weight(op) * (1 + math.log(count)) for op, count in counts.items()}
+    for op in kinds_of(structure):
+        features[op] = weight(op)
+    for op in tuple(features):
+        for part in PARTS.get(op, ()):
+            features[part] = max(features.get(part, 0.0), PART_SHARE * weight(part))
+    return features
 
 
 def _pair_features(structure: Structure) -> Features:
-    chain = ["^", *structure.ops, "$"]
-    counts = Counter(pairwise(chain))
-    return {
-        f"{left}>{right}": _pair_weight(left, right) * (1 + math.log(count))
-        for (left, right), count in counts.items()
-    }
+    """Neighbours, as they are written and with each recognised sequence as one."""
+    features: Features = {}
+    for ops in {structure.ops, contracted(structure)}:
+        counts = Counter(pairwise(["^", *ops, "$"]))
+        for (left, right), count in counts.items():
+            value = _pair_weight(left, right) * (1 + math.log(count))
+            features[f"{left}>{right}"] = max(features.get(f"{left}>{right}", 0.0), value)
+    return features
 
 
 def _pair_weight(left: str, right: str) -> float:

@@ -40,7 +40,8 @@ class Bm25:
         self._entries = tuple(entries)
         self._index = bm25s.BM25(k1=tuning.k1, b=tuning.b)
         texts = [list(words_of(_text(entry, tuning.field))) for entry in self._entries]
-        self._index.index(texts, show_progress=False)
+        if texts:
+            self._index.index(texts, show_progress=False)
 
     def search(self, query: Query) -> Sequence[str]:
         """Ids of the `query.limit` best that pass its filters."""

@@ -4,7 +4,7 @@
 together (name and signature with docstring, docstring's first sentence with the rest) from the
 packages that are installed anyway (torch: BSD-3, numpy: BSD-3, scipy: BSD-3, triton: MIT,
 scikit-learn: BSD-3, transformers and sentence-transformers: Apache-2.0) and from this package's own
-documents, trains a BPE vocabulary on them, and then token vectors with
+documents and fixes, trains a BPE vocabulary on them, and then token vectors with
 MultipleNegativesRankingLoss (in-batch negatives). Same packages and seed, same vectors.
 """
 
@@ -22,7 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.documents import PACKAGE, load_documents
+from agentkernel.knowledge.fixes import load_fixes
+from agentkernel.knowledge.packaged import packaged_entries
+from agentkernel.knowledge.retrieval import described
 
 SEED = 20261121
 VOCABULARY = 8192
@@ -131,12 +135,34 @@ def _text_pairs(label: str, about: str) -> Iterator[Pair]:
 
 
 def own_pairs() -> Iterator[Pair]:
-    """Pairs from the packaged notes and kernels: title with passage, patterns with passage."""
+    """Pairs from the packaged notes, kernels and fixes: title, tags or ops with each passage, and
+    a fix's passages (error lines, symptoms) with its text and with each other."""
     for document in load_documents():
         tags = " ".join((*document.patterns, *document.architectures)).replace("_", " ")
         for passage in document.passages:
             yield Pair(document.title, _clean(passage))
             yield Pair(_clean(f"{tags} {document.summary}"), _clean(passage))
+            yield from _parts_of(passage)
+    for entry in packaged_entries(load_documents(), structure_of_code):
+        if entry.structure is not None:
+            ops = described(entry.structure)
+            yield from (Pair(ops, _clean(passage)) for passage in (entry.title, *entry.passages))
+    for fix in load_fixes():
+        texts = [
+            _clean(part) for part in re.split(r"\n\n+|^#+ .*$", fix.answer, flags=re.MULTILINE)
+        ]
+        for passage in map(_clean, fix.passages):
+            yield Pair(passage, fix.title)
+            yield from (Pair(passage, text) for text in texts if len(text.split()) >= 8)
+        passages = [_clean(passage) for passage in fix.passages]
+        yield from (Pair(one, other) for one, other in itertools.pairwise(passages))
+
+
+def _parts_of(passage: str) -> Iterator[Pair]:
+    """A passage's first sentence with the rest."""
+    first, _, rest = passage.partition(". ")
+    if len(first.split()) >= 3 and len(rest.split()) >= 8:
+        yield Pair(_clean(first), _clean(rest))
 
 
 def _clean(text: str) -> str:

@@ -1,0 +1,73 @@
+"""Is an operation written out by hand found beside the one call, and nothing else taken for it?"""
+
+from __future__ import annotations
+
+import pytest
+
+from agentkernel.domain.knowledge import ReductionClass, Structure
+from agentkernel.knowledge.composites import PARTS, contracted, kinds_of
+from agentkernel.knowledge.graph_structure import similarity
+from agentkernel.knowledge.op_names import canonical_op
+from agentkernel.knowledge.retrieval import described
+
+
+def of(ops: str, reduction: ReductionClass | None = None) -> Structure:
+    return Structure(ops=tuple(ops.split()), reduction=reduction)
+
+
+@pytest.mark.parametrize(
+    ("ops", "reduction", "name"),
+    [
+        ("mean sub pow mean add sqrt div mul add", "row", "layer_norm"),
+        ("mean var sub add rsqrt mul", "row", "layer_norm"),
+        ("mean var sub add sqrt div", "spatial", "instance_norm"),
+        ("var_mean sub add rsqrt mul mul add", "column", "batch_norm"),
+        ("pow mean add rsqrt mul mul", "row", "rms_norm"),
+        ("amax sub exp sum div", "row", "softmax"),
+        ("amax sub exp sum log add", "row", "logsumexp"),
+        ("div transpose matmul add softmax matmul", "contraction", "scaled_dot_product_attention"),
+        ("matmul mul exp sum div matmul", "contraction", "scaled_dot_product_attention"),
+        ("sub pow mean", "whole", "mse_loss"),
+        ("sub abs mean", "whole", "l1_loss"),
+        ("linear sigmoid mul", "contraction", "silu"),
+    ],
+)
+def test_what_is_written_out_is_recognised(ops: str, reduction: ReductionClass, name: str) -> None:
+    structure = of(ops, reduction)
+    assert name in kinds_of(structure)
+    assert name.split("_")[0] in described(structure)
+    other = "tanh" if name != "silu" else "relu"
+    assert similarity(structure, of(name, reduction)) > similarity(structure, of(other, reduction))
+
+
+@pytest.mark.parametrize(
+    ("ops", "reduction"),
+    [
+        ("mean sub", "row"),
+        ("sub pow mean", "row"),
+        ("sub pow mean sqrt", "whole"),
+        ("matmul relu matmul", "contraction"),
+        ("exp sum relu tanh add div", "row"),
+        ("mean sub pow mean add sqrt div", None),
+        ("expsum div", "row"),
+    ],
+)
+def test_nothing_else_is(ops: str, reduction: ReductionClass | None) -> None:
+    structure = of(ops, reduction)
+    assert kinds_of(structure) == ()
+    assert contracted(structure) == structure.ops
+
+
+def test_who_says_the_name_has_it_already() -> None:
+    assert kinds_of(of("layer_norm", "row")) == ()
+    assert contracted(of("add layer_norm relu", "row")) == ("add", "layer_norm", "relu")
+
+
+def test_the_rest_of_the_program_stays_where_it_is() -> None:
+    found = contracted(of("linear amax sub exp sum div dropout matmul", "contraction"))
+    assert found == ("linear", "softmax", "dropout", "matmul")
+
+
+def test_all_names_are_canonical() -> None:
+    unknown = {op for name, parts in PARTS.items() for op in (name, *parts) if not canonical_op(op)}
+    assert not unknown
