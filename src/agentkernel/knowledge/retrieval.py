@@ -80,8 +80,8 @@ class Weights(Frozen):
 
 
 class Mixture(Frozen):
-    """How three lists become one. The values were chosen by `knowledge.evaluation` over the labelled
-    questions of benchmarks/retrieval."""
+    """How three lists become one. The values were chosen by `knowledge.evaluation` over the
+    labelled questions of benchmarks/retrieval."""
 
     depth: int = Field(default=60, ge=1)
     """Entries asked of each list."""
