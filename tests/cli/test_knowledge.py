@@ -141,7 +141,7 @@ def test_search_shows_why_and_how_a_hit_begins(
     shown = capsys.readouterr().out
     assert shown.startswith("1. ")
     assert "| kernel | agentkernel | Apache-2.0 | verified in the interpreter" in shown
-    assert "ranks: dense 1, lexical " in shown
+    assert "(ranks: dense " in shown
     assert "   @triton.jit" in shown
     assert "\n2. " not in shown
 

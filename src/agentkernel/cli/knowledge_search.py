@@ -19,6 +19,8 @@ from agentkernel.cli.knowledge_options import (
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rich.console import RenderableType
 
     from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score
@@ -28,6 +30,8 @@ INDENT = 3
 ERROR_LINES = 30
 """An error is named at the end of a log: the last lines are asked for, the last one first."""
 ERROR_CHARACTERS = 4000
+WIDER = 20
+"""Hits asked for beyond the limit, so that a fix that names the error is among them."""
 STDIN = "-"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[WORDS]...", help="Plain words.")]
 ModuleFile = Annotated[
@@ -68,11 +72,12 @@ def search(
     from agentkernel.cli.output import console, print_json
 
     filters = filters_of(kinds, licences, verified, arch)
-    query = asked(" ".join(words or ()), module, error, filters, limit, tokens)
+    log = "" if error is None else _error_text(error)
+    query = asked(" ".join(words or ()), module, log, filters, limit, tokens)
     with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
         with catching_up(silent=as_json) as progress:
             base.refresh(progress, wait=False)
-        hits = base.search(query)
+        hits = found_by(base.search, query, log)
     if as_json:
         print_json({"hits": [hit.model_dump(mode="json") for hit in hits]})
         return
@@ -87,18 +92,20 @@ def search(
 def asked(
     words: str,
     module: Path | None,
-    error: str | None,
+    log: str,
     filters: Filters,
     limit: int,
     tokens: int | None,
 ) -> Query:
-    """The question that the flags ask. Raises SettingError for none, ProblemError for a file that
-    cannot be read or a module file without a module."""
+    """The question that the flags ask; `log` is the text of an error.
+
+    Raises SettingError for no question, ProblemError for a file without a module.
+    """
     from agentkernel.domain.knowledge import Query
     from agentkernel.errors import SettingError
     from agentkernel.knowledge.code_structure import structure_of_code
 
-    log = "" if error is None else last_lines(_error_text(error))
+    log = last_lines(log)
     code = "" if module is None else module_text(module)
     if not (words.strip() or code or log):
         raise SettingError(
@@ -113,6 +120,19 @@ def asked(
         limit=limit,
         tokens=tokens,
     )
+
+
+def found_by(search: Callable[[Query], Sequence[Hit]], query: Query, log: str) -> tuple[Hit, ...]:
+    """The hits, and before all others the fixes whose own error lines stand in `log`."""
+    from agentkernel.knowledge.fixes import match
+
+    named = match(log) if log else []
+    wide = bool(named) and query.tokens is None
+    more = {"limit": query.limit + WIDER} if wide else {}
+    hits = search(query.model_copy(update=more))
+    places = {name: place for place, name in enumerate(named)}
+    order = sorted(hits, key=lambda hit: places.get(hit.entry.id, len(places)))
+    return tuple(order[: query.limit])
 
 
 def module_text(path: Path) -> str:
