@@ -131,6 +131,9 @@ def test_a_module_finds_what_computes_the_same(
     assert len(found) == 3
     assert any("softmax" in name for name in found)
     assert all(name.startswith("kernels/") for name in found)
+    hits = answer["hits"]
+    assert isinstance(hits, list)
+    assert hits[0]["score"]["structural_rank"] is not None
 
 
 def test_search_shows_why_and_how_a_hit_begins(

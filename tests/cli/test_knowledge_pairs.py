@@ -71,6 +71,17 @@ def test_an_import_adds_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert answer_of(capsys, *words)["read"] == 20
 
 
+def test_a_finished_file_is_not_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_json_lines(tmp_path / "rows.jsonl", make_rows(10))
+    words = ["import-kernelbook", str(file), "--where", str(tmp_path / "w")]
+    assert answer_of(capsys, *words)["read"] == 10
+    # Of the same size and with more rows: who reads it, finds them.
+    file.write_bytes(b"0\n" * (file.stat().st_size // 2) + b"\n" * (file.stat().st_size % 2))
+    assert answer_of(capsys, *words)["read"] == 0
+
+
 def test_a_licence_that_is_asked_for_is_the_only_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
