@@ -180,7 +180,7 @@ def write_json_lines(path: Path, rows: Iterator[Row]) -> Path:
 
 def write_parquet(path: Path, rows: Iterator[Row], group: int = 1000) -> Path:
     """A parquet file with groups of `group` rows; needs pyarrow."""
-    import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import pyarrow
     from pyarrow import parquet
 
     table = pyarrow.Table.from_pylist(list(rows))

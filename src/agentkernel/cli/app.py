@@ -17,6 +17,7 @@ from agentkernel.cli.bench_suite import bench
 from agentkernel.cli.chat import chat
 from agentkernel.cli.doctor import doctor
 from agentkernel.cli.judge import judge
+from agentkernel.cli.knowledge import knowledge
 from agentkernel.cli.optimize import optimize
 from agentkernel.cli.output import print_failure
 from agentkernel.cli.plan import plan
@@ -59,6 +60,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command(cls=TyperCommand)(command)
+app.add_typer(knowledge)
 
 
 def show_version(asked: bool) -> None:

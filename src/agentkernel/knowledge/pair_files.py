@@ -111,7 +111,7 @@ def _array_rows(file: IO[str], skip: int) -> Iterator[Mapping[str, object] | str
 
 def _parquet_rows(shard: Path, skip: int) -> Iterator[Mapping[str, object] | str]:
     try:
-        import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise MissingDependency(

@@ -1,0 +1,49 @@
+"""How does a long knowledge command say on stderr how far it is?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+QUIET_S = 5.0
+"""Between two lines where no terminal watches."""
+Show = Callable[[int, int | None, str], None]
+"""Hears how much is done, of how much where that is known, and a few words."""
+
+
+@contextmanager
+def shown(what: str, *, silent: bool = False) -> Iterator[Show]:
+    """A bar on stderr, or a line every `QUIET_S` where that is no terminal; `silent`: nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    screen = Console(stderr=True)
+    watched = screen.is_terminal and not silent
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        Elapsed(),
+        TextColumn("{task.description}", markup=False),
+    )
+    said = time.monotonic()
+    with Progress(*columns, console=screen, transient=True, disable=not watched) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(done: int, total: int | None, words: str) -> None:
+            nonlocal said
+            bar.update(task, completed=done, total=total, description=f"{what} {words}".rstrip())
+            if not watched and not silent and time.monotonic() - said > QUIET_S:
+                said = time.monotonic()
+                of = "" if total is None else f" of {total}"
+                screen.print(f"{what}: {done}{of} {words}".rstrip(), markup=False, highlight=False)
+
+        yield show
+
+
+@contextmanager
+def catching_up(*, silent: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """The progress of a refresh: the number of the change reached, and the last one."""
+    with shown("indexing", silent=silent) as show:
+        yield lambda done, last: show(done, last, "")
