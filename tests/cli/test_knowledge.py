@@ -374,3 +374,21 @@ def entry_of(entry_id: str, *, answer: str = "x = 1\n", verified: str = "no") ->
             **values,
         }
     )
+
+
+def test_eval_prints_a_row_a_kind_and_what_it_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--where", str(tmp_path / "base"), "--embedder", "static"]
+    folder = Path(__file__).parents[2] / "benchmarks" / "retrieval"
+    assert run(["knowledge", "eval", str(folder), *where, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lexical, meaning, every = found["outcomes"]
+    assert lexical["name"].startswith("words only")
+    assert meaning["name"] == "meaning only"
+    assert every["by_kind"]["all"]["recall"]["5"] >= 0.9
+    bar = lexical["by_kind"]["all"]["recall"]["5"]
+    assert every["by_kind"]["all"]["recall"]["5"] >= bar + 0.09
+    assert found["gaps"] > 0
+    assert run(["knowledge", "eval", str(tmp_path / "none"), *where]) == 2
+    assert "judgements.yaml" in capsys.readouterr().err

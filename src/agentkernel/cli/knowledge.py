@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 from agentkernel.cli.knowledge_build import build, generate
 from agentkernel.cli.knowledge_doctor import doctor
+from agentkernel.cli.knowledge_eval import evaluate
 from agentkernel.cli.knowledge_import import add, export_file, import_file
 from agentkernel.cli.knowledge_kernelbook import import_kernelbook
 from agentkernel.cli.knowledge_search import search
@@ -22,6 +23,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("add", add),
     ("import-kernelbook", import_kernelbook),
     ("generate", generate),
+    ("eval", evaluate),
     ("export", export_file),
     ("import", import_file),
     ("doctor", doctor),

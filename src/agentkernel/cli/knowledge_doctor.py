@@ -92,7 +92,7 @@ def look(place: Place) -> Iterator[Finding]:
 
 def _indexes(place: Place, last: int) -> Iterator[Finding]:
     from agentkernel.knowledge.embedding import load_embedder
-    from agentkernel.knowledge.graph_structure import op_vector, similarity
+    from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
     from agentkernel.knowledge.structures import StructureIndex
     from agentkernel.knowledge.vectors import open_vectors
 
@@ -102,7 +102,7 @@ def _indexes(place: Place, last: int) -> Iterator[Finding]:
     for line in mended:
         yield Finding("vectors", False, line, BUILD)
     yield _lag("vectors", dense.seq, last)
-    structures = StructureIndex(place.folder / "structures", op_vector, similarity)
+    structures = StructureIndex(place.folder / "structures", op_vector, similarity, VECTORS)
     yield _lag("structures", structures.seq, last)
 
 

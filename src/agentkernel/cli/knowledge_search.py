@@ -19,8 +19,6 @@ from agentkernel.cli.knowledge_options import (
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rich.console import RenderableType
 
     from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score
@@ -30,8 +28,6 @@ INDENT = 3
 ERROR_LINES = 30
 """An error is named at the end of a log: the last lines are asked for, the last one first."""
 ERROR_CHARACTERS = 4000
-WIDER = 20
-"""Hits asked for beyond the limit, so that a fix that names the error is among them."""
 STDIN = "-"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[WORDS]...", help="Plain words.")]
 ModuleFile = Annotated[
@@ -77,7 +73,7 @@ def search(
     with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
         with catching_up(silent=as_json) as progress:
             base.refresh(progress, wait=False)
-        hits = found_by(base.search, query, log)
+        hits = base.search(query)
     if as_json:
         print_json({"hits": [hit.model_dump(mode="json") for hit in hits]})
         return
@@ -120,19 +116,6 @@ def asked(
         limit=limit,
         tokens=tokens,
     )
-
-
-def found_by(search: Callable[[Query], Sequence[Hit]], query: Query, log: str) -> tuple[Hit, ...]:
-    """The hits, and before all others the fixes whose own error lines stand in `log`."""
-    from agentkernel.knowledge.fixes import match
-
-    named = match(log) if log else []
-    wide = bool(named) and query.tokens is None
-    more = {"limit": query.limit + WIDER} if wide else {}
-    hits = search(query.model_copy(update=more))
-    places = {name: place for place, name in enumerate(named)}
-    order = sorted(hits, key=lambda hit: places.get(hit.entry.id, len(places)))
-    return tuple(order[: query.limit])
 
 
 def module_text(path: Path) -> str:

@@ -13,7 +13,7 @@ from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.documents import load_documents
 from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import load_fixes, match
-from agentkernel.knowledge.graph_structure import op_vector, similarity
+from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
 from agentkernel.knowledge.packaged import packaged_entries
 from agentkernel.knowledge.retrieval import Mixture, Retriever
 from agentkernel.knowledge.store import default_folder
@@ -79,9 +79,10 @@ class KnowledgeBase:
             self._structures.catch_up(self.truth, progress, wait),
         )
 
-    def search(self, query: Query) -> tuple[Hit, ...]:
-        """At most `query.limit` hits, best first."""
-        return self._retriever.search(query)
+    def search(self, query: Query, mixture: Mixture | None = None) -> tuple[Hit, ...]:
+        """At most `query.limit` hits, best first; `mixture` in place of the base's own."""
+        searching = self._retriever if mixture is None else self._retriever.mixed(mixture)
+        return searching.search(query)
 
     def _packaged_ids(self) -> list[str]:
         kinds = Filters(kinds=("note", "kernel", "fix"))
@@ -108,7 +109,7 @@ def open_base(
     with ExitStack() as cleanup:
         truth = cleanup.enter_context(open_truth(folder, say))
         dense = open_vectors(chroma or folder / "vectors", vectors, say)
-        structures = StructureIndex(folder / "structures", op_vector, similarity, "2")
+        structures = StructureIndex(folder / "structures", op_vector, similarity, VECTORS)
         retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
     return KnowledgeBase(truth, dense, structures, retriever)

@@ -36,6 +36,8 @@ FACT_SHARES = {"reduction": 0.1, "rank": 0.04, "dtype": 0.03, "roofline": 0.03}
 """How much of a similarity each part makes up; a part that one side does not know is left out."""
 FACT_SLOTS = 32
 """Of a vector's width, the slots that hold the small parts; ops and pairs share the rest 2 : 3."""
+VECTORS = "2"
+"""Raised with every change of `op_vector`: an index made with another one is made anew."""
 PART_SHARE = 0.5
 """What a part of a composite counts, against the same op written out."""
 Features = dict[str, float]

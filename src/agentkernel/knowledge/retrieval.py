@@ -112,6 +112,11 @@ class Mixture(Frozen):
         return {"error": self.error, "structure": self.structure, "words": self.words}[kind]
 
 
+_MEANING = Weights(dense=1.0, lexical=0.0, structural=0.0)
+DENSE_ONLY = Mixture(words=_MEANING, error=_MEANING, structure=_MEANING, diversity=0.0)
+"""By meaning alone: what the dense index is worth by itself."""
+
+
 class Ranked(NamedTuple):
     """One list: the ids, best first, and the value that each was ordered by."""
 
@@ -140,6 +145,11 @@ class Retriever:
         self._embedder = embedder
         self._mixture = mixture or Mixture()
         self._literal = literal
+
+    def mixed(self, mixture: Mixture) -> Retriever:
+        """The same search with another mixture."""
+        parts = (self._truth, self._dense, self._structures, self._embedder)
+        return Retriever(*parts, mixture, self._literal)
 
     def search(self, query: Query) -> tuple[Hit, ...]:
         """At most `query.limit` hits, best first; the same question over the same store has the
