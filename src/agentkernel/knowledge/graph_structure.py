@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +18,7 @@ from agentkernel.knowledge.composites import PARTS, contracted, kinds_of
 from agentkernel.knowledge.op_names import (
     canonical_op,
     expansion,
+    names_of_ops,
     reduction_of,
     strongest,
     weight,
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     from agentkernel.domain.plan import RooflineClass
 
 MOST_OPS = 256
-WIDTH = 256
+WIDTH = 384
 OPS_SHARE = 0.5
 ORDER_SHARE = 0.3
 FACT_SHARES = {"reduction": 0.1, "rank": 0.04, "dtype": 0.03, "roofline": 0.03}
 """How much of a similarity each part makes up; a part that one side does not know is left out."""
 FACT_SLOTS = 32
-"""Of a vector's width, the slots that hold the small parts; ops and pairs share the rest 2 : 3."""
-VECTORS = "2"
+"""Of a vector's width, the slots that hold the small parts; what ops leave is for pairs."""
+OP_PLACES = {op: place for place, op in enumerate(sorted(names_of_ops()))}
+OP_SLOTS = 192
+VECTORS = f"3-{zlib.crc32(' '.join(OP_PLACES).encode()):08x}"
 """Raised with every change of `op_vector`: an index made with another one is made anew."""
 PART_SHARE = 0.5
 """What a part of a composite counts, against the same op written out."""
@@ -102,27 +105,34 @@ def similarity(a: Structure, b: Structure) -> float:
 def op_vector(structure: Structure, width: int = WIDTH) -> NDArray[np.float32]:
     """float32[width] of length 1 (0 without ops) whose dot products come near `similarity`.
 
-    Hashed with CRC-32, so the same on every machine and in every process. `width` is at least 64.
+    Pairs are hashed with CRC-32, so the same on every machine and in every process. `width` is at
+    least 256.
     """
     vector = np.zeros(width, dtype=np.float32)
     if not structure.ops:
         return vector
     room = width - FACT_SLOTS
-    split = room * 2 // 5
-    _add(vector[:split], _op_features(structure), OPS_SHARE)
-    _add(vector[split:room], _pair_features(structure), ORDER_SHARE)
+    _add(vector[:OP_SLOTS], _op_features(structure), OPS_SHARE, _op_slot)
+    _add(vector[OP_SLOTS:room], _pair_features(structure), ORDER_SHARE, _slot)
     for name, value in _facts(structure).items():
         vector[room + _slot(f"{name}={value}") % FACT_SLOTS] += math.sqrt(FACT_SHARES[name])
     return vector / np.float32(np.linalg.norm(vector))
 
 
-def _add(part: NDArray[np.float32], features: Features, share: float) -> None:
-    """Hash features into `part` so that its squared length is near `share`."""
+def _add(
+    part: NDArray[np.float32], features: Features, share: float, slot_of: Callable[[str], int]
+) -> None:
+    """Put features into `part` so that its squared length is near `share`."""
     length = math.sqrt(sum(value * value for value in features.values()))
     for name, value in features.items():
-        slot = _slot(name)
+        slot = slot_of(name)
         sign = 1.0 if slot & 0x8000_0000 else -1.0
         part[slot % len(part)] += sign * value / length * math.sqrt(share)
+
+
+def _op_slot(op: str) -> int:
+    """A canonical op has a slot of its own: most problems are few ops."""
+    return OP_PLACES[op] if op in OP_PLACES else _slot(op)
 
 
 @lru_cache(maxsize=65_536)

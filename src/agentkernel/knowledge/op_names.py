@@ -340,6 +340,11 @@ def expansion(name: str) -> tuple[str, ...]:
     return () if op is None else (op,)
 
 
+def names_of_ops() -> tuple[str, ...]:
+    """Every canonical name of the table."""
+    return tuple(_FAMILY_OF)
+
+
 def family(op: str) -> str:
     """The family of a canonical name; "pointwise" for one that the table lacks."""
     return _FAMILY_OF.get(op, "pointwise")
