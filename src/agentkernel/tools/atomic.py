@@ -61,8 +61,17 @@ def _explain(path: Path, problem: str, number: int | None) -> str:
     )
 
 
-def cut_torn_line(descriptor: int) -> None:
-    """Cut away what a kill left of the last line of an open file of lines."""
+def append_line(path: Path, line: str) -> None:
+    """Add `line` to a file of lines and flush it to disk; what a kill left of a line before it is
+    cut away. Raises OutputError."""
+    with saving(path), path.open("a+b") as file:
+        _cut_torn_line(file.fileno())
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cut_torn_line(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     text = os.pread(descriptor, size, 0)
     if text and not text.endswith(b"\n"):

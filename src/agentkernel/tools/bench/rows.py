@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status, Versions
 from agentkernel.domain.profile import Ratio
 from agentkernel.errors import ProblemError
-from agentkernel.tools.atomic import cut_torn_line, saving
+from agentkernel.tools.atomic import append_line
 from agentkernel.tools.bench.suite import Shard
 
 Baseline = Literal["eager", "torch.compile", "max-autotune"]
@@ -141,11 +140,7 @@ def _row(line: bytes) -> Row | None:
 
 def append_row(path: Path, row: Row) -> None:
     """Add one line and flush it to disk; what a kill left of a line before it is cut away."""
-    with saving(path), path.open("a+b") as file:
-        cut_torn_line(file.fileno())
-        file.write(row.model_dump_json().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    append_line(path, row.model_dump_json())
 
 
 def gather(folder: Path) -> dict[str, Row]:

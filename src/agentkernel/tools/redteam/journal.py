@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
-from agentkernel.tools.atomic import cut_torn_line, saving
+from agentkernel.tools.atomic import append_line
 from agentkernel.tools.redteam.corpus import Entry
 from agentkernel.tools.redteam.finding import Found
 
@@ -36,12 +35,7 @@ class Journal:
 
     def note(self, entry: Entry, found: Found) -> None:
         """Write it down. Raises OutputError where the file cannot be written."""
-        line = Line(key=self._key(entry), found=found)
-        with saving(self._path), self._path.open("a+b") as file:
-            cut_torn_line(file.fileno())
-            file.write(line.model_dump_json().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self._path, Line(key=self._key(entry), found=found).model_dump_json())
 
     def _key(self, entry: Entry) -> str:
         reference = Path(entry.problem).read_text(encoding="utf-8")
