@@ -17,6 +17,11 @@ AgentKernelError
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
 
 class AgentKernelError(Exception):
     """A failure with one clear line for the user."""
@@ -79,3 +84,15 @@ class NotRecorded(ModelUnavailable):
 def one_line(error: object, most: int = 300) -> str:
     """The first `most` characters of what `error` says, on one line."""
     return " ".join(str(error).split())[:most]
+
+
+def raised_at(error: BaseException) -> str:
+    """The place that raised `error`, as `file.py:12 in name`; "" where nobody did. A bug in a
+    library has the last place of this package that called it as well."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(HERE)]
+    return ", from ".join(dict.fromkeys(map(_place, (*frames[-1:], *own[-1:]))))
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno} in {frame.name}"

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from model_cases import H100, analysis, candidate
 
 from agentkernel.agents.speed import SpeedEvidence, speed_evidence
+from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import CompileReport, KernelResources, Measurement
 from fakes import measurement, profile, resources
@@ -38,7 +39,7 @@ def test_measured() -> None:
     assert found.basis == "measured"
     assert facts["bound by"] == "memory"
     assert facts["reached"] == "40%"
-    assert facts["bandwidth"] == "3000 GB/s of 4300 that a copy reaches"
+    assert facts["bandwidth"] == "3000 GB/s of 4300 GB/s that a copy reaches"
     assert found.findings == ()
 
 
@@ -84,3 +85,20 @@ def test_the_bytes_are_split_by_launch() -> None:
     found = evidence(kernel(name="a", bytes_touched=300), kernel(name="b", bytes_touched=100))
     assert [item.byte_share for item in found.kernels] == [0.75, 0.25]
     assert "75% of the bytes (estimated)" in dict(found.facts)["kernel a"]
+
+
+def test_facts_of_another_measurement_ask_the_same_question() -> None:
+    """A replay knows a question by what is left of it without its figures."""
+    first = measurement(roofline=0.4)
+    again = measurement(roofline=0.43, candidate_us=10.125).model_copy(
+        update={"achieved_gb_per_s": 2987.0, "copy_gb_per_s": 4311.5, "achieved_tflops": 0.51}
+    )
+    assert outline(first) == outline(again)
+    assert first != again
+
+
+def outline(measured: Measurement) -> str:
+    text = "\n".join(": ".join(item) for item in evidence(kernel(), measured=measured).facts)
+    sampling = Sampling(temperature=0, max_tokens=1)
+    message = Message(role="user", text=text)
+    return Question(agent="coder", round=2, messages=(message,), sampling=sampling).outline("m")

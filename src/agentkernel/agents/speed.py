@@ -176,7 +176,8 @@ def _kernel(item: KernelPart) -> str:
 def _bandwidth(achieved: float | None, possible: float | None) -> str:
     if achieved is None:
         return ""
-    return f"{achieved:.0f} GB/s" + (f" of {possible:.0f} that a copy reaches" if possible else "")
+    limit = f" of {possible:.0f} GB/s that a copy reaches" if possible else ""
+    return f"{achieved:.0f} GB/s{limit}"
 
 
 def _share(part: float | None, whole: float) -> str:

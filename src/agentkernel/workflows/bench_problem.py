@@ -17,6 +17,7 @@ from agentkernel.errors import (
     SettingError,
     UnknownTarget,
     one_line,
+    raised_at,
 )
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.bench.baselines import (
@@ -132,7 +133,7 @@ def bench_problem(task: Task, hands: Hands) -> Row:
     except AgentKernelError as failed:
         error = str(failed)
     except Exception as failed:  # noqa: BLE001 - one problem's bug must not cost the others
-        error = f"{type(failed).__name__}: {one_line(failed)}"
+        error = f"{type(failed).__name__}: {one_line(failed)} ({raised_at(failed)})"
     return Row(
         key=task.key,
         name=task.problem.name,
