@@ -1,8 +1,12 @@
 """Does capture see what the module computes, and name what it cannot take?"""
 
+from dataclasses import replace
+
 import pytest
+import sympy
 import torch
 from torch import nn
+from torch.utils._sympy.functions import Mod
 
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import FreeDim, capture
@@ -108,3 +112,13 @@ def test_sizes_with_which_a_guard_divides_by_zero_are_not_admitted() -> None:
     assert captured.admits(declared)
     assert captured.admits(declared | {height.symbol: 7, width.symbol: 7})
     assert not captured.admits(declared | {height.symbol: 1}), "a pool over nothing"
+
+
+def test_sizes_with_which_a_guard_takes_the_rest_of_a_negative_number_are_not_admitted() -> None:
+    captured = capture(problem_from_module(Norm(), (torch.randn(4, 8),)))
+    rows = captured.free_dims[0]
+    size = sympy.Symbol(rows.symbol, positive=True, integer=True)
+    guarded = replace(captured, guards=(sympy.Eq(Mod(size - 2, 2), 0),))
+    assert guarded.admits({rows.symbol: 4})
+    assert not guarded.admits({rows.symbol: 5})
+    assert not guarded.admits({rows.symbol: 1})

@@ -60,7 +60,8 @@ class Captured:
         """Whether the graph holds for these values of the free symbols (symbol -> size).
 
         Tracing decided on the way that, say, a size is even; a size that breaks such a decision
-        belongs to another graph, and so does one with which it cannot be asked: it divides by zero.
+        belongs to another graph, and so does one with which it cannot be asked: it divides by zero,
+        or takes the rest of a negative number, which torch asserts away.
         """
         for guard in self.guards:
             known = {
@@ -69,7 +70,7 @@ class Captured:
             try:
                 if guard.subs(known) == False:  # noqa: E712 - sympy's own False
                     return False
-            except ZeroDivisionError:
+            except (ZeroDivisionError, AssertionError):
                 return False
         return True
 
