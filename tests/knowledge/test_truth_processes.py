@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.knowledge import Entry
+from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge import truth as truth_module
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.truth_schema import FILE_NAME
-from agentkernel.knowledge.truth_types import KnowledgeError
 
 CHILD = """
 import sys
@@ -19,6 +19,7 @@ from pathlib import Path
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import OutputError
 from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth_types import Progress
 
 def entries(name, count):
     for number in range(count):
@@ -63,7 +64,7 @@ def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
-    code = "open_truth(folder).put(entries('new', 10**6), progress=('book', 'end'))"
+    code = "open_truth(folder).put(entries('new', 10**6), progress=Progress('book', 10**6))"
     worker = child(tmp_path, code)
     end = time.monotonic() + 60
     with open_truth(tmp_path) as truth:

@@ -16,9 +16,8 @@ from agentkernel.knowledge.fixes import load_fixes, match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
 from agentkernel.knowledge.packaged import packaged_entries
 from agentkernel.knowledge.retrieval import Mixture, Retriever
-from agentkernel.knowledge.store import default_folder
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.truth import Truth, open_truth
+from agentkernel.knowledge.truth import Truth, default_folder, open_truth
 from agentkernel.knowledge.truth_types import Put
 from agentkernel.knowledge.vectors import DenseIndex, Progress, open_vectors
 

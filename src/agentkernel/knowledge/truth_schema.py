@@ -5,14 +5,14 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from agentkernel.disk import explaining
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import OutputError, one_line
-from agentkernel.knowledge.truth_types import KnowledgeError
+from agentkernel.errors import KnowledgeError, one_line
 
 FILE_NAME = "knowledge.sqlite"
 FORMAT = 1
@@ -140,29 +140,23 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is at fault, not the disk or a lock."""
+    """Whether the file itself is at fault."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, Damage) or (code is not None and (code & 0xFF) in CORRUPT_CODES)
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Turn a failed write to `path` into one clear OutputError; damage is passed on as it is."""
-    try:
-        yield
-    except OSError as error:
-        raise _cannot_write(path, error.strerror or str(error)) from error
-    except sqlite3.OperationalError as error:
-        if is_damage(error):
-            raise
-        raise _cannot_write(path, str(error)) from error
+    return explaining(path, _cannot_write)
 
 
-def _cannot_write(path: Path, problem: str) -> OutputError:
-    return OutputError(
+def _cannot_write(path: Path, problem: str, full: bool) -> str:
+    locked = "locked" in problem
+    mend = "make room" if full else "end what holds it" if locked else "name another folder"
+    return (
         f"Cannot write the knowledge in {str(path)!r}: {one_line(problem, 120)}. Expected a folder "
-        "that can be written, with room left; what was saved before is kept. Next: make room or "
-        "name another folder, then go on."
+        "that can be written, with room left; what was saved before is kept. "
+        f"Next: {mend}, then go on."
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,12 +12,12 @@ from pydantic import ValidationError
 
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import SettingError, one_line
+from agentkernel.folders import config_folder
 
 
 def user_config_path() -> Path:
     """`~/.config/agentkernel/config.yaml`, or below XDG_CONFIG_HOME."""
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "agentkernel" / "config.yaml"
+    return config_folder() / "config.yaml"
 
 
 def load_settings(
