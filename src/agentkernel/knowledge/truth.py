@@ -33,6 +33,7 @@ from agentkernel.knowledge.truth_types import (
     Change,
     Found,
     Gone,
+    Held,
     Imported,
     Past,
     Progress,
@@ -204,6 +205,17 @@ class Truth:
         where, values = ("and kind = ?", (kind,)) if kind is not None else ("", ())
         rows = self._rows(f"select count(*) from entries where state = ? {where}", state, *values)
         return _int(rows[0][0])
+
+    def held(self, origins: Iterable[str]) -> Held:
+        """The entries whose ids begin with one of `origins` (`notes/`)."""
+        ranges = [(origin, origin[:-1] + chr(ord(origin[-1]) + 1)) for origin in origins]
+        where = " or ".join("id >= ? and id < ?" for _ in ranges)
+        rows = self._rows(
+            f"select total(state = 'current'), coalesce(max(seq), 0) from entries where {where}",
+            *(bound for pair in ranges for bound in pair),
+        )
+        current, last_seq = rows[0]
+        return Held(int(float(str(current))), _int(last_seq))
 
     def stats(self) -> Stats:
         """What there is, by kind, licence, verification and source."""

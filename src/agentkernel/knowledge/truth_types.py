@@ -34,6 +34,13 @@ class Progress(NamedTuple):
     state: str = "unfinished"
 
 
+class Held(NamedTuple):
+    """Of the entries of some origins: how many are current, and the last change to any."""
+
+    current: int
+    last_seq: int
+
+
 class Found(NamedTuple):
     """A hit of the lexical index: BM25 (greater is better) and the 1-based rank."""
 
