@@ -28,7 +28,7 @@ def expanded(path: str) -> Path:
     except RuntimeError as error:
         raise SettingError(
             f"No home folder for {path!r}. Expected HOME to name one, or the user to have one. "
-            "Next: set HOME, or XDG_CONFIG_HOME, XDG_DATA_HOME and --where."
+            "Next: set HOME, or name the folder."
         ) from error
 
 

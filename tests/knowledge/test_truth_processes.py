@@ -3,6 +3,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,28 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="Cannot write the knowledge"):
         open_truth(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("damage", ["text", "name of a table", "format", "schema format"])
+def test_bytes_that_no_encoding_explains_are_mended(tmp_path: Path, damage: str) -> None:
+    path = fill(tmp_path, 1000)
+    content = bytearray(path.read_bytes())
+    at, new = {
+        "text": (content.index(b"word300 word300"), b"\xff\xfe"),
+        "name of a table": (content.index(b"CREATE TABLE 'words_data'"), b"\xff\xfe"),
+        "format": (60, b"\x7f\xff\xff\xff"),
+        "schema format": (44, b"\x00\x00\x00\x63"),
+    }[damage]
+    content[at : at + len(new)] = new
+    path.write_bytes(content)
+    said: list[str] = []
+    with (
+        suppress(KnowledgeError),  # met on the way; the next opening mends it
+        open_truth(tmp_path, said.append) as truth,
+    ):
+        list(truth.entries())
+    with open_truth(tmp_path, said.append) as truth:
+        assert len(list(truth.entries())) >= 999
+    assert len(said) == 1
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.count() >= 999

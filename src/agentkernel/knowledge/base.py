@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
+from agentkernel.errors import OutputError, one_line
 from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
@@ -74,9 +75,21 @@ class KnowledgeBase:
         brought = self._bring()
         return Built(
             *brought,
-            self._dense.catch_up(self.truth, progress, wait),
+            self._catch_up(progress, wait),
             self._structures.catch_up(self.truth, progress, wait),
         )
+
+    def _catch_up(self, progress: Watch | None, wait: bool) -> int:
+        from chromadb.errors import ChromaError
+
+        try:
+            return self._dense.catch_up(self.truth, progress, wait)
+        except ChromaError as error:
+            raise OutputError(
+                f"Cannot keep the vectors of {str(self.truth.path.parent)!r}: "
+                f"{one_line(error, 120)}. Expected room for them. Next: make room, and run "
+                "'agentkernel knowledge build'; if that fails too, remove the folder 'vectors'."
+            ) from error
 
     def search(self, query: Query, mixture: Mixture | None = None) -> tuple[Hit, ...]:
         """At most `query.limit` hits, best first; `mixture` in place of the base's own."""

@@ -21,6 +21,7 @@ from agentkernel.knowledge.truth_recovery import finish_replacing, recover
 from agentkernel.knowledge.truth_schema import (
     BATCH,
     FILE_NAME,
+    UNREADABLE,
     check,
     connect,
     marker_of,
@@ -292,7 +293,7 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
         finish_replacing(path)
         try:
             connection = _open(path)
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             with _alone(path, USE, IN_USE_S, "damaged and in use by another process"):
                 saved = recover(path)
             connection = _open(path)
