@@ -7,6 +7,7 @@ AgentKernelError
 │   ├── SettingError          a configuration key or flag
 │   ├── RunNotFound           no such run, or its folder is beyond repair
 │   ├── RunBusy               another process works on the run
+│   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
 │   └── OutputError           a folder that cannot be written
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
@@ -53,6 +54,10 @@ class RunNotFound(UserError):
 
 class RunBusy(UserError):
     """A run that another process works on."""
+
+
+class KnowledgeError(UserError):
+    """A knowledge file, an export or an entry's id that cannot be used."""
 
 
 class OutputError(UserError):

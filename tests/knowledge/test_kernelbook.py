@@ -14,12 +14,12 @@ from agentkernel.knowledge.kernelbook import (
     Bad,
     ImportReport,
     Pair,
-    Progress,
     import_pairs,
     pair_entry,
     read_pairs,
 )
 from agentkernel.knowledge.near_duplicates import NearDuplicates
+from agentkernel.knowledge.truth_types import Progress
 from pair_maker import Row, make_rows, write_json_lines, write_parquet
 
 COUNT = 600
@@ -239,7 +239,8 @@ def test_an_import_keeps_what_is_sound_permitted_and_new(rows: list[Row], json_l
     assert all(len(text) <= LONGEST_PASSAGE for e in shelf.entries.values() for text in e.passages)
     assert all(e.structure and e.structure.ops for e in shelf.entries.values())
     assert [item.read for item in said] == [256, 512, COUNT]
-    assert shelf.progress[-1] == ("pairs.jsonl", COUNT) == (report.source, report.position)
+    assert shelf.progress[-1] == Progress("pairs.jsonl", COUNT)
+    assert (report.source, report.position) == ("pairs.jsonl", COUNT)
 
 
 def test_an_import_that_was_cut_off_goes_on(json_lines: Path) -> None:

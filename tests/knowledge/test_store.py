@@ -8,7 +8,8 @@ import pytest
 
 from agentkernel.errors import OutputError
 from agentkernel.knowledge.index import KnowledgeIndex
-from agentkernel.knowledge.store import default_folder, open_index
+from agentkernel.knowledge.store import open_index
+from agentkernel.knowledge.truth import default_folder
 
 OPEN = (
     "import sys; from pathlib import Path; from agentkernel.knowledge.store import open_index;"

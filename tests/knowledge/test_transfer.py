@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.errors import OutputError
+from agentkernel.errors import KnowledgeError, OutputError
 from agentkernel.knowledge.truth import open_truth
-from agentkernel.knowledge.truth_types import KnowledgeError, Put
+from agentkernel.knowledge.truth_types import Put
 
 
 def entry(name: str, **changes: object) -> Entry:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters, Gain
+from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge.truth import Truth, open_truth
-from agentkernel.knowledge.truth_types import Gone, KnowledgeError, Progress, Put
+from agentkernel.knowledge.truth_types import Gone, Progress, Put
 
 
 @pytest.fixture
@@ -130,12 +131,12 @@ def test_progress_is_written_with_the_last_batch(truth: Truth) -> None:
 
     assert truth.progress("book") is None
     with pytest.raises(RuntimeError):
-        truth.put(broken(), progress=("book", "700"))
+        truth.put(broken(), progress=Progress("book", 700))
     assert (truth.count(), truth.progress("book")) == (500, None)
-    truth.put((pair(str(number)) for number in range(700)), progress=("book", "700"))
-    assert truth.progress("book") == Progress("book", "700", "unfinished")
-    truth.put([], progress=Progress("book", "end", "finished"))
-    assert truth.progress("book") == Progress("book", "end", "finished")
+    truth.put((pair(str(number)) for number in range(700)), progress=Progress("book", 700))
+    assert truth.progress("book") == Progress("book", 700, "unfinished")
+    truth.put([], progress=Progress("book", 900, "finished"))
+    assert truth.progress("book") == Progress("book", 900, "finished")
 
 
 def test_filters_let_through_what_they_say(truth: Truth) -> None:

@@ -3,15 +3,16 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from agentkernel.domain.knowledge import Entry
+from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge import truth as truth_module
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.truth_schema import FILE_NAME
-from agentkernel.knowledge.truth_types import KnowledgeError
 
 CHILD = """
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import OutputError
 from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth_types import Progress
 
 def entries(name, count):
     for number in range(count):
@@ -63,7 +65,7 @@ def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
-    code = "open_truth(folder).put(entries('new', 10**6), progress=('book', 'end'))"
+    code = "open_truth(folder).put(entries('new', 10**6), progress=Progress('book', 10**6))"
     worker = child(tmp_path, code)
     end = time.monotonic() + 60
     with open_truth(tmp_path) as truth:
@@ -232,3 +234,28 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="Cannot write the knowledge"):
         open_truth(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("damage", ["text", "name of a table", "format", "schema format"])
+def test_bytes_that_no_encoding_explains_are_mended(tmp_path: Path, damage: str) -> None:
+    path = fill(tmp_path, 1000)
+    content = bytearray(path.read_bytes())
+    at, new = {
+        "text": (content.index(b"word300 word300"), b"\xff\xfe"),
+        "name of a table": (content.index(b"CREATE TABLE 'words_data'"), b"\xff\xfe"),
+        "format": (60, b"\x7f\xff\xff\xff"),
+        "schema format": (44, b"\x00\x00\x00\x63"),
+    }[damage]
+    content[at : at + len(new)] = new
+    path.write_bytes(content)
+    said: list[str] = []
+    with (
+        suppress(KnowledgeError),  # met on the way; the next opening mends it
+        open_truth(tmp_path, said.append) as truth,
+    ):
+        list(truth.entries())
+    with open_truth(tmp_path, said.append) as truth:
+        assert len(list(truth.entries())) >= 999
+    assert len(said) == 1
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.count() >= 999

@@ -76,7 +76,8 @@ def own_pair(
     from agentkernel.domain.base import sha256_text
     from agentkernel.errors import ProblemError
     from agentkernel.knowledge.code_structure import parsed
-    from agentkernel.knowledge.kernelbook import Pair, Progress, pair_entry
+    from agentkernel.knowledge.kernelbook import Pair, pair_entry
+    from agentkernel.knowledge.truth_types import Progress
 
     python_code, triton_code = module_text(problem), read_text(answer)
     if not triton_code.strip() or parsed(triton_code) is None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from agentkernel.cli.knowledge_progress import Show
     from agentkernel.domain.knowledge import Entry
-    from agentkernel.knowledge import kernelbook
     from agentkernel.knowledge.kernelbook import ImportReport
     from agentkernel.knowledge.near_duplicates import NearDuplicates
     from agentkernel.knowledge.truth import Truth
+    from agentkernel.knowledge.truth_types import Progress
 
 DONE = "done"
 PairsPath = Annotated[
@@ -89,9 +89,10 @@ def import_shards(
     """
     from agentkernel.domain.base import sha256_text
     from agentkernel.domain.knowledge import Filters
-    from agentkernel.knowledge import kernelbook, truth_types
+    from agentkernel.knowledge import kernelbook
     from agentkernel.knowledge.near_duplicates import NearDuplicates
     from agentkernel.knowledge.pair_files import shards_of
+    from agentkernel.knowledge.truth_types import Progress
 
     rule = sha256_text(f"{licence_if_missing}\0{sorted(licences) if licences else licences}")[:8]
     total = kernelbook.ImportReport()
@@ -105,10 +106,8 @@ def import_shards(
             pairs = truth.select(Filters(kinds=("pair", "kernel")))
             seen = NearDuplicates.of(entry.problem for entry in pairs)
 
-        def put(
-            entries: Sequence[Entry], progress: kernelbook.Progress, source: str = source
-        ) -> None:
-            truth.put(entries, truth_types.Progress(source, str(progress.position)))
+        def put(entries: Sequence[Entry], progress: Progress, source: str = source) -> None:
+            truth.put(entries, Progress(source, progress.position))
 
         def say(report: ImportReport, before: ImportReport = total) -> None:
             so_far = added_up(before, report)
@@ -121,9 +120,9 @@ def import_shards(
             licence_if_missing=licence_if_missing,
             seen=seen,
             say=say,
-            start_at=None if at is None else (shard.name, int(at.position)),
+            start_at=None if at is None else (shard.name, at.position),
         )
-        truth.put((), truth_types.Progress(source, str(found.position), DONE))
+        truth.put((), Progress(source, found.position, DONE))
         total = added_up(total, found)
     return total
 

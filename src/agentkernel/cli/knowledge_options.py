@@ -55,7 +55,8 @@ def place_of(
     config: Path | None,
 ) -> Place:
     """The flags, else the settings, else the user's folder. Raises SettingError."""
-    from agentkernel.knowledge.store import default_folder
+    from agentkernel.folders import expanded
+    from agentkernel.knowledge.truth import default_folder
     from agentkernel.tools.settings import load_settings
 
     flags = {
@@ -63,7 +64,7 @@ def place_of(
         "knowledge.embedder": embedder,
     }
     options = load_settings(config, overrides or (), flags).knowledge
-    folder = Path(options.index).expanduser() if options.index else default_folder()
+    folder = expanded(options.index) if options.index else default_folder()
     return Place(folder, chroma, options.embedder)
 
 

@@ -34,7 +34,7 @@ def show(
     """Show an entry whole, also one that is found no more."""
     from agentkernel.cli.knowledge_options import opened_truth, place_of
     from agentkernel.cli.output import console, print_json
-    from agentkernel.knowledge.truth_types import KnowledgeError
+    from agentkernel.errors import KnowledgeError
 
     with opened_truth(place_of(where, None, None, overrides, config)) as truth:
         entry = truth.get(entry_id, superseded=True)

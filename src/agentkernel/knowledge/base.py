@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
-from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.documents import load_documents
+from agentkernel.errors import OutputError, one_line
 from agentkernel.knowledge.embedding import load_embedder
-from agentkernel.knowledge.fixes import load_fixes, match
+from agentkernel.knowledge.fixes import match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
-from agentkernel.knowledge.packaged import packaged_entries
+from agentkernel.knowledge.packaged import ORIGINS, all_packaged, packaged_sha256
 from agentkernel.knowledge.retrieval import Mixture, Retriever
-from agentkernel.knowledge.store import default_folder
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.truth import Truth, open_truth
-from agentkernel.knowledge.truth_types import Put
-from agentkernel.knowledge.vectors import DenseIndex, Progress, open_vectors
+from agentkernel.knowledge.truth import Truth, default_folder, open_truth
+from agentkernel.knowledge.truth_types import Progress, Put
+from agentkernel.knowledge.vectors import DenseIndex, open_vectors
+from agentkernel.knowledge.vectors import Progress as Watch
 
-PACKAGED = ("notes/", "kernels/", "fixes/")
-"""How the ids of what the package brings begin."""
+PACKAGED = "the package"
+"""The source under which the truth keeps what the packaged entries were made from."""
 GONE = "the package does not bring it any more"
 Say = Callable[[str], None]
+
+
+class Brought(NamedTuple):
+    """What became of the packaged entries."""
+
+    put: Put
+    removed: int = 0
 
 
 class Built(NamedTuple):
@@ -60,34 +66,62 @@ class KnowledgeBase:
     ) -> None:
         self.truth.close()
 
-    def refresh(self, progress: Progress | None = None, *, wait: bool = True) -> Built:
+    def refresh(self, progress: Watch | None = None, *, wait: bool = True) -> Built:
         """Bring the packaged entries into the truth, and what changed there into the indexes.
 
         `progress` hears the number of the change reached and the last one. Without `wait`, an
         index that another process is writing is left to it.
         """
-        packaged = tuple(_packaged())
-        put = self.truth.put(packaged)
-        names = {entry.id for entry in packaged}
-        old = [name for name in self._packaged_ids() if name not in names]
-        for name in old:
-            self.truth.remove(name, GONE)
+        brought = self._bring()
         return Built(
-            put,
-            len(old),
-            self._dense.catch_up(self.truth, progress, wait),
+            *brought,
+            self._catch_up(progress, wait),
             self._structures.catch_up(self.truth, progress, wait),
         )
+
+    def _catch_up(self, progress: Watch | None, wait: bool) -> int:
+        from chromadb.errors import ChromaError
+
+        try:
+            return self._dense.catch_up(self.truth, progress, wait)
+        except ChromaError as error:
+            raise OutputError(
+                f"Cannot keep the vectors of {str(self.truth.path.parent)!r}: "
+                f"{one_line(error, 120)}. Expected room for them. Next: make room, and run "
+                "'agentkernel knowledge build'; if that fails too, remove the folder 'vectors'."
+            ) from error
 
     def search(self, query: Query, mixture: Mixture | None = None) -> tuple[Hit, ...]:
         """At most `query.limit` hits, best first; `mixture` in place of the base's own."""
         searching = self._retriever if mixture is None else self._retriever.mixed(mixture)
         return searching.search(query)
 
-    def _packaged_ids(self) -> list[str]:
-        kinds = Filters(kinds=("note", "kernel", "fix"))
-        found = (entry.id for entry in self.truth.select(kinds))
-        return [name for name in found if name.startswith(PACKAGED)]
+    def _bring(self) -> Brought:
+        """Bring the packaged entries in; a few ms, and no write, where they are as they were.
+
+        They are where neither what they are made from nor any entry of theirs changed since.
+        """
+        files = packaged_sha256()
+        held = self.truth.held(ORIGINS)
+        if self.truth.progress(PACKAGED) == Progress(PACKAGED, held.last_seq, files):
+            return Brought(Put(same=held.current))
+        packaged = all_packaged()
+        brought = self._put(packaged)
+        held = self.truth.held(ORIGINS)
+        # Noted only where a second round finds nothing to do: other processes write as well.
+        again = self._put(packaged)
+        if not (again.put.added or again.put.changed or again.removed):
+            self.truth.put((), Progress(PACKAGED, held.last_seq, files))
+        return brought
+
+    def _put(self, packaged: Sequence[Entry]) -> Brought:
+        put = self.truth.put(packaged)
+        names = {entry.id for entry in packaged}
+        found = self.truth.select(Filters(kinds=("note", "kernel", "fix")))
+        old = [item.id for item in found if item.id.startswith(ORIGINS) and item.id not in names]
+        for name in old:
+            self.truth.remove(name, GONE)
+        return Brought(put, len(old))
 
 
 def open_base(
@@ -113,8 +147,3 @@ def open_base(
         retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
     return KnowledgeBase(truth, dense, structures, retriever)
-
-
-def _packaged() -> Iterable[Entry]:
-    yield from packaged_entries(load_documents(), structure_of_code)
-    yield from load_fixes()

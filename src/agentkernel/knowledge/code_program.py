@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from agentkernel.knowledge.code_values import Value, literal
+from agentkernel.knowledge.code_values import Arguments, Value, literal
 
 MOST_BASES = 24
 
@@ -71,12 +71,12 @@ class Program:
                     return found
         return None
 
-    def constructor_arguments(self) -> tuple[list[Value], dict[str, Value]]:
+    def constructor_arguments(self) -> Arguments:
         """The literals of `get_init_inputs`: `[a, b]`, or `[[a, b], {name: value}]`."""
         function = self.functions.get("get_init_inputs")
         last = function.body[-1] if function and function.body else None
         if not isinstance(last, ast.Return) or not isinstance(last.value, ast.List):
-            return [], {}
+            return Arguments([], {})
         items = last.value.elts
         named: dict[str, Value] = {}
         if len(items) == 2 and isinstance(items[0], ast.List) and isinstance(items[1], ast.Dict):
@@ -84,4 +84,4 @@ class Program:
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
                     named[key.value] = literal(value)
             items = items[0].elts
-        return [literal(item) for item in items], named
+        return Arguments([literal(item) for item in items], named)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import warnings
+from contextlib import suppress
 from functools import lru_cache
 
 from agentkernel.domain.knowledge import Structure
 from agentkernel.knowledge.code_inputs import inputs_of
+from agentkernel.knowledge.code_library import Full
 from agentkernel.knowledge.code_program import Program
-from agentkernel.knowledge.code_reader import MOST_OPS, Full, Reader
+from agentkernel.knowledge.code_reader import Reader
 from agentkernel.knowledge.op_names import strongest
 
 MOST_CHARACTERS = 400_000
@@ -43,15 +45,12 @@ def structure_of_code(source: str, entry_point: str | None = None) -> Structure 
         return None
     facts = inputs_of(tree)
     reader = Reader(program, facts.rank)
-    try:
-        instance = reader.build(name, *program.constructor_arguments())
-        reader.emits = True
-        reader.method(instance, "forward", [], {})
-    except (Full, RecursionError):
-        pass
+    with suppress(Full, RecursionError):
+        reader.read(name, program.constructor_arguments())
+    record = reader.record
     return Structure(
-        ops=tuple(reader.ops[:MOST_OPS]),
-        reduction=strongest(reader.reductions) if reader.ops else None,
+        ops=tuple(record.ops),
+        reduction=strongest(record.reductions) if record.ops else None,
         dtypes=facts.dtypes,
         rank=facts.rank,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MOST_ITEMS = 256
 """Values in one list: a list that is added to itself in a row would fill the memory."""
@@ -61,6 +62,22 @@ class Instance:
 
     name: str
     attributes: dict[str, Value] = field(default_factory=dict)
+
+
+class Arguments(NamedTuple):
+    """What a call is given, by place and by name."""
+
+    placed: list[Value]
+    named: dict[str, Value]
+
+    @property
+    def first(self) -> Value:
+        """The first by place; an unknown one where there is none."""
+        return self.placed[0] if self.placed else HOST
+
+    @property
+    def all(self) -> list[Value]:
+        return [*self.placed, *self.named.values()]
 
 
 Value = Tensor | Host | Many | Op | Function | Instance

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from agentkernel.errors import SettingError, one_line
 from agentkernel.knowledge.code_structure import module_class, parsed, structure_of_code
 from agentkernel.knowledge.near_duplicates import NearDuplicates
 from agentkernel.knowledge.pair_files import rows_of, shards_of
+from agentkernel.knowledge.truth_types import Progress
 
 PERMISSIVE = frozenset(
     {
@@ -42,13 +43,6 @@ _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
-
-
-class Progress(NamedTuple):
-    """How far an import is: a shard's name below the imported path, and its rows that are done."""
-
-    source: str
-    position: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -24,6 +23,7 @@ from agentkernel.knowledge.documents import (
 )
 from agentkernel.knowledge.embedding import Embedder, load_embedder
 from agentkernel.knowledge.index import KnowledgeIndex
+from agentkernel.knowledge.truth import default_folder
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -34,12 +34,6 @@ INDEX_FORMAT = 1
 POINTER = "current.json"
 STALE_SECONDS = 3600.0
 Say = Callable[[str], None]
-
-
-def default_folder() -> Path:
-    """`$XDG_DATA_HOME/agentkernel/knowledge`, below `~/.local/share` where that is not set."""
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "agentkernel" / "knowledge"
 
 
 def open_index(

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import OutputError, one_line
-from agentkernel.knowledge.truth_types import Imported, KnowledgeError, Put
+from agentkernel.errors import KnowledgeError, OutputError, one_line
+from agentkernel.knowledge.truth_types import Imported, Put
 
 EXPORT_FORMAT = 1
 LONGEST_LINE = 16 * 2**20

@@ -5,21 +5,23 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from agentkernel.disk import hold
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters
-from agentkernel.errors import one_line
+from agentkernel.errors import KnowledgeError, one_line
+from agentkernel.folders import data_folder
 from agentkernel.knowledge import transfer, truth_lexical
 from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
 from agentkernel.knowledge.truth_recovery import finish_replacing, recover
 from agentkernel.knowledge.truth_schema import (
     BATCH,
     FILE_NAME,
+    UNREADABLE,
     check,
     connect,
     marker_of,
@@ -32,8 +34,8 @@ from agentkernel.knowledge.truth_types import (
     Change,
     Found,
     Gone,
+    Held,
     Imported,
-    KnowledgeError,
     Past,
     Progress,
     Put,
@@ -47,6 +49,10 @@ from agentkernel.knowledge.truth_write import Writer
 PAGE = 200
 """Entries that are read at once."""
 SHOWN_SOURCES = 20
+OPENING_S = 120.0
+"""How long another process may take to open the file, which mends it where it is damaged."""
+USE = ".use"
+"""Suffix of the file that whoever has the truth open holds together with the others."""
 IN_USE_S = 10.0
 """How long a damaged file may still be held by a process that is about to end."""
 Row = tuple[object, ...]
@@ -87,9 +93,7 @@ class Truth:
         """The number of the last change; 0 before the first one."""
         return _int(self._rows("select value from meta where key = 'next_seq'")[0][0]) - 1
 
-    def put(
-        self, entries: Iterable[Entry], progress: Progress | tuple[str, str] | None = None
-    ) -> Put:
+    def put(self, entries: Iterable[Entry], progress: Progress | None = None) -> Put:
         """Take in `entries`, `BATCH` a transaction, reading them one batch at a time.
 
         The same id with the same content (`created` apart) changes nothing, also where it is
@@ -105,12 +109,12 @@ class Truth:
                 for entry in batch:
                     done = done.plus(writer.put(entry))
                 if last and progress is not None:
-                    writer.progress(Progress(*progress))
+                    writer.progress(progress)
                     progress = None
             total = total.plus(done)
         if progress is not None:
             with self._writing() as writer:
-                writer.progress(Progress(*progress))
+                writer.progress(progress)
         return total
 
     def settle(self, entry: Entry) -> Settled:
@@ -203,6 +207,17 @@ class Truth:
         rows = self._rows(f"select count(*) from entries where state = ? {where}", state, *values)
         return _int(rows[0][0])
 
+    def held(self, origins: Iterable[str]) -> Held:
+        """The entries whose ids begin with one of `origins` (`notes/`)."""
+        ranges = [(origin, origin[:-1] + chr(ord(origin[-1]) + 1)) for origin in origins]
+        where = " or ".join("id >= ? and id < ?" for _ in ranges)
+        rows = self._rows(
+            f"select total(state = 'current'), coalesce(max(seq), 0) from entries where {where}",
+            *(bound for pair in ranges for bound in pair),
+        )
+        current, last_seq = rows[0]
+        return Held(int(float(str(current))), _int(last_seq))
+
     def stats(self) -> Stats:
         """What there is, by kind, licence, verification and source."""
         states = {str(name): _int(n) for name, n in self._rows(_grouped("state", "true"))}
@@ -230,7 +245,10 @@ class Truth:
     def progress(self, source: str) -> Progress | None:
         """How far the import of `source` has come; None: it was never begun."""
         rows = self._rows("select source, position, state from imports where source = ?", source)
-        return Progress(*map(str, rows[0])) if rows else None
+        if not rows:
+            return None
+        name, position, state = rows[0]
+        return Progress(str(name), _int(position), str(state))
 
     def export(self, path: Path, filters: Filters | None = None) -> int:
         """Write the current entries as JSON lines; see `transfer.export_entries`."""
@@ -256,6 +274,11 @@ class Truth:
             writer.finish()
 
 
+def default_folder() -> Path:
+    """The user's own knowledge folder. Raises SettingError for a user without a home."""
+    return data_folder() / "knowledge"
+
+
 def open_truth(folder: Path, say: Say | None = None) -> Truth:
     """Open `folder`/knowledge.sqlite, making it where it is missing; close it or use `with`.
 
@@ -266,14 +289,12 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
     path = folder / FILE_NAME
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-        opening = path.with_name(f"{FILE_NAME}.lock").open("a")
-    with opening:
-        fcntl.flock(opening, fcntl.LOCK_EX)
+    with _alone(path, ".lock", OPENING_S, "being opened by another process"):
         finish_replacing(path)
         try:
             connection = _open(path)
-        except sqlite3.DatabaseError as error:
-            with _alone(path):
+        except UNREADABLE as error:
+            with _alone(path, USE, IN_USE_S, "damaged and in use by another process"):
                 saved = recover(path)
             connection = _open(path)
             if say is not None:
@@ -282,8 +303,8 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
                     f"entries were saved into a new one, the old one is {str(saved.aside)!r}."
                 )
         with writing(path):
-            in_use = _use_file(path).open("a")
-        fcntl.flock(in_use, fcntl.LOCK_SH)
+            in_use = path.with_name(f"{path.name}{USE}").open("a")
+            fcntl.flock(in_use, fcntl.LOCK_SH)
         return Truth(path, connection, in_use)
 
 
@@ -304,28 +325,18 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _use_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.use")
-
-
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Be the only process that has the file open. Raises KnowledgeError after `IN_USE_S`."""
-    end = time.monotonic() + IN_USE_S
+def _alone(path: Path, suffix: str, wait_s: float, state: str) -> Iterator[None]:
+    """Be the only process that holds the lock file of that suffix. Raises KnowledgeError."""
+    busy = KnowledgeError(
+        f"The knowledge in {str(path)!r} is {state}. Expected one that nobody uses. "
+        "Next: end that process and run this again."
+    )
     with writing(path):
-        file = _use_file(path).open("a")
+        file = path.with_name(f"{path.name}{suffix}").open("a")
     with file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise KnowledgeError(
-                        f"The knowledge in {str(path)!r} is damaged and in use by another process. "
-                        "Expected one that nobody uses. Next: end that process and run this again."
-                    ) from None
-                time.sleep(0.1)
+        with writing(path):
+            hold(file, busy, wait_s)
         yield
 
 

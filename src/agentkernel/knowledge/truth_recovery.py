@@ -15,6 +15,7 @@ from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.truth_pages import bodies_on_pages
 from agentkernel.knowledge.truth_schema import (
     BATCH,
+    UNREADABLE,
     Damage,
     connect,
     marker_of,
@@ -180,7 +181,7 @@ class Remains:
             return None
         try:
             row = self._connection.execute(statement, (value,)).fetchone()
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             return None
         return None if row is None else tuple(row)
 
@@ -194,7 +195,7 @@ def _open_damaged(path: Path) -> sqlite3.Connection | None:
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         try:
             connection.execute("select 1 from bodies where doc = 0").fetchone()
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             connection.close()
         else:
             return connection

@@ -5,17 +5,19 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from agentkernel.disk import explaining
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import OutputError, one_line
-from agentkernel.knowledge.truth_types import KnowledgeError
+from agentkernel.errors import KnowledgeError, one_line
 
 FILE_NAME = "knowledge.sqlite"
 FORMAT = 1
+HIGHEST_FORMAT = 1000
+"""A higher number was never given out: the file's head is damaged."""
 BATCH = 500
 """Entries a transaction."""
 BUSY_S = 60.0
@@ -51,6 +53,8 @@ SCHEMA = (
 is fed with `truth_words.words_of` only, and `terms` counts the documents of each word."""
 
 
+UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file may raise: a message that quotes a broken name is no UTF-8."""
 TABLES = {"meta", "entries", "bodies", "history", "imports", "terms", "words"}
 
 
@@ -66,24 +70,39 @@ def marker_of(path: Path) -> Path:
 def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
     """Open `path`, or make it complete or not at all. Only one process may do so at a time.
 
-    `first_seq` is the number of the first change in a new file. Raises sqlite3.DatabaseError for a
+    `first_seq` is the number of the first change in a new file. Raises one of `UNREADABLE` for a
     damaged file, KnowledgeError for a newer format and OutputError where it cannot be written.
     """
     with writing(path):
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
+    connection.text_factory = _text
     try:
         with writing(path):
-            _prepare(connection, path, first_seq)
+            try:
+                _prepare(connection, path, first_seq)
+            except sqlite3.OperationalError as error:
+                if "file format" in str(error):
+                    raise Damage(str(error)) from error
+                raise
     except BaseException:
         connection.close()
         raise
     return connection
 
 
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Damage("a text is no UTF-8") from error
+
+
 def _prepare(connection: sqlite3.Connection, path: Path, first_seq: int) -> None:
     found = int(connection.execute("pragma user_version").fetchone()[0])
+    if found > HIGHEST_FORMAT:
+        raise Damage(f"format {found}")
     if found > FORMAT:
         raise KnowledgeError(
             f"The knowledge in {str(path)!r} has format {found}. Expected {FORMAT} or older. "
@@ -108,7 +127,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, first_seq: int) -> None
 def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
     """Read what every use needs, and all of a small file or where `whole` is asked for.
 
-    Raises sqlite3.DatabaseError for damage.
+    Raises one of `UNREADABLE` for damage.
     """
     tables = {row[0] for row in connection.execute("select name from sqlite_master")}
     if not tables >= TABLES:
@@ -139,30 +158,27 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is at fault, not the disk or a lock."""
+def is_damage(error: Exception) -> bool:
+    """Whether the file itself is at fault."""
     code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, Damage) or (code is not None and (code & 0xFF) in CORRUPT_CODES)
+    return isinstance(error, Damage | UnicodeDecodeError) or (
+        code is not None and (code & 0xFF) in CORRUPT_CODES
+    )
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Turn a failed write to `path` into one clear OutputError; damage is passed on as it is."""
-    try:
-        yield
-    except OSError as error:
-        raise _cannot_write(path, error.strerror or str(error)) from error
-    except sqlite3.OperationalError as error:
-        if is_damage(error):
-            raise
-        raise _cannot_write(path, str(error)) from error
+    return explaining(path, _cannot_write)
 
 
-def _cannot_write(path: Path, problem: str) -> OutputError:
-    return OutputError(
+def _cannot_write(path: Path, problem: str, full: bool) -> str:
+    mend = "make room" if full else "make room or name another folder"
+    if "locked" in problem:
+        mend = "end the process that holds it"
+    return (
         f"Cannot write the knowledge in {str(path)!r}: {one_line(problem, 120)}. Expected a folder "
-        "that can be written, with room left; what was saved before is kept. Next: make room or "
-        "name another folder, then go on."
+        "that can be written, with room left; what was saved before is kept. "
+        f"Next: {mend}, then go on."
     )
 
 
@@ -172,7 +188,7 @@ def using(path: Path) -> Iterator[None]:
     try:
         with writing(path):
             yield
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         if not is_damage(error):
             raise
         with writing(path):

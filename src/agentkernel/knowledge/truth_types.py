@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import UserError
 
 Say = Callable[[str], None]
 State = Literal["current", "superseded", "removed"]
 """Only a current entry is found; the others are kept and can be shown."""
-
-
-class KnowledgeError(UserError):
-    """A knowledge file, an export or an entry's id that cannot be used."""
 
 
 class Put(NamedTuple):
@@ -31,11 +26,19 @@ class Put(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far the import of `source` has come; `position` is in the importer's own words."""
+    """How far an import is: what it reads, how many of its rows are done, and a word of the
+    importer's own."""
 
     source: str
-    position: str
+    position: int
     state: str = "unfinished"
+
+
+class Held(NamedTuple):
+    """Of the entries of some origins: how many are current, and the last change to any."""
+
+    current: int
+    last_seq: int
 
 
 class Found(NamedTuple):

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry
+from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge.truth_lexical import Terms
 from agentkernel.knowledge.truth_schema import read_entry
-from agentkernel.knowledge.truth_types import KnowledgeError, Progress, Put, Settled, State
+from agentkernel.knowledge.truth_types import Progress, Put, Settled, State
 
 
 class _Known(NamedTuple):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
-from agentkernel.errors import OutputError
+from agentkernel.disk import explaining
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -37,20 +34,13 @@ def make_folder(path: Path) -> None:
         probe.unlink()
 
 
-@contextlib.contextmanager
-def saving(path: Path) -> Iterator[None]:
+def saving(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turn a failed write to `path` (file, folder or database) into one clear OutputError."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(_explain(path, error.strerror or str(error), error.errno)) from error
-    except sqlite3.OperationalError as error:
-        full = "full" in str(error)
-        raise OutputError(_explain(path, str(error), errno.ENOSPC if full else None)) from error
+    return explaining(path, _explain)
 
 
-def _explain(path: Path, problem: str, number: int | None) -> str:
-    if number in (errno.ENOSPC, errno.EDQUOT):
+def _explain(path: Path, problem: str, full: bool) -> str:
+    if full:
         return (
             f"No room left on the disk of {str(path)!r}. What was finished before is saved there. "
             "Next: make room, then 'agentkernel resume' goes on from it."

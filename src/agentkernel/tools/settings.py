@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,12 +12,12 @@ from pydantic import ValidationError
 
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import SettingError, one_line
+from agentkernel.folders import config_folder
 
 
 def user_config_path() -> Path:
     """`~/.config/agentkernel/config.yaml`, or below XDG_CONFIG_HOME."""
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "agentkernel" / "config.yaml"
+    return config_folder() / "config.yaml"
 
 
 def load_settings(
@@ -33,8 +32,8 @@ def load_settings(
     Raises SettingError, which names the key and the nearest known one.
     """
     tree = default_tree()
-    path = config or user_config_path()
-    if config is not None or path.is_file():
+    path = config or _usual_file()
+    if path is not None:
         for key, value in _flatten(_read_yaml(path)):
             _put(tree, key, value, str(path))
     for item in overrides:
@@ -47,6 +46,15 @@ def load_settings(
         return Settings.model_validate(tree)
     except ValidationError as error:
         raise SettingError(_explain(error)) from error
+
+
+def _usual_file() -> Path | None:
+    """The user's file where it is; a user without a home has none."""
+    try:
+        path = user_config_path()
+    except SettingError:
+        return None
+    return path if path.is_file() else None
 
 
 def default_tree() -> dict[str, object]:

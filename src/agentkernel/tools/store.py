@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import re
 import secrets
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from typing import Literal
 import cloudpickle
 from pydantic import ValidationError
 
+from agentkernel.disk import hold
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
@@ -124,21 +123,15 @@ class RunStore:
 def alone(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
     """Be the only process that works on the run in `folder`; one that was killed holds it for the
     moment until the system has ended it. Raises RunBusy after `wait_s`."""
-    end = time.monotonic() + wait_s
+    busy = RunBusy(
+        f"Another process works on run {folder.name!r}. Expected a run that nobody works on. "
+        "Next: wait for it, or end it and resume."
+    )
     with saving(folder / "lock"):
         file = (folder / "lock").open("a")
     with file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise RunBusy(
-                        f"Another process works on run {folder.name!r}. Expected a run that nobody "
-                        "works on. Next: wait for it, or end it and resume."
-                    ) from None
-                time.sleep(0.1)
+        with saving(folder / "lock"):
+            hold(file, busy, wait_s)
         yield
 
 

@@ -1,0 +1,51 @@
+"""Is a failed write one line, and a lock held by one process at a time?"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from agentkernel.disk import explaining, hold
+from agentkernel.errors import OutputError, RunBusy
+
+
+def line(path: Path, problem: str, full: bool) -> str:
+    return f"{path.name}: {problem}, {full}"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), "x: Permission denied, False"),
+        (OSError(errno.ENOSPC, "No space"), "x: No space, True"),
+        (OSError(errno.EDQUOT, "Quota"), "x: Quota, True"),
+        (sqlite3.OperationalError("database or disk is full"), "x: database or disk is full, True"),
+        (sqlite3.OperationalError("database is locked"), "x: database is locked, False"),
+    ],
+)
+def test_a_failed_write_is_told(error: Exception, said: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError) as caught, explaining(tmp_path / "x", line):
+        raise error
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("error", [sqlite3.DatabaseError("malformed"), ValueError("a bug")])
+def test_damage_and_bugs_go_through(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error), match=str(error)), explaining(tmp_path, line):
+        raise error
+
+
+def test_a_lock_is_waited_for_and_let_go(tmp_path: Path) -> None:
+    busy = RunBusy("busy")
+    with (tmp_path / "lock").open("a") as first, (tmp_path / "lock").open("a") as second:
+        hold(first, busy, 0.0)
+        begin = time.monotonic()
+        with pytest.raises(RunBusy, match="busy"):
+            hold(second, busy, 0.2)
+        assert time.monotonic() - begin >= 0.2
+    with (tmp_path / "lock").open("a") as third:
+        hold(third, busy, 0.0)
