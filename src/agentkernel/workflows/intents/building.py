@@ -19,6 +19,9 @@ DTYPES = {
     "fp64": "float64", "f64": "float64", "float64": "float64", "double precision": "float64",
     "int8": "int8", "i8": "int8", "int32": "int32", "int64": "int64", "uint8": "uint8",
 }  # fmt: skip
+SEEN_FROM = frozenset(
+    "against since from to with vs versus".split() + ["compared to", "compared with", "relative to"]
+)
 Slot = str | int | float | None | tuple[object, ...]
 Slots = dict[str, Slot]
 
@@ -161,8 +164,10 @@ def _diff(match: Match, context: IntentContext, original: str) -> list[Slots]:
     if not refs:
         return [{}]
     if len(refs) == 1:
-        against = {"parent", "original", "previous"}
-        return [{"against" if refs[0] in against else "candidate": refs[0]}]
+        seen_from = refs[0] in ("parent", "original", "previous") or bool(
+            {tag.text for tag in match.values("AGAINST")} & SEEN_FROM
+        )
+        return [{"against" if seen_from else "candidate": refs[0]}]
     first, second = refs[:2]
     if isinstance(first, str) and first in ("original", "parent", "previous"):
         return [{"candidate": second, "against": first}]

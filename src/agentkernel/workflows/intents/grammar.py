@@ -17,18 +17,18 @@ Kind = Literal["info", "act", "change", "ask"]
 """info: looks only, may be a question. ask: must be one. act: moves in the tree. change: settings
 and what starts work; neither may be a question."""
 REF = "CAND|ORD|NUM|PLACE"
-LIGHT = frozenset({"FILLER", "THIS", "PREP", "MARK", "SEP"})
+LIGHT = frozenset({"FILLER", "THIS", "PREP", "MARK", "SEP", "BUT"})
 TOLERATED: dict[Kind, frozenset[str]] = {
     "info": LIGHT
-    | {"POLITE", "MAY", "SHOW", "TELL", "WHAT", "WHERE", "HOW", "AUX", "PAST", "ITIS", "OUT"},
-    "ask": LIGHT | {"WHAT", "WHERE", "HOW", "AUX", "PAST", "ITIS", "TELL", "SHOW"},
+    | {"POLITE", "MAY", "SHOW", "TELL", "WHAT", "WHERE", "HOW", "AUX", "PAST", "ITIS", "OUT", "WHATDOES", "OR"},
+    "ask": LIGHT | {"MAY", "WHAT", "WHERE", "HOW", "WHATDOES", "AUX", "PAST", "ITIS", "TELL", "SHOW"},
     "act": LIGHT | {"POLITE", "MAY", "ITIS", "OUT"},
     "change": LIGHT | {"POLITE"},
 }
 
 TABLE = """
 run               act     RUN OUT?
-run               act     ROUNDS RUN|USE|TRY|AFTER|OTHER? OTHER?
+run               act     ROUNDS RUN|USE|TRY|AFTER|OTHER|SHOW? OTHER?
 run               act     DURATION RUN|TRY OTHER|AFTER?
 run               act     -STOP
 more_aggressive   change  AGGRESSIVE OTHER? TRY|USE|RUN|ITIS? SPEED?
@@ -64,7 +64,7 @@ shapes            change  SHAPELIT SHAPELIT? SHAPE|DTYPEWORD? USE|TRY|OTHER? DTY
 shapes            change  SIZE SIZE? SIZE? NUM? NUM? NUM? SHAPE? USE|TRY|OTHER? DTYPEWORD?
 shapes            change  NUM SIZENAME USE|TRY|OTHER?
 shapes            change  OTHER SHAPE|SIZENAME USE|TRY? DTYPEWORD? SHAPE?
-why_slow          info    SLOW WHY? TIME|MEMORY|SPEED|KERNEL|STOP? REF?
+why_slow          info    SLOW WHY? TIME|MEMORY|SPEED|KERNEL|STOP? REF? RETURN?
 why_slow          info    WHY -SPEED REF?
 why_slow          info    WHY TOOSLOW REF?
 why_slow          change  TOOSLOW ITIS?
@@ -73,16 +73,16 @@ profile           info    TIME SPENT WHERE|WHAT|HOW|KERNEL? WHY|EXPLAIN? REF?
 profile           info    WHERE|WHAT TIME REF? KERNEL?
 profile           ask     MEMORY HOW|WHAT|WHERE USE|SPENT|MEMORY|ALLOW? REF?
 roofline          info    ROOFLINE SPEED|ROOFLINE? REF?
-history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|LIBRARY|IDEAWORD? STATUS?
-history           ask     AUX TRY|USE TF32|BF16|TARGET|IDEA|IDEAWORD?
+history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|LIBRARY|IDEAWORD? STATUS? RUN|TRY|USE?
+history           ask     AUX TRY TF32|BF16|TARGET|IDEA|IDEAWORD?
 tree              info    TREE KERNEL?
 ideas             info    IDEAS OTHER? TRY?
 ideas             info    IDEA WHAT|EXPLAIN|TELL|SHOW HOW?
 ideas             info    OTHER IDEAWORD|IDEA WHAT|AUX|TELL|SHOW
 plan              info    PLAN TRY|IDEA? EXPLAIN?
 explain_kernel    info    EXPLAIN KERNEL? REF? CANDWORD?
-explain_kernel    info    HOW KERNEL|REF USE? REF?
-explain_line      info    LINE EXPLAIN|WHAT|WHY|HOW|SHOW|TELL EXPLAIN? REF? KERNEL? AGAINST|USE?
+explain_kernel    info    HOW|WHATDOES KERNEL|REF USE? REF?
+explain_line      info    LINE EXPLAIN|WHAT|WHATDOES|WHY|HOW|SHOW|TELL EXPLAIN? REF? KERNEL? AGAINST|USE?
 explain_line      info    LINEWORD EXPLAIN|WHAT|WHY|HOW|TELL EXPLAIN? KERNEL? REF?
 why_rejected      info    WHY REJECTED REF? ERROR?
 why_rejected      info    WHAT|HOW REJECTED|ERROR REF?
@@ -105,16 +105,18 @@ try_idea=next     act     ELSEIDEA TRY
 fork              act     FORK REF? AGAINST? TRY|KEEP|RUN?
 switch_branch     act     BRANCHNO RETURN|USE|TRY|OTHER?
 switch_branch     act     BRANCH OTHER RETURN|USE
+switch_branch!    act     BRANCH OTHER
 keep              act     KEEP REF? CANDWORD? KERNEL?
 reject            act     REJECT REF KERNEL?
 reject            act     REJECT CANDWORD?
 reject            act     -KEEP REF? CANDWORD?
-stop_at           change  TIMES STOP|UNTIL|GOAL|ATLEAST GOAL|SPEED|RUN|UNTIL|STOP? ATLEAST|UNTIL|GOAL|ITIS? AFTER|RUN?
-stop_at           change  RUNTIME STOP|UNTIL|GOAL|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? STOP|RUN?
+stop_at           change  TIMES STOP|QUIT|UNTIL|GOAL|ATLEAST GOAL|SPEED|RUN|UNTIL|STOP|QUIT? ATLEAST|UNTIL|GOAL|ITIS? AFTER|RUN?
+stop_at           change  RUNTIME STOP|UNTIL|GOAL|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? STOP|QUIT|RUN?
 stop_at           change  PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
 stop_at           change  HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
 stop              act     STOP RUN|SEARCH? OUT?
 budget            change  DURATION ATMOST|AFTER|STOP ATMOST|AFTER|STOP|RUN? AFTER|TRY? UNTIL|RUN?
+budget            change  DURATION
 budget            change  ROUNDS ATMOST|STOP ATMOST|AFTER|STOP|RUN? RUN|AFTER?
 budget            change  MONEY ATMOST|AFTER|STOP|COST ATMOST|AFTER|STOP|COST? COST|RUN?
 policy=triton     change  OWN USE|ALLOW|KEEP|POLICY? TRITON?
@@ -135,10 +137,11 @@ verify            info    VERIFY CORRECT? REF? CORRECT|KERNEL? VERIFY|USE|RUN?
 verify            ask     CORRECT KERNEL? REF?
 certificate       info    CERTIFICATE REF? VERIFY? CORRECT?
 settings          info    SETTINGS USE|ALLOW?
-settings          ask     PRECISION|POLICY|TARGETWORD|TARGET|DTYPEWORD WHAT|AUX USE|ALLOW|RUN? USE?
+settings          ask     PRECISION|POLICY|TARGETWORD|DTYPEWORD WHAT|AUX USE|ALLOW|RUN? USE?
 settings          ask     TF32|BF16|STRICT|LIBRARY ALLOW|USE|AUX ALLOW|USE|AUX?
 targets           info    TARGETWORD SHOW|WHAT USE|ALLOW|OTHER|TARGETWORD|RUN? USE|ALLOW?
-status            info    STATUS KERNEL? REF? SPEED?
+status            info    STATUS KERNEL? REF? SPEED? AGAINST?
+status            ask     SPEED REF? CANDWORD? WHAT|HOW|AUX? AGAINST?
 approve           act     YES
 decline           act     NO
 help              info    HELP USE?

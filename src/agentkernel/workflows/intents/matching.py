@@ -75,7 +75,7 @@ def _match(row: Row, tags: tuple[Tag, ...]) -> Match | None:
         return None
     needed = sum(1 for item, _ in filled if item.needed)
     words = sum(1 for item, tag in filled if not tag.has("FILLER"))
-    return Match(row, tuple(filled), 10 * len(filled) + needed + 2 * words - 4 * unknown)
+    return Match(row, tuple(filled), 10 * len(filled) + needed + 2 * words - 4 * unknown - 5 * row.alone)
 
 
 def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:

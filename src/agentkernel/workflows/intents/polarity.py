@@ -34,6 +34,7 @@ def with_polarity(tags: list[Tag]) -> list[Tag]:
         elif tag.text == "from" and any(item.text == "to" for item in marked[at + 1 :]):
             if at + 1 < len(marked) and marked[at + 1].has(*PRECISIONS, "TARGET", "DTYPE"):
                 marked[at + 1] = negated(marked[at + 1])
+                marked[at] = replace(tag, concepts=frozenset({"INSTEADOF"}))
     return marked
 
 

@@ -6,18 +6,21 @@ from functools import cache
 
 from agentkernel.workflows.intents.words import ORDINARY, entries
 
-SHORTEST = 5
+SHORTEST = 4
+"""Letters; of words under five only those with two letters swapped are read ("shwo")."""
 
 
 def corrected(word: str) -> str | None:
     """The one known word at distance 1 (a letter more, less, changed, or two swapped) of `word`.
 
-    None where there is none or more than one, for words under five letters, and where the first
+    None where there is none or more than one, for shorter words, and where the first
     letter differs: that is seldom mistyped and tells many words apart (accept, except).
     """
     if len(word) < SHORTEST or word in ORDINARY or not word.isalpha() or len(word) > 30:
         return None
     found = {known for key in _keys(word) for known in _index().get(key, ()) if _near(word, known)}
+    if len(word) == SHORTEST:
+        found = {known for known in found if sorted(known) == sorted(word)}
     return found.pop() if len(found) == 1 else None
 
 

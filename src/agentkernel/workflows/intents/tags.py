@@ -121,7 +121,7 @@ def _phrase(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
         if any(item.kind not in ("word", "mark") for item in here):
             continue
         if concepts := known.get(" ".join(item.text for item in here)):
-            value = _value_of_word(here[-1].text, concepts)
+            value = _value_of_word(" ".join(item.text for item in here), concepts)
             return _join(here, concepts, value), used
     return None
 
@@ -160,7 +160,7 @@ def _word(token: Token) -> Tag:
 def _forms(word: str) -> tuple[str, ...]:
     """The word, then what it may be a form of: shapes, running, reducing."""
     forms = [word, word.replace("-", " "), word.replace("-", "")]
-    if len(word) > 4 and word.endswith("s") and not word.endswith("ss"):
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
         forms += [word[:-1], word[:-2]] if word.endswith("es") else [word[:-1]]
     if len(word) > 5 and word.endswith("ing"):
         forms += [word[:-3], word[:-3] + "e", word[:-4]]

@@ -12,6 +12,7 @@ from agentkernel.domain.intent import (
     Intent,
     IntentContext,
     NotUnderstood,
+    Run,
     Suggestion,
     Understanding,
     Understood,
@@ -34,6 +35,11 @@ SETTINGS = frozenset(
 )
 """What a phrase behind a preposition may ask for ("run | for h200 | in bf16"); two of one kind
 with other values contradict each other."""
+RUN_WORDS = frozenset(
+    """run, run it, run this, rerun, re-run, run again, run it again, continue, keep going, go on,
+    retry, try again, carry on, resume, start""".replace("\n   ", "").split(", ")
+)
+"""Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
 ANSWERS = frozenset({"approve", "decline"})
 Reading = tuple[Intent, ...]
 
@@ -109,7 +115,7 @@ class _Parts:
 
     def read(self) -> list[Intent]:
         """The requests: of the whole, else cut at "and" and commas, else at prepositions too."""
-        soft = [at for at, tag in enumerate(self.tags) if tag.has("SEP") or tag.text in (",", ":")]
+        soft = [at for at, tag in enumerate(self.tags) if tag.has("SEP") or tag.text in (",", ":", "but")]
         prepositions = [at for at, tag in enumerate(self.tags) if _may_begin(tag)]
         for cuts in ([], soft[:MOST_BREAKS], sorted({*soft, *prepositions})[:MOST_BREAKS]):
             best = self._cut([0, *(at for at in cuts if at > 0), len(self.tags)], set(prepositions))
@@ -152,6 +158,7 @@ class _Parts:
         for start, end in parts:
             self._refuse_answer_with_bare_noun(parts, start, end)
             intent = self._one(start, end)
+            runs = any(tag.text in RUN_WORDS for tag in self.tags[start:end])
             if intent is None:
                 group = len(found)
             elif start in prepositions and start > 0:
@@ -159,6 +166,8 @@ class _Parts:
             else:
                 group = len(found)
                 found.append(intent)
+            if intent is not None and intent.name in SETTINGS and runs:
+                found.append(Run())
         return found
 
     def _refuse_answer_with_bare_noun(
@@ -187,6 +196,8 @@ class _Parts:
 def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
     """True for an "and" or a comma with a verb behind it: what follows is a request of its own."""
     if not (tags[at].has("SEP") or tags[at].text == ","):
+        return False
+    if at and (tags[at - 1].has("SEP") or tags[at - 1].text == ","):
         return False
     behind = next((tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")), None)
     return behind is not None and behind.has(*VERBS) and not behind.has(*NOUNS, "FILLER")

@@ -29,6 +29,7 @@ HALVES = {"half": 0.5, "halve": 0.5, "halved": 0.5, "halving": 0.5, "third": 1 /
           "quarter": 0.25}  # fmt: skip
 BETWEEN = frozenset({"of", "to", "=", "is", "number", "no", "#", ":", "at"})
 MORE = frozenset({"more", "further", "extra", "additional", "another", "of", "other"})
+MORE_ROUNDS = frozenset({"more rounds", "more attempts", "more tries", "more candidates"})
 RANGE = frozenset({"to", "-", "through", "and", "until"})
 MOST_NUMBER = 10**9
 
@@ -99,7 +100,7 @@ def _numbered(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
     used = 1 + tags[at + 1 : at + 3].index(rest[0]) + 1
     here, noun = tags[at : at + used], rest[0]
     if tag.has("NUM") and _whole(tag):
-        if noun.has("ROUNDWORD"):
+        if noun.has("ROUNDWORD") or noun.text in MORE_ROUNDS:
             return merged(here, "ROUNDS", _whole(tag)), used
         if noun.has("STEPWORD"):
             return merged(here, "STEPS", _whole(tag)), used

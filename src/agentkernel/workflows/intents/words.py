@@ -34,7 +34,8 @@ LEXICON: dict[str, str] = {
         at all, by the way, with me, for me, for us, to me, to us, on this, of this, at this,
         on it, of it, in it, for it, at it, with it, first of all, actual, straight, clear, clearly,
         bigger picture, wondering, curious, anyway, though, however, true, sorry, whatever, kind of,
-        sort of, sir, team, folks, everyone, forth, taken, new, run's, yours, mine, more or less""",
+        sort of, sir, team, folks, everyone, forth, taken, new, run's, yours, mine, more or less, this time, anymore, any more, any longer,
+        oops, whoops, argh, damn, ah, oh no, never mind, yourself, themselves, itself, that said""",
     "THIS": "this, that, it, this thing, that thing, this one, that one, the one",
     "PREP": "for, on, in, with, at, using, under, within, without exceeding",
     "POLITE": """
@@ -59,13 +60,14 @@ LEXICON: dict[str, str] = {
     "WHY": "why, how come, what makes, what is making, what made, reason, reasons, what causes, "
     "what is causing, cause, what is behind, for what reason, explanation for",
     "HOW": "how, how much, how many, how long, how far, in what way",
+    "WHATDOES": "what does, what do, how does, how do",
+    "ADVICE": "should i, should we, will it, would it, would this, would that",
     "WHEN": "when",
     "AUX": """
         is it, is this, is that, is there, are there, are we, are you, does it, does this, does
         that, did you, did we, did it, do we, do you, did, was, were, had, have you, have we, has
         it, has this, have i, you are using, it is using, we are using, you are running, is using, are
-        using, are we using, is it using, was it, was there, should i, should we, will it, would it, would
-        this, would that, could it, can it, can this, is the, are the, does the, do the, was the,
+        using, are we using, is it using, was it, was there, could it, can it, can this, is the, are the, does the, do the, was the,
         will this, is my, is our, does my, whether, see if, tell me if, check if, check whether,
         do you know, i wonder, i wonder if, wonder, have, do they, are they, are these""",
     "IF": "if, unless, when it, once it, in case, provided, assuming, suppose, while, before, "
@@ -77,7 +79,7 @@ LEXICON: dict[str, str] = {
     "SHOW": """
         show, display, print, list, view, see, dump, pull up, bring up, let me see, let me look at,
         show me, give me, render, present, take a look at, have a look at, look at, get me, share,
-        read, cat, put up, reveal, open up, list out, want to see, to see, what does, spell out""",
+        read, cat, put up, reveal, open up, list out, want to see, to see, open, spell out""",
     "TELL": "tell, say, report, tell me, let me know, talk, give me an idea of, know, want to "
     "know, understand, learn, remind, remind me, recap, summarise, summarize, sum up, summary, "
     "overview, rundown, run down, quick summary, brief, fill me in, catch me up",
@@ -88,7 +90,7 @@ LEXICON: dict[str, str] = {
         at, what is going on on, what is going on at, meaning, mean, means, explanation, what does,
         help me understand, guide me through, teach me, annotate, comment on, purpose, doing, the
         idea behind, the logic behind, logic, how it works, purpose of, interpret, unpack, run me
-        through, make sense of, decipher, illuminate, demystify""",
+        through, make sense of, decipher, illuminate, demystify, not understand, not get, not follow, confused by, puzzled by, lost on""",
     "RUN": """
         run, go, start, begin, launch, kick off, proceed, continue, resume, carry on, keep going,
         go on, go for it, optimise, optimize, rerun, re-run, iterate, keep at it, keep trying,
@@ -131,9 +133,9 @@ LEXICON: dict[str, str] = {
         done, close the session, end the session, close session, call it a day, that is all, that
         is it for today, end session, leave the session, shut down, close the chat, end the chat,
         good night, i am off, finish the session, that is all for today, done for today, i am
-        finished, we are finished, signing off, sign off, close this session, end this session""",
+        finished, we are finished, signing off, sign off, close this session, enough for today, enough for now, end this session""",
     "USE": """
-        use, try, take, pick, choose, go with, go for, apply, set, adopt, change to, move to, change
+        use, call, try, take, pick, choose, go with, go for, apply, set, adopt, change to, move to, change
         over to, switch to, switch, change, shift to, try out, make use of, turn on, activate, run
         with, work with, work in, using, employ, do it, do this, do that, try it, try this, relax
         to, loosen to, drop to, drop down to, lower, trying, switching to, compile, build, aim,
@@ -269,7 +271,7 @@ LEXICON: dict[str, str] = {
         speediest, performance, throughput, swift, wall time, wall clock, turnaround, perf, fastest,
         pure speed, raw speed, response time, run-time""",
     "SLOW": """
-        slow, slower, slowness, bottleneck, bottlenecks, bottlenecked, limiter, holding back,
+        slow, slower, slowness, bottleneck, bottlenecks, bottlenecked, limiter, holding, hold, holds, holding back,
         holding it back, holding us back, holds it back, holding this back, hold it back, limiting,
         limits, limited, limiting factor, slows, slowing, slowing down, slows down, sluggish,
         bound, drags, dragging, dragging down, hog, slowdown, laggy, lagging, stall, stalls,
@@ -320,7 +322,7 @@ LEXICON: dict[str, str] = {
         branches, lineage, family tree, overview of candidates, leaderboard, all the candidates,
         candidate tree, ranking, all of them, scoreboard, search tree, list of candidates, all
         variants, map, genealogy, hierarchy, how the candidates relate, standings""",
-    "IDEAS": "ideas, suggestions, strategies, options, alternatives, hypotheses, possibilities, "
+    "IDEAS": "what are my options, ideas, suggestions, strategies, options, alternatives, hypotheses, possibilities, "
     "other ideas, ideas left, ideas do you have, proposals, left to try, remains to try, remaining "
     "ideas, other approaches, could you try, else could you try, could we try, can we try, can you "
     "try, else can you try, could be tried, else can we try, else could we try, untried, up your "
@@ -341,7 +343,7 @@ LEXICON: dict[str, str] = {
     "COMPARE": "compare, comparison, versus, vs, side by side, side-by-side, comparing, stack up, "
     "stacks up, measure up, contrast, better than, faster than, slower than, head to head, "
     "head-to-head, against each other, next to each other, how does it compare, put next to, "
-    "which is faster, which one is faster, which is better, which one is better, better, faster, "
+    "which is faster, which one is faster, which is better, which one is better, "
     "pit, difference in speed, relative to, comparable, quicker than, compared, compares",
     "AGAINST": "against, from, to, and, vs, versus, between, with, than, relative to, compared to, "
     "compared with, over, or, since, in comparison with, in comparison to",
@@ -463,7 +465,7 @@ LEXICON: dict[str, str] = {
         light, you may proceed, you may, sure thing, certainly, granted, looks fine, exactly,
         sounds fine, sounds great, make it so, no objection, no objections, perfect, looks right,
         looks great""",
-    "NO": "nope, nah, decline, denied, deny, disagree, do not do it, do not do that, i "
+    "NO": "nope, nah, never mind, decline, denied, deny, disagree, do not do it, do not do that, i "
     "disagree, rather not, negative, not now, no way, better not, certainly not, absolutely not, "
     "permission denied, i would rather not, no thanks, no thank you, not yet, "
     "i decline, over my dead body, out of the question, i object, thumbs down, of course not, "
@@ -495,13 +497,13 @@ LEXICON: dict[str, str] = {
     "you hit, until you get, until you have, until it is, until it reaches, until it hits, until "
     "we reach, until we hit, until we have, until we get, is all i need, is all we need, good "
     "enough, is enough, is plenty, suffices, enough, will do, attain, obtain, once at, is "
-    "sufficient, satisfied with, happy with, if you get, if you get to, if it reaches, if it hits",
-    "AFTER": "after, in, for, not longer than, no longer than, not take longer than, only, "
+    "sufficient, satisfied with, happy with, if you get, if you get to, not bother going past, not bother going beyond, not go past, not go beyond, no need to go past, no need to go beyond, do not bother going past, do not bother going beyond, not need more than, if it reaches, if it hits",
+    "AFTER": "after, not longer than, no longer than, not take longer than, only, "
     "spend, take, give it, give yourself, another, more, further, extra, additional, budget of, "
     "time limit, time budget, timeout, deadline, time out, use, you have, have, got, not run "
     "longer than, not run for more than, wrap up, allotted, finish, be done",
     "GOAL": "goal, target, aim, aim for, aiming for, shoot for, objective, speedup, speed-up, speed "
-    "up, speedups, gain, improvement, acceleration, go for, want, need, times faster, faster, as "
+    "up, speedups, gain, improvement, acceleration, go for, want, need, faster, as "
     "fast, quicker, satisfied, threshold, get me, content with, speed, get, settle for, runtime, "
     "latency, happy, the time",
     "NEG": "not, never, neither",
