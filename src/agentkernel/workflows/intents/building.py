@@ -209,7 +209,7 @@ def _stop_at(match: Match, context: IntentContext, original: str) -> list[Slots]
         return [{"speedup": 1 + _number(tag) / 100}]
     for tag in match.values("HALF"):
         return [{"speedup": 1 / _number(tag)}]
-    return [{"speedup": _number(match.values("TIMES")[0])}]
+    return [{"speedup": _number(match.values("TIMES", "FACTOR")[0])}]
 
 
 def _budget(match: Match, context: IntentContext, original: str) -> list[Slots]:

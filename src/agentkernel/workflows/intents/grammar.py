@@ -20,8 +20,23 @@ REF = "CAND|ORD|NUM|PLACE"
 LIGHT = frozenset({"FILLER", "THIS", "PREP", "MARK", "SEP", "BUT"})
 TOLERATED: dict[Kind, frozenset[str]] = {
     "info": LIGHT
-    | {"POLITE", "MAY", "SHOW", "TELL", "WHAT", "WHERE", "HOW", "AUX", "PAST", "ITIS", "OUT", "WHATDOES", "OR"},
-    "ask": LIGHT | {"MAY", "WHAT", "WHERE", "HOW", "WHATDOES", "AUX", "PAST", "ITIS", "TELL", "SHOW"},
+    | {
+        "POLITE",
+        "MAY",
+        "SHOW",
+        "TELL",
+        "WHAT",
+        "WHERE",
+        "HOW",
+        "AUX",
+        "PAST",
+        "ITIS",
+        "OUT",
+        "WHATDOES",
+        "OR",
+    },
+    "ask": LIGHT
+    | {"MAY", "WHAT", "WHERE", "HOW", "WHATDOES", "AUX", "PAST", "ITIS", "TELL", "SHOW"},
     "act": LIGHT | {"POLITE", "MAY", "ITIS", "OUT"},
     "change": LIGHT | {"POLITE"},
 }
@@ -37,12 +52,12 @@ more_aggressive   change  SPEED USE|RUN? ITIS?
 less_memory       change  REDUCE MEMORY HALF|PERCENT|TIMES? USE|TRY? ITIS?
 less_memory       change  MEMORY HALF USE|TRY?
 less_memory       change  MEMORY FORBID|STOP USE?
-less_memory       change  -MEMORY USE|REDUCE?
-memory_limit      change  BYTES ATMOST MEMORY? USE|KEEP|REDUCE|ALLOW? ITIS?
+less_memory       change  -MEMORY USE?
+memory_limit      change  BYTES ATMOST MEMORY? USE|KEEP|REDUCE|ALLOW? ITIS? LOCAL?
 memory_limit      change  BYTES MEMORY REDUCE|KEEP|USE|ATMOST?
 less_energy       change  ENERGY REDUCE USE|TRY? SPEED?
 less_energy       change  ENERGY FORBID|STOP USE?
-less_energy       change  -ENERGY USE|REDUCE?
+less_energy       change  -ENERGY USE?
 lower_latency     change  SPEED REDUCE USE|TRY?
 lower_latency     change  SPEED USE|RUN? ITIS?
 precision=tf32    change  TF32 USE|ALLOW|TRY|RETURN? ALLOW|USE? PRECISION? SPEED?
@@ -65,17 +80,17 @@ shapes            change  SIZE SIZE? SIZE? NUM? NUM? NUM? SHAPE? USE|TRY|OTHER? 
 shapes            change  NUM SIZENAME USE|TRY|OTHER?
 shapes            change  OTHER SHAPE|SIZENAME USE|TRY? DTYPEWORD? SHAPE?
 why_slow          info    SLOW WHY? TIME|MEMORY|SPEED|KERNEL|STOP? REF? RETURN?
-why_slow          info    WHY -SPEED REF?
+why_slow          info    WHY -SPEED|STATUS|GOAL REF? SPEED|GOAL?
 why_slow          info    WHY TOOSLOW REF?
 why_slow          change  TOOSLOW ITIS?
 profile           info    PROFILE REF|KERNEL? RUN|USE|TIME? SPEED?
 profile           info    TIME SPENT WHERE|WHAT|HOW|KERNEL? WHY|EXPLAIN? REF?
 profile           info    WHERE|WHAT TIME REF? KERNEL?
 profile           ask     MEMORY HOW|WHAT|WHERE USE|SPENT|MEMORY|ALLOW? REF?
-roofline          info    ROOFLINE SPEED|ROOFLINE? REF?
+roofline          info    ROOFLINE SPEED|ROOFLINE? REF? STATUS? AGAINST?
 history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|LIBRARY|IDEAWORD? STATUS? RUN|TRY|USE?
 history           ask     AUX TRY TF32|BF16|TARGET|IDEA|IDEAWORD?
-tree              info    TREE KERNEL?
+tree              info    TREE KERNEL? TIME?
 ideas             info    IDEAS OTHER? TRY?
 ideas             info    IDEA WHAT|EXPLAIN|TELL|SHOW HOW?
 ideas             info    OTHER IDEAWORD|IDEA WHAT|AUX|TELL|SHOW
@@ -112,6 +127,7 @@ reject            act     REJECT CANDWORD?
 reject            act     -KEEP REF? CANDWORD?
 stop_at           change  TIMES STOP|QUIT|UNTIL|GOAL|ATLEAST GOAL|SPEED|RUN|UNTIL|STOP|QUIT? ATLEAST|UNTIL|GOAL|ITIS? AFTER|RUN?
 stop_at           change  RUNTIME STOP|UNTIL|GOAL|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? STOP|QUIT|RUN?
+stop_at           change  FACTOR UNTIL|STOP|GOAL|USE|RUN|ATLEAST? UNTIL|STOP|GOAL|ATLEAST? ITIS?
 stop_at           change  PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
 stop_at           change  HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
 stop              act     STOP RUN|SEARCH? OUT?
@@ -123,7 +139,7 @@ policy=triton     change  OWN USE|ALLOW|KEEP|POLICY? TRITON?
 policy=triton     change  -LIBRARY USE|ALLOW|TRY?
 policy=triton     change  FORBID LIBRARY USE|ALLOW?
 policy=triton     change  POLICY TRITON USE?
-policy=mixed      change  LIBRARY USE|ALLOW ALLOW|USE? ALLOW?
+policy=mixed      change  LIBRARY USE|ALLOW ALLOW|USE? ALLOW? PRECISION?
 policy=mixed      change  POLICY MIXED USE?
 policy=any        change  POLICY ANYTHING USE|ALLOW?
 cost              info    COST TIME|SPENT|RUN|USE|STATUS|COST?

@@ -9,7 +9,7 @@ from agentkernel.workflows.intents.polarity import PRECISIONS, SLOTS
 from agentkernel.workflows.intents.tags import Tag
 
 VALUES = frozenset(
-    "CAND ORD NUM IDEA LINE TIMES PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET TF32 "
+    "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET TF32 "
     "BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO".split()
 )
 """Concepts that carry a value: none of them may be left over."""
@@ -19,6 +19,11 @@ WEAK = frozenset(
 )
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
+
+SAFE_CHANGES = frozenset(
+    {"more_aggressive", "less_memory", "less_energy", "memory_limit", "stop_at", "budget"}
+)
+"""Changes whose words or units are so much their own that one unknown word does no harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ def _match(row: Row, tags: tuple[Tag, ...]) -> Match | None:
         return None
     needed = sum(1 for item, _ in filled if item.needed)
     words = sum(1 for item, tag in filled if not tag.has("FILLER"))
-    return Match(row, tuple(filled), 10 * len(filled) + needed + 2 * words - 4 * unknown - 5 * row.alone)
+    return Match(
+        row, tuple(filled), 10 * len(filled) + needed + 2 * words - 4 * unknown - 5 * row.alone
+    )
 
 
 def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:
@@ -84,13 +91,15 @@ def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:
     Each takes the tag that can stand for the fewest other things; the hardest place goes first.
     """
     free = list(tags)
+    rejects = any(item.ruled_out for item in row.items)
     filled: list[tuple[Item, Tag]] = []
     needed = sorted(row.needed, key=lambda item: sum(tag.has(*item.concepts) for tag in free))
     for item in (*needed, *(item for item in row.items if not item.needed)):
         fitting = [
             tag
             for tag in free
-            if tag.negated == item.ruled_out and not tag.concepts.isdisjoint(item.concepts)
+            if (tag.negated == item.ruled_out or (tag.negated and rejects and not item.needed))
+            and not tag.concepts.isdisjoint(item.concepts)
         ]
         if fitting:
             chosen = min(fitting, key=lambda tag: len(tag.concepts - row.known))
@@ -106,7 +115,8 @@ def _most_unknown(row: Row, filled: list[tuple[Item, Tag]]) -> int:
     needed = [tag for item, tag in filled if item.needed]
     if len(needed) == 1 and needed[0].has(*WEAK):
         return 0
-    return min(MOST_UNKNOWN[row.kind], len(filled))
+    most = 1 if row.name in SAFE_CHANGES else MOST_UNKNOWN[row.kind]
+    return min(most, len(filled))
 
 
 def _tolerated(tag: Tag, row: Row, filled: list[tuple[Item, Tag]]) -> bool:

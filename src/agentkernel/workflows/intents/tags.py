@@ -89,7 +89,7 @@ def _literal(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     """Numbers, shapes, paths, quoted words, c3, #3, $5 and M=64 are values in themselves."""
     token, after = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
     if token.kind == "number":
-        number = float(token.text.replace(",", ""))
+        number = float(token.text.removesuffix("'s").replace(",", ""))
         return _join([token], {"NUM"}, number), 1
     if token.kind == "ordinal":
         return _join([token], {"ORD"}, int(token.text[:-2])), 1
@@ -99,9 +99,9 @@ def _literal(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
         path = token.text if token.kind == "path" else token.text[1:-1]
         return _join([token], {"PATH"}, path), 1
     if after is not None and after.kind == "number" and token.text in ("#", "$"):
-        number = float(after.text.replace(",", ""))
+        number = float(after.text.removesuffix("'s").replace(",", ""))
         return _join([token, after], {"CAND" if token.text == "#" else "MONEY"}, number), 2
-    letter, digits = token.text[:1], token.text[1:]
+    letter, digits = token.text[:1], token.text[1:].removesuffix("'s")
     if letter in "cvl" and digits.isascii() and digits.isdecimal() and len(digits) < 10:
         return _join([token], {"LINE" if letter == "l" else "CAND"}, int(digits)), 1
     return None

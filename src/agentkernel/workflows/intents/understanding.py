@@ -40,6 +40,7 @@ RUN_WORDS = frozenset(
     retry, try again, carry on, resume, start""".replace("\n   ", "").split(", ")
 )
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
+PRONOUNS = frozenset({"it", "this", "that"})
 ANSWERS = frozenset({"approve", "decline"})
 Reading = tuple[Intent, ...]
 
@@ -115,7 +116,11 @@ class _Parts:
 
     def read(self) -> list[Intent]:
         """The requests: of the whole, else cut at "and" and commas, else at prepositions too."""
-        soft = [at for at, tag in enumerate(self.tags) if tag.has("SEP") or tag.text in (",", ":", "but")]
+        soft = [
+            at
+            for at, tag in enumerate(self.tags)
+            if tag.has("SEP") or tag.text in (",", ":", "but")
+        ]
         prepositions = [at for at, tag in enumerate(self.tags) if _may_begin(tag)]
         for cuts in ([], soft[:MOST_BREAKS], sorted({*soft, *prepositions})[:MOST_BREAKS]):
             best = self._cut([0, *(at for at in cuts if at > 0), len(self.tags)], set(prepositions))
@@ -199,8 +204,13 @@ def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
         return False
     if at and (tags[at - 1].has("SEP") or tags[at - 1].text == ","):
         return False
-    behind = next((tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")), None)
-    return behind is not None and behind.has(*VERBS) and not behind.has(*NOUNS, "FILLER")
+    if all(tag.has("FILLER", "AGAINST", "PREP", "POLITE", "MARK", "SEP") for tag in tags[:at]):
+        return False
+    rest = [tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")]
+    if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
+        return False
+    same_thing = rest[0].text.split()[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
+    return not same_thing
 
 
 def _may_begin(tag: Tag) -> bool:

@@ -121,10 +121,17 @@ def _numbered(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
 def _named(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
     """A noun before its number: "candidate 3", "lines 4 to 9", "batch size of 64"."""
     tag = tags[at]
+    behind = _texts(tags, at + 1, 1)[0]
+    if tag.has("NUM") and behind == "by" and at + 2 < len(tags):
+        width, height = _whole(tag), _whole(tags[at + 2])
+        if width and height:
+            return merged(tags[at : at + 3], "SHAPELIT", (width, height)), 3
     used = 1
     while used < 3 and at + used < len(tags) and tags[at + used].text in BETWEEN:
         used += 1
     number = tags[at + used] if at + used < len(tags) else None
+    if number is not None and number.has("NUM") and tag.text in ("factor", "speedup", "speed-up"):
+        return merged(tags[at : at + used + 1], "FACTOR", number.value), used + 1
     if number is None or not number.has("NUM") or not (first := _whole(number)):
         return None
     here = tags[at : at + used + 1]

@@ -20,7 +20,7 @@ LEXICON: dict[str, str] = {
         buddy, module, model, network, layer, gpu, gpus, card, cards, device, hardware, machine,
         thing, things, stuff, way, ways, kind, sort, possible, possibly, everything, all, both,
         each, every, own, same, such, what's, going, come, go, goes, like, want, need, needs,
-        wish, prefer, would like, looking, look, lets, sure, fine, next, instead, only, about,
+        wish, would like, looking, look, lets, sure, fine, next, instead, only, about,
         code, drop-in, pytorch, torch, it all, whole, entire, side, end, point, total,
         currently, today, quickly, exactly, basically, honestly, literally, kinda, pretty, else,
         real, good, full, overall, general, detail, details, moment, second thoughts, job,
@@ -35,7 +35,7 @@ LEXICON: dict[str, str] = {
         on it, of it, in it, for it, at it, with it, first of all, actual, straight, clear, clearly,
         bigger picture, wondering, curious, anyway, though, however, true, sorry, whatever, kind of,
         sort of, sir, team, folks, everyone, forth, taken, new, run's, yours, mine, more or less, this time, anymore, any more, any longer,
-        oops, whoops, argh, damn, ah, oh no, never mind, yourself, themselves, itself, that said""",
+        oops, whoops, argh, damn, ah, oh no, never mind, yourself, themselves, itself, that said, sounds, seems, promising, interesting, looks, into two, in two""",
     "THIS": "this, that, it, this thing, that thing, this one, that one, the one",
     "PREP": "for, on, in, with, at, using, under, within, without exceeding",
     "POLITE": """
@@ -48,7 +48,7 @@ LEXICON: dict[str, str] = {
         we can, we could, we should, you should, i think we should, i think you should, see if you
         can, see if you could, see if we can, try to, try and, do me a favour and, do me a favor
         and, be so kind as to, please go ahead and, time to, it is time to, i guess, i suppose,
-        i prefer, i would prefer, i would rather, i would love to, i would love, are you able to,
+        i would love to, i would love, are you able to,
         are we able to, we need to, we have to, you need to, you have to, we want to, we want,
         i want, you are allowed to, you are free to, it is ok to, it is okay to, it is fine to,
         i am ok with, i am okay with, i am fine with, i am happy with you, do you think you could,
@@ -115,7 +115,7 @@ LEXICON: dict[str, str] = {
         more out, squeeze more speed, squeeze out more, more speed, even faster, go faster, not
         fast enough, more performance, max effort, less conservative, less cautious, less timid,
         not aggressive enough, be brave, braver, crazier, something crazier, try harder, work
-        harder, full throttle, no holds barred, turn it up, turn up the heat, more intense,
+        harder, full throttle, no holds barred, not hold back, turn it up, turn up the heat, more intense,
         intensify, extreme, more exotic, explore more, explore further, wring more, gutsier,
         widen the search, broaden the search, expand the search, larger search, bigger search,
         more exhaustive, exhaustive, more drastic, drastic, squeeze harder, cannot be fast
@@ -156,7 +156,7 @@ LEXICON: dict[str, str] = {
         forbid, forbidden, disallow, disallowed, disable, disabled, ban, banned, prohibit, avoid,
         turn off, switch off, off, drop, remove, get rid of, stop using, quit using, stay away
         from, steer clear of, rule out, exclude, no longer, lose, kick out, block, deny, refuse,
-        refrain from, ditch, eliminate, cut out, skip, revoke, stop, off limits, off the table, do away with, no go, no-go, keep away from, leave out, keep out,
+        refrain from, ditch, eliminate, cut out, skip, revoke, do not want, do not like, forget, forget about, stop, off limits, off the table, do away with, no go, no-go, keep away from, leave out, keep out,
         without, no more""",
     "REDUCE": """
         less, reduce, lower, cut, cut down, cut down on, shrink, smaller, small, minimise, minimize,
@@ -165,7 +165,7 @@ LEXICON: dict[str, str] = {
         frugal, lighter, lightweight, light, low, conserve, lowest, smallest, least, tighten,
         reducing, cutting, shrinking, saving, saves, too much, too big, too large, too high, too
         hungry, hungry, sparing, easier, easy, go easy, go easy on, be gentle, be nicer, optimise,
-        optimize, optimise for, optimize for, focus on, care about, efficient, efficiency, thrifty,
+        optimize, running out of, run out of, short on, tight on, short of, low on, focus on, care about, efficient, efficiency, thrifty,
         conservative, trimmed, stingy, diet, goal, objective, priority, prioritise, prioritize,
         aim for, improve, reduction, scale back, pare down, more efficient, be economical,
         economical, dial down, target""",
@@ -174,7 +174,7 @@ LEXICON: dict[str, str] = {
         rollback, rewind, restore, reset to, switch to, switch back, check out, checkout, jump to,
         jump back, get back to, come back to, head back, move back, take me back, take us back, pick
         up from, resume from, continue from, carry on from, reinstate, bring back, go on from,
-        change back, put back, start from, backtrack, work from, proceed from, activate,
+        change back, put back, start from, backtrack, work from, proceed from, activate, prefer,
         keep going from, reload, load, make current, step back to, flip back, fall back to,
         fall back, swap back, continue with, carry on with, start over from, return us,
         restart from, start again from, build on, move on from, move to, hop back, recover""",
@@ -205,7 +205,7 @@ LEXICON: dict[str, str] = {
     "KEEP": """
         keep, keep it, accept, ship, ship it, lock in, lock it in, take, take it, adopt, commit, go
         with, settle on, settle for, stick with, stay with, stick to, approve, happy with, hold on
-        to, retain, preserve, is a keeper, keeper, i will take, we will take, choose, pick, hang on
+        to, retain, preserve, is a keeper, keeper, i will take, we will take, choose, pick, prefer, hang on
         to, use, finalise, finalize, mark as accepted, bank, sign off on, merge, is the winner,
         winner, is the one, pin, select, promote, i like, like, is good, is good enough, good
         enough, keeping, let us keep, i am happy with, is the one i want, i want, run with""",
@@ -218,7 +218,7 @@ LEXICON: dict[str, str] = {
     "incorrect, not accepted, thrown out, discarded, dropped, not pass, not good enough, not ok, "
     "invalid, turned down, not verified, broken, break, breaks, not work, not correct, "
     "disqualified, not right, error, errors, crash, crashed, crashes, mismatch, bad",
-    "TRY": "try, try out, attempt, go for, go with, test, pursue, do, implement, explore, give a "
+    "TRY": "try, try it, try this, try that, try out, attempt, go for, go with, test, pursue, do, implement, explore, give a "
     "shot, give a go, work on, draft, use, take, pick, build, switch to, move on to, go ahead with, "
     "proceed with, follow, run, run with, start, choose, chase, investigate, test out, have a go "
     "at, trying, go, give, let us do, continue with, see, realise, realize, execute, tackle, "
@@ -337,7 +337,7 @@ LEXICON: dict[str, str] = {
     "code, generated code, fused kernel, generated kernel, the code",
     "DIFF": """
         diff, difference, differences, differ, differs, changed, changes, change, delta, patch,
-        diffs, what is different, altered, modified, modifications, modification, what is new, did
+        diffs, what is different, altered, modified, modifications, modification, what is new, did you modify, did you alter, did
         you change, was changed, has changed, edits, different, you change, alterations, diverged,
         changing""",
     "COMPARE": "compare, comparison, versus, vs, side by side, side-by-side, comparing, stack up, "
@@ -437,7 +437,8 @@ LEXICON: dict[str, str] = {
         stand, standing, situation, update, current best, how is it coming along, how are you
         doing, how fast, how fast is it, how quick, how much faster, speedup so far, current
         speedup, what speedup, still running, any progress, any luck, finished, going on, news,
-        how is it looking, where we are, done yet, made it faster, is it faster, best result so
+        how is it looking, where we are, done yet, time is left, budget is left, rounds are left, rounds left, time left, budget left,
+        made it faster, is it faster, best result so
         far, best time so far, how did it go, how did that go, how does it look, how fast are we,
         are you done, are we done, is it done, what are you doing, what are you up to, what are
         you working on, any news, coming along, any better, is it any faster, speedup, at the
@@ -475,7 +476,7 @@ LEXICON: dict[str, str] = {
     "amazing, good stuff, love it, lovely, i see, got it, neat, nicely done, hooray, perfect, "
     "i love it, fantastic, sweet",
     "ATMOST": "at most, no more than, not more than, under, below, less than, max, maximum, up to, "
-    "limit, cap, capped, not exceed, without exceeding, never exceed, never more than, budget, "
+    "limit, cap, capped, only has, has only, stay below that, stay under that, not exceed, without exceeding, never exceed, never more than, budget, "
     "within, fit, fit in, fit into, fits, fits in, fits into, stay under, stay below, stay within, "
     "keep under, keep below, keep within, keep it under, keep it below, keep it within, ceiling, "
     "limited to, limit it to, restrict, restrict it to, cap it at, not above, not over, not use "
@@ -484,7 +485,7 @@ LEXICON: dict[str, str] = {
     "must not exceed, not go over, not go above, not go beyond, constraint, at the most, or under, "
     "not take more than, not spend more than, only spend, ration, not let it exceed, remain under, "
     "remain below, restrict to, limits, capacity",
-    "ATLEAST": "at least, minimum, no less than, or more, or better, or faster, or higher",
+    "ATLEAST": "at least, not less than, never less than, minimum, no less than, or more, or better, or faster, or higher",
     "UNTIL": "until, till, once you reach, once you hit, once you get, when you reach, when you hit, "
     "when you get, once it reaches, once it hits, once it is, when it is, when it reaches, when it "
     "hits, as soon as it is, as soon as you reach, as soon as you hit, as soon as it reaches, as "
@@ -495,7 +496,7 @@ LEXICON: dict[str, str] = {
     "as we hit, as soon as you get, as soon as we get, once you get to, when you get to, once we "
     "get, when we get, once there is, once you see, as soon as you see, until you reach, until "
     "you hit, until you get, until you have, until it is, until it reaches, until it hits, until "
-    "we reach, until we hit, until we have, until we get, is all i need, is all we need, good "
+    "we reach, until we hit, until we have, until we get, is all i need, is all we need, is good enough, is fine, is plenty for me, good "
     "enough, is enough, is plenty, suffices, enough, will do, attain, obtain, once at, is "
     "sufficient, satisfied with, happy with, if you get, if you get to, not bother going past, not bother going beyond, not go past, not go beyond, no need to go past, no need to go beyond, do not bother going past, do not bother going beyond, not need more than, if it reaches, if it hits",
     "AFTER": "after, not longer than, no longer than, not take longer than, only, "
