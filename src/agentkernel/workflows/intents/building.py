@@ -20,7 +20,18 @@ DTYPES = {
     "int8": "int8", "i8": "int8", "int32": "int32", "int64": "int64", "uint8": "uint8",
 }  # fmt: skip
 SEEN_FROM = frozenset(
-    "against since from to with vs versus".split() + ["compared to", "compared with", "relative to"]
+    {
+        "against",
+        "since",
+        "from",
+        "to",
+        "with",
+        "vs",
+        "versus",
+        "compared to",
+        "compared with",
+        "relative to",
+    }
 )
 Slot = str | int | float | None | tuple[object, ...]
 Slots = dict[str, Slot]
@@ -121,10 +132,11 @@ def _target(match: Match, context: IntentContext, original: str) -> list[Slots]:
 
 def _shapes(match: Match, context: IntentContext, original: str) -> list[Slots]:
     shapes = tuple(tag.value for tag in match.values("SHAPELIT"))
-    sizes: list[Size] = []
-    for tag in match.values("SIZE"):
-        if isinstance(tag.value, tuple):
-            sizes.append(_size(str(tag.value[0]), int(tag.value[1])))
+    sizes = [
+        _size(str(tag.value[0]), int(tag.value[1]))
+        for tag in match.values("SIZE")
+        if isinstance(tag.value, tuple)
+    ]
     for tag in match.values("NUM"):
         name = sizes[-1].name if sizes else _size_name(match)
         sizes.append(_size(name, _count(tag)))

@@ -52,12 +52,12 @@ more_aggressive   change  SPEED USE|RUN? ITIS?
 less_memory       change  REDUCE MEMORY HALF|PERCENT|TIMES? USE|TRY? ITIS?
 less_memory       change  MEMORY HALF USE|TRY?
 less_memory       change  MEMORY FORBID|STOP USE?
-less_memory       change  -MEMORY USE?
+less_memory       change  -MEMORY -MUCH USE?
 memory_limit      change  BYTES ATMOST MEMORY? USE|KEEP|REDUCE|ALLOW? ITIS? LOCAL?
 memory_limit      change  BYTES MEMORY REDUCE|KEEP|USE|ATMOST?
 less_energy       change  ENERGY REDUCE USE|TRY? SPEED?
 less_energy       change  ENERGY FORBID|STOP USE?
-less_energy       change  -ENERGY USE?
+less_energy       change  -ENERGY -MUCH USE?
 lower_latency     change  SPEED REDUCE USE|TRY?
 lower_latency     change  SPEED USE|RUN? ITIS?
 precision=tf32    change  TF32 USE|ALLOW|TRY|RETURN? ALLOW|USE? PRECISION? SPEED?
@@ -125,11 +125,11 @@ keep              act     KEEP REF? CANDWORD? KERNEL?
 reject            act     REJECT REF KERNEL?
 reject            act     REJECT CANDWORD?
 reject            act     -KEEP REF? CANDWORD?
-stop_at           change  TIMES STOP|QUIT|UNTIL|GOAL|ATLEAST GOAL|SPEED|RUN|UNTIL|STOP|QUIT? ATLEAST|UNTIL|GOAL|ITIS? AFTER|RUN?
-stop_at           change  RUNTIME STOP|UNTIL|GOAL|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? STOP|QUIT|RUN?
-stop_at           change  FACTOR UNTIL|STOP|GOAL|USE|RUN|ATLEAST? UNTIL|STOP|GOAL|ATLEAST? ITIS?
-stop_at           change  PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
-stop_at           change  HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
+stop_at change TIMES STOP|QUIT|UNTIL|GOAL|ATLEAST GOAL|SPEED|RUN|UNTIL|STOP|QUIT? ATLEAST|UNTIL|GOAL|ITIS? AFTER|RUN?
+stop_at change RUNTIME STOP|UNTIL|GOAL|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? STOP|QUIT|RUN?
+stop_at change FACTOR UNTIL|STOP|GOAL|USE|RUN|ATLEAST? UNTIL|STOP|GOAL|ATLEAST? ITIS?
+stop_at change PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
+stop_at change HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
 stop              act     STOP RUN|SEARCH? OUT?
 budget            change  DURATION ATMOST|AFTER|STOP ATMOST|AFTER|STOP|RUN? AFTER|TRY? UNTIL|RUN?
 budget            change  DURATION
@@ -153,7 +153,7 @@ verify            info    VERIFY CORRECT? REF? CORRECT|KERNEL? VERIFY|USE|RUN?
 verify            ask     CORRECT KERNEL? REF?
 certificate       info    CERTIFICATE REF? VERIFY? CORRECT?
 settings          info    SETTINGS USE|ALLOW?
-settings          ask     PRECISION|POLICY|TARGETWORD|DTYPEWORD WHAT|AUX USE|ALLOW|RUN? USE?
+settings          ask     PRECISION|POLICY|DTYPEWORD WHAT|AUX USE|ALLOW|RUN? USE?
 settings          ask     TF32|BF16|STRICT|LIBRARY ALLOW|USE|AUX ALLOW|USE|AUX?
 targets           info    TARGETWORD SHOW|WHAT USE|ALLOW|OTHER|TARGETWORD|RUN? USE|ALLOW?
 status            info    STATUS KERNEL? REF? SPEED? AGAINST?

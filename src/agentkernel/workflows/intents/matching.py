@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from agentkernel.workflows.intents.grammar import TOLERATED, Item, Row, rows
 from agentkernel.workflows.intents.polarity import PRECISIONS, SLOTS
 from agentkernel.workflows.intents.tags import Tag
+from agentkernel.workflows.intents.text import words_of
 
-VALUES = frozenset(
+VALUES = words_of(
     "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET TF32 "
-    "BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO".split()
+    "BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO"
 )
 """Concepts that carry a value: none of them may be left over."""
-WEAK = frozenset(
+WEAK = words_of(
     "RUN SHOW USE TRY STOP KEEP RETURN YES NO HELP UNDO EXPLAIN REJECT SAVE FORK EXPORT EDIT DIFF "
-    "REPAIR COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE".split()
+    "REPAIR COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
 )
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
@@ -129,9 +130,9 @@ def _tolerated(tag: Tag, row: Row, filled: list[tuple[Item, Tag]]) -> bool:
         return True
     if tag.has("FILLER"):
         return not tag.has("ORD", "NUM") or not tag.has(*VALUES)
-    if tag.negated and not ruled_out:
-        return tag.has("USE", "ALLOW") or _beside_another(tag, filled)
-    if tag.has(*VALUES):
+    if tag.negated and not ruled_out and tag.has("USE", "ALLOW"):
+        return True
+    if tag.has(*VALUES) or (tag.negated and not ruled_out):
         return tag.negated and _beside_another(tag, filled)
     return tag.has(*TOLERATED[row.kind]) or not tag.concepts.isdisjoint(row.known)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentkernel.workflows.intents.tags import Tag, negated
+from agentkernel.workflows.intents.text import words_of
 
 PRECISIONS = frozenset({"TF32", "BF16", "STRICT", "REDUCED", "FP32"})
 SLOTS = PRECISIONS | {"TARGET", "CAND", "IDEA", "DTYPE", "LIBRARY", "ORD", "LOCAL"}
@@ -14,12 +15,10 @@ VERBS = frozenset(
     {"USE", "RUN", "SHOW", "KEEP", "RETURN", "STOP", "TRY", "ALLOW", "UNDO", "FORK", "SAVE"}
 )
 END_OF_REACH = frozenset({"but", "instead", "just", "only", ",", ";", ":"})
-QUESTION_STARTS = frozenset(
-    "is are was were does did has had should will would could can may might must am".split()
+QUESTION_STARTS = words_of(
+    "is are was were does did has had should will would could can may might must am"
 )
-BEFORE_A_QUESTION = frozenset(
-    "and so but then , ok okay hey please well now also hmm hi hello wait".split()
-)
+BEFORE_A_QUESTION = words_of("and so but then , ok okay hey please well now also hmm hi hello wait")
 
 
 def with_polarity(tags: list[Tag]) -> list[Tag]:
@@ -31,11 +30,19 @@ def with_polarity(tags: list[Tag]) -> list[Tag]:
                 marked[place] = negated(marked[place])
         elif tag.has("INSTEADOF"):
             _rule_out_next(marked, at)
-        elif tag.text == "from" and any(item.text == "to" for item in marked[at + 1 :]):
-            if at + 1 < len(marked) and marked[at + 1].has(*PRECISIONS, "TARGET", "DTYPE"):
-                marked[at + 1] = negated(marked[at + 1])
-                marked[at] = replace(tag, concepts=frozenset({"INSTEADOF"}))
+        elif _leaves(marked, at):
+            marked[at + 1] = negated(marked[at + 1])
+            marked[at] = replace(tag, concepts=frozenset({"INSTEADOF"}))
     return marked
+
+
+def _leaves(tags: list[Tag], at: int) -> bool:
+    """ "from tf32" where a "to" follows."""
+    return (
+        tags[at].text == "from"
+        and any(tag.text == "to" for tag in tags[at + 1 :])
+        and tags[at + 1].has(*PRECISIONS, "TARGET", "DTYPE")
+    )
 
 
 def _no(tags: list[Tag], at: int) -> Tag:
@@ -82,7 +89,7 @@ def is_question(tags: list[Tag]) -> bool:
     for tag in tags:
         if tag.text in BEFORE_A_QUESTION:
             continue
-        first = tag.text.split()[0]
+        first = tag.text.split(" ")[0]
         return tag.has("WHAT", "WHERE", "WHY", "HOW", "WHEN", "AUX") or (
             first in QUESTION_STARTS and not tag.has("POLITE", "MAY")
         )

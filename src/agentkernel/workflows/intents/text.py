@@ -6,6 +6,12 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written with spaces."""
+    return frozenset(text.split())
+
+
 MOST_CHARACTERS = 600
 """A longer text is no request to a session; it is not read further than here."""
 MOST_TOKENS = 80
@@ -14,7 +20,8 @@ TOKEN = re.compile(
     (?P<quoted>  "[^"]{1,500}" | (?<!\w)'[^']{1,500}'(?!\w) | `[^`]{1,500}` )
   | (?P<path>    (?<!\S)(?:~|\.{1,2})?/[^\s"'`,;?!]{1,500}
                | (?<!\S)[\w./-]{1,200}\.(?:py|json|txt|md|html|zip|tar|gz|ipynb|yaml)\b )
-  | (?P<shape>   [\[(]\s?\d{1,9}(?:\s?[,x×*]\s?\d{1,9}){1,7}\s?[\])] | \d{1,9}(?:[x×*]\d{1,9}){1,7}\b )
+  | (?P<shape>   [\[(]\s?\d{1,9}(?:\s?[,x×*]\s?\d{1,9}){1,7}\s?[\])]
+               | \d{1,9}(?:[x×*]\d{1,9}){1,7}\b )
   | (?P<ordinal> \d{1,6}(?:st|nd|rd|th)\b )
   | (?P<number>  \d{1,3}(?:,\d{3}){1,4}\b | \d{1,15}(?:\.\d{1,6})?(?:'s\b)? )
   | (?P<word>    [^\W\d]\w*(?:['.-]\w+)* )
@@ -54,9 +61,7 @@ CONTRACTIONS = {
     "plz": "please",
 }
 ENDINGS = {"'re": "are", "'ve": "have", "'ll": "will", "'d": "would", "'m": "am"}
-IS_AFTER = frozenset(
-    "what that it he she where who how there here when why this everything one".split()
-)
+IS_AFTER = words_of("what that it he she where who how there here when why this everything one")
 """Words whose 's is "is"; after others it marks an owner."""
 
 
@@ -86,8 +91,9 @@ def tokenise(text: str) -> list[Token]:
     for match in TOKEN.finditer(text):
         kind = match.lastgroup or "mark"
         start, end = match.span()
-        for word in _expanded(match[0].lower()) if kind == "word" else (match[0].lower(),):
-            found.append(Token(kind, word, start, end))
+        text_here = match[0].lower()
+        words = _expanded(text_here) if kind == "word" else [text_here]
+        found.extend(Token(kind, word, start, end) for word in words)
     return found
 
 

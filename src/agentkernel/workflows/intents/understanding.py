@@ -22,22 +22,43 @@ from agentkernel.workflows.intents.grammar import EXAMPLES, rows
 from agentkernel.workflows.intents.matching import Match, matches
 from agentkernel.workflows.intents.polarity import NOUNS, VERBS, is_question, with_polarity
 from agentkernel.workflows.intents.tags import Tag, tagged
-from agentkernel.workflows.intents.text import MOST_CHARACTERS, MOST_TOKENS, clean, tokenise
+from agentkernel.workflows.intents.text import (
+    MOST_CHARACTERS,
+    MOST_TOKENS,
+    clean,
+    tokenise,
+    words_of,
+)
 from agentkernel.workflows.intents.values import with_values
 
 HARD_BREAKS = frozenset(".;!?\n")
 MOST_BREAKS = 8
 MOST_NEAREST = 3
 MOST_OPTIONS = 4
-SETTINGS = frozenset(
+SETTINGS = words_of(
     "precision target shapes dtype memory_limit stop_at budget policy less_memory less_energy "
-    "lower_latency".split()
+    "lower_latency"
 )
 """What a phrase behind a preposition may ask for ("run | for h200 | in bf16"); two of one kind
 with other values contradict each other."""
 RUN_WORDS = frozenset(
-    """run, run it, run this, rerun, re-run, run again, run it again, continue, keep going, go on,
-    retry, try again, carry on, resume, start""".replace("\n   ", "").split(", ")
+    {
+        "run",
+        "run it",
+        "run this",
+        "rerun",
+        "re-run",
+        "run again",
+        "run it again",
+        "continue",
+        "keep going",
+        "go on",
+        "retry",
+        "try again",
+        "carry on",
+        "resume",
+        "start",
+    }
 )
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
 PRONOUNS = frozenset({"it", "this", "that"})
@@ -209,12 +230,12 @@ def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
     rest = [tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")]
     if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
         return False
-    same_thing = rest[0].text.split()[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
+    same_thing = rest[0].text.split(" ")[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
     return not same_thing
 
 
 def _may_begin(tag: Tag) -> bool:
-    return tag.has("PREP", "UNTIL") or tag.text.split()[0] in ("until", "within", "under")
+    return tag.has("PREP", "UNTIL") or tag.text.split(" ")[0] in ("until", "within", "under")
 
 
 def _docs(tags: list[Tag], shown: str) -> Intent | None:
