@@ -24,14 +24,9 @@ from agentkernel.workflows.intents.matching import VALUES
 from agentkernel.workflows.intents.spelling import corrected
 from agentkernel.workflows.intents.words import LEXICON
 
-CONTEXT = IntentContext(
-    targets=tuple(
-        "a100 a100-40 a100-80 b200 h100 h100-pcie h100-sxm h200 l4 l40s mi300x rtx4090 4090 rtx5090 "
-        "5090".split()
-    ),
-    candidates=(1, 2, 3, 4, 5),
-    current=4,
-)
+TARGETS = ("a100", "a100-40", "a100-80", "b200", "h100", "h100-pcie", "h100-sxm", "h200", "l4",
+           "l40s", "mi300x", "rtx4090", "4090", "rtx5090", "5090")  # fmt: skip
+CONTEXT = IntentContext(targets=TARGETS, candidates=(1, 2, 3, 4, 5), current=4)
 UNDERSTOOD = [
     ("allow tf32 and run again", "precision precision=tf32; run"),
     ("don't use tf32", "precision precision=strict"),
@@ -67,14 +62,16 @@ UNDERSTOOD = [
     ("at most $5", "budget usd=5.0"),
     (
         "run it on the h200 in bf16 with batch size 64",
-        "shapes sizes=[{'name': 'batch', 'value': 64}]; precision precision=bf16; target target=h200; run",
+        "shapes sizes=[{'name': 'batch', 'value': 64}]; precision precision=bf16; "
+        "target target=h200; run",
     ),
     ("now for an A100", "target target=a100"),
     ("what about the rtx 4090?", "target target=rtx4090"),
     ("use 4096x4096 inputs", "shapes shapes=[[4096, 4096]]"),
     (
         "try batch 8, 16 and 32",
-        "shapes sizes=[{'name': 'batch', 'value': 8}, {'name': 'batch', 'value': 16}, {'name': 'batch', 'value': 32}]",
+        "shapes sizes=[{'name': 'batch', 'value': 8}, {'name': 'batch', 'value': 16}, "
+        "{'name': 'batch', 'value': 32}]",
     ),
     ("set seq length to 2048", "shapes sizes=[{'name': 'seq_length', 'value': 2048}]"),
     ("fp16 inputs please", "dtype dtype=float16"),

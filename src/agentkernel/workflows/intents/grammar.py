@@ -1,7 +1,7 @@
 """Which concepts make which request? One row a pattern.
 
 A pattern names concepts of words.py: `A|B` is one of both, `A?` may be there, `-A` must be ruled
-out ("no tf32"). REF is a candidate. Order does not matter; a sentence fits when every needed
+out ("no tf32"). ALIASES are short names. Order does not matter; a sentence fits when every needed
 concept is there and no word of weight is left over (matching.py).
 """
 
@@ -16,7 +16,13 @@ from agentkernel.domain.intent import IntentName
 Kind = Literal["info", "act", "change", "ask"]
 """info: looks only, may be a question. ask: must be one. act: moves in the tree. change: settings
 and what starts work; neither may be a question."""
-REF = "CAND|ORD|NUM|PLACE"
+ALIASES = {
+    "REF": "CAND|ORD|NUM|PLACE",
+    "ENDS": "STOP|QUIT|UNTIL|GOAL",
+    "DOES": "RUN|TRY|USE",
+    "ASKS": "WHAT|WHATDOES|WHY|HOW",
+}
+"""Short names of the table: a candidate, what ends a run, what one does, question words."""
 LIGHT = frozenset({"FILLER", "THIS", "PREP", "MARK", "SEP", "BUT"})
 TOLERATED: dict[Kind, frozenset[str]] = {
     "info": LIGHT
@@ -88,7 +94,7 @@ profile           info    TIME SPENT WHERE|WHAT|HOW|KERNEL? WHY|EXPLAIN? REF?
 profile           info    WHERE|WHAT TIME REF? KERNEL?
 profile           ask     MEMORY HOW|WHAT|WHERE USE|SPENT|MEMORY|ALLOW? REF?
 roofline          info    ROOFLINE SPEED|ROOFLINE? REF? STATUS? AGAINST?
-history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|LIBRARY|IDEAWORD? STATUS? RUN|TRY|USE?
+history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|IDEAWORD|LIBRARY? STATUS? DOES?
 history           ask     AUX TRY TF32|BF16|TARGET|IDEA|IDEAWORD?
 tree              info    TREE KERNEL? TIME?
 ideas             info    IDEAS OTHER? TRY?
@@ -97,7 +103,7 @@ ideas             info    OTHER IDEAWORD|IDEA WHAT|AUX|TELL|SHOW
 plan              info    PLAN TRY|IDEA? EXPLAIN?
 explain_kernel    info    EXPLAIN KERNEL? REF? CANDWORD?
 explain_kernel    info    HOW|WHATDOES KERNEL|REF USE? REF?
-explain_line      info    LINE EXPLAIN|WHAT|WHATDOES|WHY|HOW|SHOW|TELL EXPLAIN? REF? KERNEL? AGAINST|USE?
+explain_line      info    LINE EXPLAIN|ASKS|SHOW|TELL EXPLAIN? REF? KERNEL? AGAINST|USE?
 explain_line      info    LINEWORD EXPLAIN|WHAT|WHY|HOW|TELL EXPLAIN? KERNEL? REF?
 why_rejected      info    WHY REJECTED REF? ERROR?
 why_rejected      info    WHAT|HOW REJECTED|ERROR REF?
@@ -125,11 +131,11 @@ keep              act     KEEP REF? CANDWORD? KERNEL?
 reject            act     REJECT REF KERNEL?
 reject            act     REJECT CANDWORD?
 reject            act     -KEEP REF? CANDWORD?
-stop_at change TIMES STOP|QUIT|UNTIL|GOAL|ATLEAST GOAL|SPEED|RUN|UNTIL|STOP|QUIT? ATLEAST|UNTIL|GOAL|ITIS? AFTER|RUN?
-stop_at change RUNTIME STOP|UNTIL|GOAL|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? STOP|QUIT|RUN?
-stop_at change FACTOR UNTIL|STOP|GOAL|USE|RUN|ATLEAST? UNTIL|STOP|GOAL|ATLEAST? ITIS?
-stop_at change PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
-stop_at change HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
+stop_at           change  TIMES ENDS|ATLEAST ENDS|SPEED|RUN? ENDS|ATLEAST|ITIS? AFTER|RUN?
+stop_at           change RUNTIME ENDS|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? ENDS|RUN?
+stop_at           change  FACTOR UNTIL|STOP|GOAL|USE|RUN|ATLEAST? UNTIL|STOP|GOAL|ATLEAST? ITIS?
+stop_at           change  PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
+stop_at           change  HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
 stop              act     STOP RUN|SEARCH? OUT?
 budget            change  DURATION ATMOST|AFTER|STOP ATMOST|AFTER|STOP|RUN? AFTER|TRY? UNTIL|RUN?
 budget            change  DURATION
@@ -276,5 +282,6 @@ def _row(line: str) -> Row:
 
 
 def _item(text: str) -> Item:
-    names = text.removesuffix("?").removeprefix("-").replace("REF", REF)
-    return Item(frozenset(names.split("|")), not text.endswith("?"), text.startswith("-"))
+    names = text.removesuffix("?").removeprefix("-").split("|")
+    concepts = frozenset(part for name in names for part in ALIASES.get(name, name).split("|"))
+    return Item(concepts, not text.endswith("?"), text.startswith("-"))

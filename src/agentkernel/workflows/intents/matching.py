@@ -10,8 +10,8 @@ from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
 
 VALUES = words_of(
-    "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET TF32 "
-    "BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO"
+    "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET "
+    "TF32 BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO"
 )
 """Concepts that carry a value: none of them may be left over."""
 WEAK = words_of(

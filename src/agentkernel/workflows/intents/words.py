@@ -648,7 +648,8 @@ ALWAYS_A_CANDIDATE = words_of(
     "parent predecessor original baseline winner champion leader fastest best"
 )
 """Places that need no noun behind them."""
-ORDINARY = words_of("""point print share shared stage patch match taken cast casts state block tiled tiles light
+ORDINARY = words_of("""
+    point print share shared stage patch match taken cast casts state block tiled tiles light
     quiet quite later great where there these those their thing think would could should about
     after might while whole white write wrote right night price prize prime trace track trick
     world words weeks hours house horse mouse month mouth other under order older owner lower
