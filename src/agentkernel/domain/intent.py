@@ -1,0 +1,316 @@
+"""What can somebody ask for in a session, and with which values? One frozen type a kind."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.problem import DType
+from agentkernel.domain.verdict import Policy, Precision
+
+Which = Literal["current", "last", "previous", "fastest", "parent", "original"]
+"""A candidate named by its place: `previous` is the one that was current before, `parent` the one
+that it was made from, `original` the user's own module."""
+Count = Annotated[int, Field(ge=1, le=10**9)]
+CandidateRef: TypeAlias = Count | Which
+"""3 for c3, or a place."""
+IdeaRef: TypeAlias = Count | Literal["next", "last"]
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+PlainName = Literal[
+    "more_aggressive",
+    "less_energy",
+    "lower_latency",
+    "history",
+    "tree",
+    "ideas",
+    "redo",
+    "stop",
+    "cost",
+    "plan",
+    "settings",
+    "targets",
+    "approve",
+    "decline",
+    "help",
+    "quit",
+    "status",
+    "restart",
+]
+CandidateName = Literal[
+    "why_slow",
+    "profile",
+    "roofline",
+    "explain_kernel",
+    "why_rejected",
+    "show_candidate",
+    "return_to",
+    "fork",
+    "keep",
+    "reject",
+    "verify",
+    "certificate",
+    "repair",
+]
+
+
+class Plain(Frozen):
+    """A request without values."""
+
+    name: PlainName
+
+
+class OnCandidate(Frozen):
+    """A request about one candidate."""
+
+    name: CandidateName
+    candidate: CandidateRef = "current"
+
+
+class Run(Frozen):
+    """Go on: as the settings say, or for so many rounds or seconds more."""
+
+    name: Literal["run"] = "run"
+    rounds: Count | None = None
+    seconds: Seconds | None = None
+
+
+class LessMemory(Frozen):
+    """Make the peak memory small: as small as can be, or to `fraction` of what it is now."""
+
+    name: Literal["less_memory"] = "less_memory"
+    fraction: float | None = Field(default=None, gt=0, lt=1)
+
+
+class MemoryLimit(Frozen):
+    """At most so many bytes at the peak."""
+
+    name: Literal["memory_limit"] = "memory_limit"
+    max_bytes: int = Field(ge=1, le=2**60)
+
+
+class SetPrecision(Frozen):
+    """How far results may be from the oracle's."""
+
+    name: Literal["precision"] = "precision"
+    precision: Precision
+
+
+class SetTarget(Frozen):
+    """Another GPU: a name of the context's targets, or `local`; None: which is still to be said."""
+
+    name: Literal["target"] = "target"
+    target: str | None = None
+
+
+class Size(Frozen):
+    """One dimension by its name: `batch` 64."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    value: Count
+
+
+class SetShapes(Frozen):
+    """Other input shapes. All empty: others are wanted, which is still to be said."""
+
+    name: Literal["shapes"] = "shapes"
+    shapes: tuple[tuple[Count, ...], ...] = ()
+    sizes: tuple[Size, ...] = ()
+
+
+class SetDtype(Frozen):
+    """Inputs of another dtype."""
+
+    name: Literal["dtype"] = "dtype"
+    dtype: DType
+
+
+class ExplainLine(Frozen):
+    """What `line` (counted from 1) of a candidate does; with `last_line`, from there to there.
+    None: "this line", the one that was last shown."""
+
+    name: Literal["explain_line"] = "explain_line"
+    line: Count | None = None
+    last_line: Count | None = None
+    candidate: CandidateRef = "current"
+
+
+class Diff(Frozen):
+    """The changed lines of `candidate`, seen from `against`."""
+
+    name: Literal["diff"] = "diff"
+    candidate: CandidateRef = "current"
+    against: CandidateRef = "parent"
+
+
+class Compare(Frozen):
+    """Times, memory and verdicts of two candidates beside each other."""
+
+    name: Literal["compare"] = "compare"
+    first: CandidateRef
+    second: CandidateRef
+
+
+class TryIdea(Frozen):
+    """Draft from this idea of the plan."""
+
+    name: Literal["try_idea"] = "try_idea"
+    idea: IdeaRef
+
+
+class Undo(Frozen):
+    """So many steps back."""
+
+    name: Literal["undo"] = "undo"
+    steps: Count = 1
+
+
+class SwitchBranch(Frozen):
+    """Work on another branch of the tree; None: the other one."""
+
+    name: Literal["switch_branch"] = "switch_branch"
+    branch: Count | None = None
+
+
+class StopAt(Frozen):
+    """The goal: a speedup (times the baseline), or a time of the module in microseconds."""
+
+    name: Literal["stop_at"] = "stop_at"
+    speedup: float | None = Field(default=None, gt=0, le=1e6)
+    runtime_us: float | None = Field(default=None, gt=0, le=1e12)
+
+
+class SetBudget(Frozen):
+    """When a run stops, whatever it has reached."""
+
+    name: Literal["budget"] = "budget"
+    seconds: Seconds | None = None
+    rounds: Count | None = None
+    usd: float | None = Field(default=None, gt=0, le=1e6)
+
+
+class SetPolicy(Frozen):
+    """What a candidate may call besides its own kernels."""
+
+    name: Literal["policy"] = "policy"
+    policy: Policy
+
+
+class WriteTo(Frozen):
+    """Write the drop-in (`save`) or the whole session (`export`). `path` is as typed and unchecked;
+    None: the usual place."""
+
+    name: Literal["save", "export"]
+    path: str | None = Field(default=None, min_length=1, max_length=1024)
+
+
+class AskDocs(Frozen):
+    """Search the documentation for `query`, words as typed."""
+
+    name: Literal["ask_docs"] = "ask_docs"
+    query: str = Field(min_length=1, max_length=1000)
+
+
+class Edit(Frozen):
+    """Open a candidate's source for a change by hand, at `line` where one is named."""
+
+    name: Literal["edit"] = "edit"
+    candidate: CandidateRef = "current"
+    line: Count | None = None
+
+
+Intent: TypeAlias = Annotated[
+    Plain
+    | OnCandidate
+    | Run
+    | LessMemory
+    | MemoryLimit
+    | SetPrecision
+    | SetTarget
+    | SetShapes
+    | SetDtype
+    | ExplainLine
+    | Diff
+    | Compare
+    | TryIdea
+    | Undo
+    | SwitchBranch
+    | StopAt
+    | SetBudget
+    | SetPolicy
+    | WriteTo
+    | AskDocs
+    | Edit,
+    Field(discriminator="name"),
+]
+IntentName = (
+    PlainName
+    | CandidateName
+    | Literal[
+        "run",
+        "less_memory",
+        "memory_limit",
+        "precision",
+        "target",
+        "shapes",
+        "dtype",
+        "explain_line",
+        "diff",
+        "compare",
+        "try_idea",
+        "undo",
+        "switch_branch",
+        "stop_at",
+        "budget",
+        "policy",
+        "save",
+        "export",
+        "ask_docs",
+        "edit",
+    ]
+)
+
+
+class IntentContext(Frozen):
+    """What a sentence may refer to.
+
+    `targets`: every name and alias that the session takes. `candidates`: numbers that exist; empty:
+    not known, so that any number is taken. `current`: where the session stands.
+    """
+
+    targets: tuple[str, ...] = ()
+    candidates: tuple[int, ...] = ()
+    current: int | None = None
+    precision: Precision = "strict"
+
+
+class Suggestion(Frozen):
+    """Something that is understood, with a sentence that asks for it."""
+
+    name: IntentName
+    example: str
+
+
+class Understood(Frozen):
+    """What to do, in this order."""
+
+    intents: tuple[Intent, ...] = Field(min_length=1)
+
+
+class Ambiguous(Frozen):
+    """The sentence has more than one reading, or one that is not sure: each of `options` is one."""
+
+    text: str
+    options: tuple[tuple[Intent, ...], ...] = Field(min_length=1)
+
+
+class NotUnderstood(Frozen):
+    """No reading. `reason` is one line for the user; `nearest` comes best first, never empty."""
+
+    text: str
+    reason: str
+    nearest: tuple[Suggestion, ...] = Field(min_length=1)
+
+
+Understanding: TypeAlias = Understood | Ambiguous | NotUnderstood

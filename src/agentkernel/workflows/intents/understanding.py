@@ -1,0 +1,321 @@
+"""What does a sentence at the prompt ask for, by a small grammar and without a model?"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from itertools import product
+
+from agentkernel.domain.intent import (
+    Ambiguous,
+    AskDocs,
+    Intent,
+    IntentContext,
+    NotUnderstood,
+    Run,
+    Suggestion,
+    Understanding,
+    Understood,
+)
+from agentkernel.workflows.intents.building import Impossible, built
+from agentkernel.workflows.intents.grammar import EXAMPLES, rows
+from agentkernel.workflows.intents.matching import Match, matches
+from agentkernel.workflows.intents.polarity import NOUNS, VERBS, is_question, with_polarity
+from agentkernel.workflows.intents.tags import Tag, tagged
+from agentkernel.workflows.intents.text import (
+    MOST_CHARACTERS,
+    MOST_TOKENS,
+    clean,
+    tokenise,
+    words_of,
+)
+from agentkernel.workflows.intents.values import with_values
+
+HARD_BREAKS = frozenset(".;!?\n")
+MOST_BREAKS = 8
+MOST_NEAREST = 3
+MOST_OPTIONS = 4
+SETTINGS = words_of(
+    "precision target shapes dtype memory_limit stop_at budget policy less_memory less_energy "
+    "lower_latency"
+)
+"""What a phrase behind a preposition may ask for ("run | for h200 | in bf16"); two of one kind
+with other values contradict each other."""
+RUN_WORDS = frozenset(
+    {
+        "run",
+        "run it",
+        "run this",
+        "rerun",
+        "re-run",
+        "run again",
+        "run it again",
+        "continue",
+        "keep going",
+        "go on",
+        "retry",
+        "try again",
+        "carry on",
+        "resume",
+        "start",
+    }
+)
+"""Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
+PRONOUNS = frozenset({"it", "this", "that"})
+ANSWERS = frozenset({"approve", "decline"})
+Reading = tuple[Intent, ...]
+
+
+class _NoReading(Exception):
+    """Carries the one line that says why."""
+
+
+class _Unsure(Exception):
+    """Carries the readings to choose from."""
+
+    def __init__(self, options: tuple[Reading, ...]) -> None:
+        super().__init__()
+        self.options = options
+
+
+def understand(text: str, context: IntentContext) -> Understanding:
+    """The requests in `text`, in the order in which they are to be done.
+
+    Never raises and never guesses: what has two readings is Ambiguous, and a part that has none
+    makes the whole NotUnderstood, with the nearest requests that are understood.
+    """
+    shown = clean(text[: MOST_CHARACTERS + 1])
+    if len(text) > MOST_CHARACTERS:
+        return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.", [])
+    tokens = tokenise(shown)
+    if not tokens or len(tokens) > MOST_TOKENS:
+        reason = "No words in it." if not tokens else f"More than {MOST_TOKENS} words."
+        return _not_understood(shown, reason, [])
+    tags = with_values(tagged(tokens, context))
+    try:
+        return _checked(_text(tags, context, shown), shown)
+    except _Unsure as unsure:
+        return Ambiguous(text=shown, options=unsure.options[:MOST_OPTIONS])
+    except (_NoReading, Impossible) as none:
+        return _not_understood(shown, str(none), tags)
+
+
+def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
+    sentences = _sentences(tags)
+    found: list[Intent] = []
+    for sentence in sentences:
+        marked = with_polarity(sentence)
+        asked = marked[-1].text == "?"
+        docs = _docs(marked, shown)
+        if docs is not None:
+            found.append(docs)
+            continue
+        parts = _Parts(tuple(marked), context, shown, len(sentences) == 1, asked)
+        found.extend(parts.read())
+    return found
+
+
+def _sentences(tags: list[Tag]) -> list[list[Tag]]:
+    found: list[list[Tag]] = [[]]
+    for tag in tags:
+        found[-1].append(tag)
+        if tag.text in HARD_BREAKS:
+            found.append([])
+    return [tags for tags in found if any(not tag.has("MARK") for tag in tags)]
+
+
+class _Parts:
+    """The ways to cut one sentence into requests; each cut is read once."""
+
+    def __init__(
+        self, tags: tuple[Tag, ...], context: IntentContext, shown: str, only: bool, asked: bool
+    ) -> None:
+        self.tags, self.context, self.shown = tags, context, shown
+        self.only, self.asked = only, asked
+        self.forced = {at for at in range(len(tags)) if _new_command(tags, at)}
+        self.known: dict[tuple[int, int], list[Match]] = {}
+
+    def read(self) -> list[Intent]:
+        """The requests: of the whole, else cut at "and" and commas, else at prepositions too."""
+        soft = [
+            at
+            for at, tag in enumerate(self.tags)
+            if tag.has("SEP") or tag.text in (",", ":", "but")
+        ]
+        prepositions = [at for at, tag in enumerate(self.tags) if _may_begin(tag)]
+        for cuts in ([], soft[:MOST_BREAKS], sorted({*soft, *prepositions})[:MOST_BREAKS]):
+            best = self._cut([0, *(at for at in cuts if at > 0), len(self.tags)], set(prepositions))
+            if best is not None:
+                return self._ordered(best, set(prepositions))
+        raise _NoReading("No request that I know.")
+
+    def _cut(self, places: list[int], prepositions: set[int]) -> list[tuple[int, int]] | None:
+        """The fewest parts, each of which fits a row. `places` holds both ends."""
+        places = sorted(set(places))
+        best: dict[int, list[tuple[int, int]]] = {0: []}
+        for end in places[1:]:
+            for start in places:
+                if start >= end or start not in best or self._spans(start, end):
+                    continue
+                found = self._matches(start, end)
+                late = start in prepositions and start > 0 and not self.tags[start].has("SEP")
+                if not found or (late and found[0].row.name not in SETTINGS | {"fork"}):
+                    continue
+                option = [*best[start], (start, end)]
+                if end not in best or len(option) < len(best[end]):
+                    best[end] = option
+        return best.get(len(self.tags))
+
+    def _spans(self, start: int, end: int) -> bool:
+        return any(start < at < end for at in self.forced)
+
+    def _matches(self, start: int, end: int) -> list[Match]:
+        if (start, end) not in self.known:
+            tags = self.tags[start:end]
+            whole = self.only and start == 0 and end == len(self.tags)
+            asked = self.asked and end == len(self.tags)
+            self.known[start, end] = matches(tags, whole, is_question(list(tags)), asked)
+        return self.known[start, end]
+
+    def _ordered(self, parts: list[tuple[int, int]], prepositions: set[int]) -> list[Intent]:
+        """What follows a preposition ("run for h200") is set before that which it belongs to."""
+        found: list[Intent] = []
+        group = 0
+        for start, end in parts:
+            self._refuse_answer_with_bare_noun(parts, start, end)
+            intent = self._one(start, end)
+            runs = any(tag.text in RUN_WORDS for tag in self.tags[start:end])
+            if intent is None:
+                group = len(found)
+            elif start in prepositions and start > 0:
+                found.insert(group, intent)
+            else:
+                group = len(found)
+                found.append(intent)
+            if intent is not None and intent.name in SETTINGS and runs:
+                found.append(Run())
+        return found
+
+    def _refuse_answer_with_bare_noun(
+        self, parts: list[tuple[int, int]], start: int, end: int
+    ) -> None:
+        """ "no, tf32" may forbid it or ask for it."""
+        if start > 0 and self._matches(*parts[0])[0].row.name == "decline":
+            tags = self.tags[start:end]
+            if any(tag.has(*NOUNS) for tag in tags) and not any(tag.has(*VERBS) for tag in tags):
+                raise _NoReading("After 'no' I need a verb: what is to be done?")
+
+    def _one(self, start: int, end: int) -> Intent | None:
+        """The best match's request, None for a comment. Raises where several are as good."""
+        found = self._matches(start, end)
+        if found[0].row.name == "comment":
+            return None
+        top = [match for match in found if match.score >= found[0].score]
+        options: list[Intent] = []
+        for match in top:
+            options += [i for i in built(match, self.context, self.shown) if i not in options]
+        if len(options) > 1 or not all(match.row.sure for match in top):
+            raise _Unsure(tuple((option,) for option in options))
+        return options[0]
+
+
+def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
+    """True for an "and" or a comma with a verb behind it: what follows is a request of its own."""
+    if not (tags[at].has("SEP") or tags[at].text == ","):
+        return False
+    if at and (tags[at - 1].has("SEP") or tags[at - 1].text == ","):
+        return False
+    if all(tag.has("FILLER", "AGAINST", "PREP", "POLITE", "MARK", "SEP") for tag in tags[:at]):
+        return False
+    rest = [tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")]
+    if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
+        return False
+    same_thing = rest[0].text.split(" ")[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
+    return not same_thing
+
+
+def _may_begin(tag: Tag) -> bool:
+    return tag.has("PREP", "UNTIL") or tag.text.split(" ")[0] in ("until", "within", "under")
+
+
+def _docs(tags: list[Tag], shown: str) -> Intent | None:
+    """A question to the documentation; its own words are taken as typed."""
+    words = [tag for tag in tags if not tag.has("MARK")]
+    if any(tag.has("NEG") for tag in words):
+        return None
+    about = {"for", "about", "on", "regarding"}
+    docs = [at for at, tag in enumerate(tags) if tag.has("DOCS") and not tag.has("CAND", "PLACE")]
+    asks = [at for at, tag in enumerate(tags) if tag.text in ("look up", "search for", "google")]
+    if docs:
+        behind = docs[-1] + 1
+        if behind < len(tags) and tags[behind].text == "say":
+            behind += 1
+        while behind < len(tags) and tags[behind].text in about | {"to", "how", "what", ":"}:
+            behind += 1
+        if any(not tag.has("MARK", "FILLER", "THIS") for tag in tags[behind:]):
+            return _query(tags[behind:], shown)
+        starts = [at for at in range(docs[-1]) if tags[at].has("SEARCH") or tags[at].text in about]
+        first = next((at for at in starts if tags[at].has("SEARCH")), None)
+        if first is not None:
+            return _query(_without_edges(tags[first + 1 : docs[-1]]), shown)
+        return None
+    if asks and asks[0] == next((at for at, tag in enumerate(tags) if not _edge(tag)), None):
+        return _query(tags[asks[0] + 1 :], shown)
+    return None
+
+
+def _edge(tag: Tag) -> bool:
+    return tag.has("FILLER", "PREP", "POLITE", "MARK", "THIS", "SEP", "MAY", "DOCS")
+
+
+def _without_edges(tags: list[Tag]) -> list[Tag]:
+    """Without "for" before and "in the" behind."""
+    while tags and (tags[-1].has("PREP", "MARK") or tags[-1].text in ("the", "triton", "our")):
+        tags = tags[:-1]
+    while tags and tags[0].text in ("for", "about", "on", "up"):
+        tags = tags[1:]
+    return tags
+
+
+def _query(tags: list[Tag], shown: str) -> Intent | None:
+    if not tags:
+        return None
+    query = shown[tags[0].start : tags[-1].end].strip(" .,;:!?\"'")
+    return AskDocs(query=query) if query else None
+
+
+def _checked(found: list[Intent], shown: str) -> Understanding:
+    """Without a "yes" before the request itself and without repetitions; contradictions asked."""
+    if any(intent.name not in ANSWERS for intent in found):
+        found = [intent for intent in found if intent.name not in ANSWERS]
+    unique = [intent for at, intent in enumerate(found) if intent not in found[:at]]
+    if not unique:
+        raise _NoReading("Nothing in it to do.")
+    for one, other in product(unique, unique):
+        if one.name == other.name and one != other and one.name in SETTINGS:
+            return Ambiguous(text=shown, options=((one,), (other,)))
+    return Understood(intents=tuple(unique))
+
+
+def _not_understood(shown: str, reason: str, tags: list[Tag]) -> NotUnderstood:
+    return NotUnderstood(text=shown, reason=reason, nearest=_nearest(shown, tags))
+
+
+def _nearest(shown: str, tags: list[Tag]) -> tuple[Suggestion, ...]:
+    """The requests that share most concepts with the text, then those whose examples look most
+    like it."""
+    present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
+    scores: dict[str, float] = {}
+    for row in rows():
+        needed = row.needed
+        shared = sum(not item.concepts.isdisjoint(present) for item in needed)
+        alike = difflib.SequenceMatcher(None, shown[:60].lower(), _example(row.name)).quick_ratio()
+        score = shared / len(needed) + 0.1 * shared + 0.5 * alike
+        scores[row.name] = max(score, scores.get(row.name, 0.0))
+    order = sorted(EXAMPLES, key=lambda name: -scores.get(name, 0.0))
+    return tuple(Suggestion(name=name, example=EXAMPLES[name]) for name in order[:MOST_NEAREST])
+
+
+@cache
+def _example(name: str) -> str:
+    return next((text for key, text in EXAMPLES.items() if key == name), "")
