@@ -61,7 +61,11 @@ def problem_files() -> tuple[Path, ...]:
 def describe(path: Path) -> Entry:
     """Load and capture one problem; no memory is touched for its inputs."""
     loaded = load_problem(str(path))
-    captured = capture(loaded)
+    return entry_of(path, loaded, capture(loaded))
+
+
+def entry_of(path: Path, loaded: LoadedProblem, captured: Captured) -> Entry:
+    """What `describe` says of the problem at `path`, which is loaded and captured already."""
     ops = compute_ops(captured)
     return Entry(
         level=path.parent.name,

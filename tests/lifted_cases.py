@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from agentkernel.agents.coders.compiler.limits import eval_only
 from agentkernel.agents.coders.compiler.wrapper import Source
 from agentkernel.agents.coders.lifted.write import lift
 from agentkernel.tools.capture import Captured, capture
@@ -142,7 +143,10 @@ def lifted_cases() -> dict[str, LiftedCase]:
 
 
 def _case(loaded: LoadedProblem, captured: Captured, code: InductorCode | NotLifted) -> LiftedCase:
-    lifted = code if isinstance(code, NotLifted) else lift(code, loaded, captured)
+    if isinstance(code, NotLifted):
+        return LiftedCase(loaded, captured, code, code)
+    differs = eval_only(loaded, captured)
+    lifted = lift(code, loaded, captured, differs_in_training=differs)
     return LiftedCase(loaded, captured, code, lifted)
 
 

@@ -22,6 +22,7 @@ from agentkernel.agents.coders.compiler.coder import (
     variants,
 )
 from agentkernel.agents.coders.compiler.ir import Uncovered
+from agentkernel.agents.coders.compiler.limits import eval_only
 from agentkernel.agents.coders.compiler.wrapper import Source
 from agentkernel.agents.coders.lifted.write import lift
 from agentkernel.domain.profile import CompileReport
@@ -57,6 +58,7 @@ def problem(name: str) -> tuple[LoadedProblem, Captured]:
     return loaded, capture(loaded)
 
 
+@functools.cache
 def rewritten(name: str) -> Captured:
     """The graph after the exact rewrites, or as it was captured."""
     loaded, captured = problem(name)
@@ -108,8 +110,11 @@ def lifting_job(name: str) -> tuple[Captured, Variant]:
 def lifted_draft(name: str, code: InductorCode | NotLifted) -> Drafted:
     """The file lifted from `code`, or why there is none."""
     loaded, captured = problem(name)[0], rewritten(name)
-    draft = code if isinstance(code, NotLifted) else lift(code, loaded, captured)
-    return Drafted(LIFTED, captured, draft)
+    if isinstance(code, NotLifted):
+        return Drafted(LIFTED, captured, code)
+    # Said here from the capture that is there already: `lift` would make one for it.
+    differs = eval_only(*problem(name))
+    return Drafted(LIFTED, captured, lift(code, loaded, captured, differs_in_training=differs))
 
 
 def compile_failures(name: str, drafts: Sequence[Drafted]) -> list[str]:

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import catalogue
 
 from agentkernel.tools.problems import load_problem
+from suite_drafts import problem
+from suite_kinds import group_of
 
 FILES = catalogue.problem_files()
 SHORTEST_US, LONGEST_US = 12.0, 10_000.0
@@ -27,9 +29,13 @@ def documented() -> str:
     return catalogue.README.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.xdist_group(group_of(path.stem))) for path in FILES],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
 def test_a_problem_is_captured_and_documented(path: Path) -> None:
-    entry = catalogue.describe(path)
+    entry = catalogue.entry_of(path, *problem(path.stem))
     assert entry.ops
     assert SHORTEST_US <= entry.eager_us <= LONGEST_US
     assert entry.total_bytes <= MOST_BYTES

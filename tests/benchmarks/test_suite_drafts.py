@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import pytest
 
@@ -21,43 +22,8 @@ from suite_drafts import (
     problem,
     template_drafts,
 )
+from suite_kinds import LIFTED, UNDRAFTED, group_of
 
-LIFTED = (
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "bucketize", "concatenate",
-    "contraction_4d", "conv1d_dilated", "conv2d_depthwise", "conv2d_grouped",
-    "conv2d_pointwise", "conv2d_row_kernel", "conv2d_stem", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "count_nonzero", "cummax_values",
-    "cumprod_columns", "cumsum_rows", "diagonal_product", "embedding", "gather_columns",
-    "grid_sample", "index_select_rows", "local_response_norm", "logcumsumexp", "matvec",
-    "max_pool1d", "max_pool2d_ceil", "max_pool3d", "one_hot", "pairwise_distance",
-    "pixel_shuffle", "poisson_nll", "polar_angle", "quantise_int8", "reflect_pad",
-    "roll_window", "scatter_sum", "unfold_patches", "upsample_bicubic", "upsample_bilinear",
-    "upsample_nearest", "avg_pool_conv_transition", "causal_conv_silu", "conv1d_glu",
-    "conv_mish_upsample_add", "conv_norm_relu_pool", "conv_shuffle_prelu",
-    "conv_softmax_expectation", "dice_loss", "embedding_position_norm",
-    "exclusive_cumsum_masked", "feature_interaction", "masked_softmax_scores", "nearest_code",
-    "patch_embedding", "pool_after_pool", "quantise_rows", "rotary_embedding", "scan_decay",
-    "spatial_gate", "upsample_conv_tanh", "conformer_convolution", "dense_block",
-    "feature_pyramid", "graph_attention_dense", "graph_convolution", "gru_cell_loop",
-    "hypernetwork_modulation", "inception_block", "inverted_residual", "llama_block",
-    "lstm_layer", "mamba_scan", "parallel_block_alibi", "retention_chunk", "rwkv_time_mix",
-    "shuffle_unit", "small_unet", "temporal_convolution", "vgg_head", "vision_transformer",
-    "wavenet_layers", "window_attention",
-)  # fmt: skip
-"""No template covers these; the first ones wait for pooling, scans, gathers and concatenation."""
-UNDRAFTED = {
-    "adaptive_pool": "_adaptive_avg_pool2d.default stays with PyTorch",
-    "embedding_bag": "_embedding_bag_forward_only.default stays with PyTorch",
-    "sort_rows": "sort.stable stays with PyTorch",
-    "topk_values": "topk.default stays with PyTorch",
-    "sparsemax": "sort.stable stays with PyTorch",
-    "structural_similarity": "avg_pool2d.default stays with PyTorch",
-    "top_two_gates": "topk.default stays with PyTorch",
-    "mixture_of_experts": "topk.default stays with PyTorch",
-    "recommender": "_embedding_bag_forward_only.default stays with PyTorch",
-}
-"""No draft at all: the policy allows no library call that sorts, selects or gathers bags, and
-TorchInductor writes no kernel for pools over large or uneven windows."""
 JUDGED = (
     "addcmul_broadcast", "amax_spatial", "argmin_columns", "attention_causal",
     "baddbmm_scaled", "batch_norm_3d", "bmm_half", "conv_bias_residual_relu",
@@ -84,7 +50,11 @@ REFUSED = {"causal_scores_written_out": "mismatch"}
 one row of few."""
 TEMPLATED = tuple(name for name in FILES if name not in {*LIFTED, *UNDRAFTED})
 JUDGING = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
-suite_lifted = pytest.mark.xdist_group("suite_lifted")
+
+
+def by_problem(names: Iterable[str]) -> list[object]:
+    """A test a problem, in the process that has it captured."""
+    return [pytest.param(name, marks=pytest.mark.xdist_group(group_of(name))) for name in names]
 
 
 @functools.cache
@@ -96,6 +66,7 @@ def codes() -> dict[str, InductorCode | NotLifted]:
     )
 
 
+@functools.cache
 def template(name: str) -> Drafted | None:
     """The draft of the first strategy that has one."""
     drafts = template_drafts(name)
@@ -109,21 +80,19 @@ def assert_compiles(name: str, drafted: Drafted) -> None:
     assert compile_failures(name, [drafted]) == [""], drafted.draft.text
 
 
-@pytest.mark.parametrize("name", TEMPLATED)
+@pytest.mark.parametrize("name", by_problem(TEMPLATED))
 def test_a_template_draft_compiles_for_the_target(name: str) -> None:
     found = template(name)
     assert found is not None, template_drafts(name)
     assert_compiles(name, found)
 
 
-@suite_lifted
-@pytest.mark.parametrize("name", LIFTED)
+@pytest.mark.parametrize("name", by_problem(LIFTED))
 def test_a_lifted_draft_compiles_for_the_target(name: str) -> None:
     assert_compiles(name, lifted_draft(name, codes()[name]))
 
 
-@suite_lifted
-@pytest.mark.parametrize("name", UNDRAFTED)
+@pytest.mark.parametrize("name", by_problem(UNDRAFTED))
 def test_what_has_no_draft_says_why(name: str) -> None:
     found = lifted_draft(name, codes()[name]).draft
     assert isinstance(found, NotLifted), "it has a draft now: take it off the list"
@@ -139,19 +108,19 @@ def accepted(name: str) -> None:
     assert verdict.accepted, f"{verdict.failure}\n{found.draft.text}"
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.parametrize("name", by_problem(JUDGED))
 def test_a_template_draft_passes_the_judge(name: str) -> None:
     accepted(name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", JUDGED_SLOWLY)
+@pytest.mark.parametrize("name", by_problem(JUDGED_SLOWLY))
 def test_a_larger_template_draft_passes_the_judge_too(name: str) -> None:
     accepted(name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", by_problem(REFUSED))
 def test_what_the_judge_refuses_is_known(name: str) -> None:
     found = template(name)
     assert found is not None

@@ -55,6 +55,7 @@ class Limits:
 
 
 _KNOWN: WeakKeyDictionary[torch.fx.GraphModule, Limits] = WeakKeyDictionary()
+_EVAL_ONLY: WeakKeyDictionary[torch.fx.GraphModule, bool] = WeakKeyDictionary()
 
 
 def adopt_limits(loaded: LoadedProblem, captured: Captured, rewritten: Captured) -> None:
@@ -93,6 +94,17 @@ def eval_only(loaded: LoadedProblem, captured: Captured) -> bool:
     except ProblemError:
         return True
     return bool(other.mutated_buffers) or other.graph.code != captured.graph.code
+
+
+def eval_only_once(loaded: LoadedProblem, captured: Captured) -> bool:
+    """`eval_only` of the whole module behind `captured`, rewritten or not: the two traces that it
+    takes are made once a graph, however many files are written from it."""
+    graph = captured.graph
+    if graph in _KNOWN:
+        return _KNOWN[graph].eval_only
+    if graph not in _EVAL_ONLY:
+        _EVAL_ONLY[graph] = eval_only(loaded, capture(loaded))
+    return _EVAL_ONLY[graph]
 
 
 def _sizes(captured: Captured) -> tuple[dict[str, Span], tuple[sympy.Basic, ...]]:

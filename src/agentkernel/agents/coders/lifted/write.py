@@ -13,7 +13,7 @@ from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit
 from agentkernel.agents.coders.compiler.emit import Names, identifier
 from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
-from agentkernel.agents.coders.compiler.limits import Limits, eval_only
+from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
 from agentkernel.agents.coders.compiler.sizes import symbols_of
 from agentkernel.agents.coders.compiler.wrapper import Source, parameters_of, return_text
 from agentkernel.agents.coders.lifted.forward import Forward
@@ -24,7 +24,7 @@ from agentkernel.agents.coders.lifted.steps import Return, Unliftable, Wrapper, 
 from agentkernel.agents.coders.lifted.tensors import Stored, as_laid_out, same_layout
 from agentkernel.agents.coders.lifted.vocabulary import LIBDEVICE_IMPORT
 from agentkernel.domain.candidate import NoTemplate
-from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.capture import Captured
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.problems import LoadedProblem
@@ -43,7 +43,7 @@ def lift(
     `captured` is the graph that `code` was generated for, its sizes free or not. `choices` picks,
     for a name that the wrapper launches, one of `options_of(code)`; the first where it says
     nothing. `differs_in_training` is what `limits.eval_only` says of the module, None where nobody
-    asked: then it is traced twice more.
+    asked: then it is traced twice more, once a graph.
     """
     constructor = emit_constructor(loaded)
     if isinstance(constructor, NoTemplate):
@@ -56,7 +56,7 @@ def lift(
         return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
     try:
         if differs_in_training is None:
-            differs_in_training = eval_only(loaded, capture(loaded))
+            differs_in_training = eval_only_once(loaded, captured)
         limits = Limits({}, (), differs_in_training)
         return _write(code, loaded, specialise(captured), constructor, choices or {}, limits)
     except Unliftable as error:

@@ -1,0 +1,46 @@
+"""Which problems of the suite have no template, and which process tests which problem?"""
+
+from __future__ import annotations
+
+LIFTED = (
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "bucketize", "concatenate",
+    "contraction_4d", "conv1d_dilated", "conv2d_depthwise", "conv2d_grouped",
+    "conv2d_pointwise", "conv2d_row_kernel", "conv2d_stem", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "count_nonzero", "cummax_values",
+    "cumprod_columns", "cumsum_rows", "diagonal_product", "embedding", "gather_columns",
+    "grid_sample", "index_select_rows", "local_response_norm", "logcumsumexp", "matvec",
+    "max_pool1d", "max_pool2d_ceil", "max_pool3d", "one_hot", "pairwise_distance",
+    "pixel_shuffle", "poisson_nll", "polar_angle", "quantise_int8", "reflect_pad",
+    "roll_window", "scatter_sum", "unfold_patches", "upsample_bicubic", "upsample_bilinear",
+    "upsample_nearest", "avg_pool_conv_transition", "causal_conv_silu", "conv1d_glu",
+    "conv_mish_upsample_add", "conv_norm_relu_pool", "conv_shuffle_prelu",
+    "conv_softmax_expectation", "dice_loss", "embedding_position_norm",
+    "exclusive_cumsum_masked", "feature_interaction", "masked_softmax_scores", "nearest_code",
+    "patch_embedding", "pool_after_pool", "quantise_rows", "rotary_embedding", "scan_decay",
+    "spatial_gate", "upsample_conv_tanh", "conformer_convolution", "dense_block",
+    "feature_pyramid", "graph_attention_dense", "graph_convolution", "gru_cell_loop",
+    "hypernetwork_modulation", "inception_block", "inverted_residual", "llama_block",
+    "lstm_layer", "mamba_scan", "parallel_block_alibi", "retention_chunk", "rwkv_time_mix",
+    "shuffle_unit", "small_unet", "temporal_convolution", "vgg_head", "vision_transformer",
+    "wavenet_layers", "window_attention",
+)  # fmt: skip
+"""No template covers these; the first ones wait for pooling, scans, gathers and concatenation."""
+UNDRAFTED = {
+    "adaptive_pool": "_adaptive_avg_pool2d.default stays with PyTorch",
+    "embedding_bag": "_embedding_bag_forward_only.default stays with PyTorch",
+    "sort_rows": "sort.stable stays with PyTorch",
+    "topk_values": "topk.default stays with PyTorch",
+    "sparsemax": "sort.stable stays with PyTorch",
+    "structural_similarity": "avg_pool2d.default stays with PyTorch",
+    "top_two_gates": "topk.default stays with PyTorch",
+    "mixture_of_experts": "topk.default stays with PyTorch",
+    "recommender": "_embedding_bag_forward_only.default stays with PyTorch",
+}
+"""No draft at all: the policy allows no library call that sorts, selects or gathers bags, and
+TorchInductor writes no kernel for pools over large or uneven windows."""
+
+
+def group_of(name: str) -> str:
+    """The xdist group of a problem's tests: one process captures it, once. What TorchInductor is
+    asked about shares a process too, which asks for all at once."""
+    return "suite_lifted" if name in {*LIFTED, *UNDRAFTED} else f"suite_{name}"
