@@ -1,8 +1,6 @@
-import gc
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -373,50 +371,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(SettingError, match="Cannot use the Chroma server"):
         open_vectors("http://127.0.0.1:9", EMBEDDER)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = Path(sys.executable).with_name("chroma")
-    if not program.exists():
-        pytest.skip("the chroma program is not installed")
-    command = [str(program), "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1"]
-    child = subprocess.Popen(
-        [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        child.kill()
-        child.wait()
-
-
-# Chroma leaves its sockets to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_server_holds_the_same(server: str, truth: MemoryTruth) -> None:
-    index = open_vectors(server, EMBEDDER)
-    index.catch_up(truth)
-    truth.put(entry("pair/softmax", "argmax of columns"))
-    truth.put(Gone("fixes/shape"))
-    again = open_vectors(server, EMBEDDER)
-    assert again.seq == 4
-    assert again.catch_up(truth) == 6
-    assert find(again, "exponent over sum") == find(again, "argmax of columns")[::-1]
-    assert find(again, "matrix", licences=("BSD",)) == ["pair/gemm"]
-    assert find(again, "matrix", kinds=("fix",)) == []
-    said: list[str] = []
-    assert open_vectors(server, HashEmbedder("other"), said.append).seq == 0
-    assert len(said) == 1
-    del index, again
-    gc.collect()
 
 
 def test_the_state_is_what_was_reached(tmp_path: Path, index: DenseIndex) -> None:

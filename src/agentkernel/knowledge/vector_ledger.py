@@ -59,6 +59,7 @@ class Ledger:
         self._held: dict[str, _Held] = {}
         self._of_group: dict[str, dict[str, None]] = {}
         self._columns: dict[str, _Group] = {}
+        self._table = np.zeros((0, width), dtype=np.float32)
         self._end = 0
         self._offset = 0
         self._stamp = 0
@@ -126,6 +127,7 @@ class Ledger:
             path.write_bytes(b"")
         for known in (self._held, self._of_group, self._columns, self.rows_of_group):
             known.clear()
+        self._table = self._table[:0]
         self._offset = self._end = 0
         self.reached(0)
 
@@ -155,9 +157,7 @@ class Ledger:
 
     def _cosines(self, places: NDArray[np.int64], vector: Vectors) -> Vectors:
         """Of the rows at `places` with `vector`; -2 for a row without a direction."""
-        # A plain array over the mapping: numpy.memmap itself makes each small operation slower.
-        table = np.asarray(np.memmap(self._rows, dtype=np.float32, mode="r"))
-        table = table.reshape(-1, self._width)
+        table = self._mapped()
         unit = np.asarray(vector, dtype=np.float32)
         unit = unit / np.float32(np.linalg.norm(unit))
         cosines = np.empty(len(places), dtype=np.float32)
@@ -167,6 +167,14 @@ class Ledger:
         # Only zeros are at exactly a right angle to a vector of many dimensions.
         cosines[cosines == 0.0] = -2.0
         return cosines
+
+    def _mapped(self) -> Vectors:
+        """All rows, [rows, width]; mapped once and again when there are more."""
+        if len(self._table) < self._end:
+            # A plain array: numpy.memmap itself makes each small operation slower.
+            table = np.asarray(np.memmap(self._rows, dtype=np.float32, mode="r"))
+            self._table = table[: self._end * self._width].reshape(-1, self._width)
+        return self._table
 
     @staticmethod
     def _passage(
