@@ -112,6 +112,9 @@ def test_what_is_compared_one_by_one_follows_the_changes(tmp_path: Path) -> None
     truth.put(Gone("fixes/a"))
     index.catch_up(truth)
     assert find(reader, "three", kinds=("fix",)) == ["fixes/b"]
+    truth.put(entry("fixes/c", "six", kind="fix"))
+    index.catch_up(truth)
+    assert find(reader, "six", kinds=("fix",)) == ["fixes/c", "fixes/b"]
 
 
 def test_one_entry_with_many_near_passages_hides_no_other(tmp_path: Path) -> None:
