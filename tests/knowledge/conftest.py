@@ -1,3 +1,8 @@
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,3 +20,28 @@ def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def index(index_folder: Path) -> KnowledgeIndex:
     """An index over all packaged documents; tests that share it must not change it."""
     return open_index(index_folder)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """A Chroma server of its own, on the loopback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(sys.executable).with_name("chroma")
+    if not program.exists():
+        pytest.skip("the chroma program is not installed")
+    command = [str(program), "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1"]
+    child = subprocess.Popen(
+        [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.kill()
+        child.wait()

@@ -66,7 +66,7 @@ def test_rows_are_the_same_in_every_run() -> None:
 def test_columns_become_a_pair(rows: list[Row], json_lines: Path) -> None:
     first = next(read_pairs(json_lines))
     assert isinstance(first, Pair)
-    assert first.uuid == "0"
+    assert len(first.uuid) == 16
     assert first.entry_point == rows[0]["entry_point"]
     assert first.python_code == rows[0]["python_code"]
     assert first.licences == tuple(rows[0]["licenses"])  # type: ignore[arg-type]
@@ -192,11 +192,19 @@ def test_a_conversation_becomes_a_pair(tmp_path: Path, *, chat: bool) -> None:
     assert len(found.uuid) == 16
 
 
-@pytest.mark.parametrize("uuid", ["../../etc", "", None, "a b", "x" * 200])
+@pytest.mark.parametrize("uuid", ["../../etc", "", None, "a b", "x" * 200, 17, "17"])
 def test_an_odd_uuid_is_replaced(tmp_path: Path, uuid: object) -> None:
     found = read_one(tmp_path, a_row(uuid=uuid))
     assert isinstance(found, Pair)
     assert len(found.uuid) == 16
+
+
+def test_two_sets_that_number_their_rows_from_0_do_not_collide(tmp_path: Path) -> None:
+    shelf = Shelf()
+    for seed in (0, 1):
+        import_pairs(write_json_lines(tmp_path / f"{seed}.jsonl", make_rows(20, seed)), shelf.put)
+    codes = {item.problem for item in shelf.entries.values()}
+    assert len(codes) == len(shelf.entries) > 25
 
 
 def test_an_entry_says_what_the_pair_is(tmp_path: Path) -> None:
@@ -206,11 +214,11 @@ def test_an_entry_says_what_the_pair_is(tmp_path: Path) -> None:
         "        return torch.softmax(x * 2, dim=-1)\n\n"
         "def get_inputs():\n    return [torch.rand([4, 8])]\n"
     )
-    row = a_row(python_code=code, entry_point="RowSoftmax2d", uuid=17, sha="a" * 40)
+    row = a_row(python_code=code, entry_point="RowSoftmax2d", uuid="row-17", sha="a" * 40)
     found = read_one(tmp_path, row)
     assert isinstance(found, Pair)
     entry = pair_entry(found)
-    assert entry.id == "kernelbook/17"
+    assert entry.id == "kernelbook/row-17"
     assert entry.kind == "pair"
     assert entry.title == "RowSoftmax2d: mul, softmax"
     assert entry.summary == "Scales each row."

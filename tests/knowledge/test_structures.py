@@ -3,9 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentkernel.domain.knowledge import Structure
+from agentkernel.domain.knowledge import Filters, Structure
 from agentkernel.errors import OutputError
 from agentkernel.knowledge import structures
+from agentkernel.knowledge.facts import facts_of
 from agentkernel.knowledge.structures import StructureIndex
 from agentkernel.knowledge.truth_types import Gone
 from memory_truth import MemoryTruth, entry, op_vector, similarity
@@ -50,9 +51,18 @@ def test_what_computes_the_same_comes_first_and_ties_go_by_id(index: StructureIn
     assert found(index, "sub", "exp", "sum", limit=1) == ["e/softmax"]
 
 
-def test_only_what_is_allowed(index: StructureIndex) -> None:
-    answer = index.search(ask("sub", "exp"), 5, lambda name: name != "e/softmax")
-    assert [alike.entry_id for alike in answer] == ["e/norm"]
+def test_only_what_filters_let_through(index: StructureIndex, truth: MemoryTruth) -> None:
+    def ids(**filters: object) -> list[str]:
+        answer = index.search(ask("sub", "exp"), 5, Filters.model_validate(filters))
+        return [alike.entry_id for alike in answer]
+
+    assert ids() == ["e/softmax", "e/norm"]
+    assert ids(without_ids=("e/softmax",)) == ["e/norm"]
+    assert ids(kinds=("fix",)) == []
+    truth.put(entry("e/hopper", "h", ops=("sub",), architectures=("hopper",), verified="gpu"))
+    index.catch_up(truth)
+    assert ids(verified=("gpu",)) == ids(verified=("gpu",), architecture="hopper") == ["e/hopper"]
+    assert ids(architecture="ampere") == ["e/softmax", "e/norm"]
 
 
 def test_nothing_to_search_with(index: StructureIndex, tmp_path: Path) -> None:
@@ -89,7 +99,7 @@ def test_a_reader_sees_what_another_one_wrote(
     truth.put(entry("e/pool", "p", ops=("max_pool2d",)))
     index.catch_up(truth)
     assert found(reader, "max_pool2d") == ["e/pool"]
-    assert len(list(tmp_path.glob("structures-*.npy"))) == 2
+    assert len(list(tmp_path.glob("structures-*.npy"))) == 3
 
 
 def test_files_are_written_in_batches(
@@ -113,7 +123,9 @@ def test_another_definition_begins_anew(
     assert opened(tmp_path).seq == 0
 
 
-@pytest.mark.parametrize("pattern", ["structures.json", "*[0-9].npy", "*.ends.npy", "*.jsonl"])
+@pytest.mark.parametrize(
+    "pattern", ["structures.json", "*[0-9].npy", "*.ends.npy", "*.groups.npy", "*.jsonl"]
+)
 @pytest.mark.parametrize("remains", [None, 0, 20])
 def test_damaged_files_count_as_missing(
     tmp_path: Path, index: StructureIndex, truth: MemoryTruth, pattern: str, remains: int | None
@@ -151,7 +163,12 @@ def test_the_short_list_is_the_best_of_brute_force(
     random = np.random.default_rng(0)
     names = [f"op{i}" for i in range(30)]
     everything = [
-        entry(f"e/{i:03}", "x", ops=tuple(random.choice(names, random.integers(1, 9))))
+        entry(
+            f"e/{i:03}",
+            "x",
+            ops=tuple(random.choice(names, random.integers(1, 9))),
+            kind="kernel" if i % 31 == 0 else "pair",
+        )
         for i in range(900)
     ]
     index = opened(tmp_path)
@@ -162,13 +179,12 @@ def test_the_short_list_is_the_best_of_brute_force(
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
     question = ask("op1", "op2", "op2", "op7")
-    rare = {f"e/{i:03}" for i in range(0, 900, 31)}
-    for allowed in (None, rare.__contains__):
-        passing = [e for e in everything if allowed is None or allowed(e.id)]
+    for filters in (Filters(), Filters(kinds=("kernel",))):
+        passing = [e for e in everything if facts_of(e).passes(filters)]
         scored = sorted((-cosine(question, e.structure), e.id) for e in passing if e.structure)
         edge = scored[min(len(scored), 40) - 1][0]
         sure = {name for value, name in scored[:40] if value < min(edge, -1e-6) - 1e-6}
-        assert sure <= {a.entry_id for a in index.search(question, 40, allowed)}
+        assert sure <= {a.entry_id for a in index.search(question, 40, filters)}
         assert len(sure) > 5
 
 

@@ -1,8 +1,6 @@
-import gc
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +12,7 @@ import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.errors import OutputError, SettingError
-from agentkernel.knowledge import vectors
+from agentkernel.knowledge import vector_folder, vectors
 from agentkernel.knowledge.truth_types import Gone
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry
@@ -76,13 +74,47 @@ def test_filters(index: DenseIndex, filters: dict[str, object], expected: set[st
     assert {near.entry_id for near in found} == expected
 
 
-def test_rare_ones_are_found_by_chroma_s_filter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("few", "wide"), [(0, 4), (0, 2048), (1000, 4)])
+def test_filters_find_the_same_whichever_way_is_quicker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, wide: int
 ) -> None:
-    monkeypatch.setattr(vectors, "WIDE_ROWS", 4)
+    monkeypatch.setattr(vector_folder, "FEW_ROWS", few)
+    monkeypatch.setattr(vector_folder, "WIDE_ROWS", wide)
     index = open_vectors(tmp_path, EMBEDDER)
-    index.catch_up(MemoryTruth([*some(60), entry("fixes/far", "unlike all", kind="fix")]))
-    assert find(index, "module 1 alpha1", kinds=("fix",)) == ["fixes/far"]
+    fixes = [entry(f"fixes/{i}", f"far alpha{i}", "", "like beta", kind="fix") for i in range(3)]
+    gpu = [entry(f"gpu/{i}", f"near gamma{i}", verified="gpu") for i in range(30)]
+    index.catch_up(MemoryTruth([*some(60), *fixes, *gpu]))
+    assert find(index, "far alpha2", kinds=("fix",))[0] == "fixes/2"
+    assert sorted(find(index, "module 1 alpha1", kinds=("fix",))) == [
+        f"fixes/{i}" for i in (0, 1, 2)
+    ]
+    best = find(index, "near gamma7", verified=("gpu",))
+    assert best[0] == "gpu/7"
+    assert len(best) == 5
+    assert find(index, "near gamma7", verified=("gpu",), without_ids=("gpu/7",))[:4] == best[1:]
+
+
+def test_what_is_compared_one_by_one_follows_the_changes(tmp_path: Path) -> None:
+    index = open_vectors(tmp_path, EMBEDDER)
+    truth = MemoryTruth([*some(10), entry("fixes/a", "one", "two", "", kind="fix")])
+    index.catch_up(truth)
+    (near,) = index.search(EMBEDDER.embed(["two"])[0], 5, Filters(kinds=("fix",)))
+    assert (near.entry_id, near.passage_no) == ("fixes/a", 1)
+    assert near.cosine == pytest.approx(1.0, abs=1e-5)
+    reader = open_vectors(tmp_path, EMBEDDER)
+    truth.put(entry("fixes/a", "three", kind="fix"))
+    truth.put(entry("fixes/b", "four", "five", kind="fix"))
+    truth.put(Gone("e/3"))
+    index.catch_up(truth)
+    for each in (index, reader, open_vectors(tmp_path, EMBEDDER)):
+        assert find(each, "three", kinds=("fix",)) == ["fixes/a", "fixes/b"]
+        assert find(each, "five", kinds=("fix",))[0] == "fixes/b"
+    truth.put(Gone("fixes/a"))
+    index.catch_up(truth)
+    assert find(reader, "three", kinds=("fix",)) == ["fixes/b"]
+    truth.put(entry("fixes/c", "six", kind="fix"))
+    index.catch_up(truth)
+    assert find(reader, "six", kinds=("fix",)) == ["fixes/c", "fixes/b"]
 
 
 def test_one_entry_with_many_near_passages_hides_no_other(tmp_path: Path) -> None:
@@ -200,7 +232,7 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     for writer in writers:
         writer.communicate()
     assert [writer.returncode for writer in writers] == [0, 0]
-    monkeypatch.setattr(vectors, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(vector_folder, "REOPEN_SECONDS", 0.0)
     assert find(reader, "second beta399", limit=1) == ["e/399"]
 
 
@@ -253,12 +285,17 @@ def _garbled_state(root: Path) -> None:
     (_folder(root) / "state.json").write_text("{")
 
 
+def _short_rows(root: Path) -> None:
+    (_folder(root) / "rows.f32").write_bytes(b"")
+
+
 def _garbled_facts(root: Path) -> None:
     (_folder(root) / "facts.jsonl").write_text("{\n")
 
 
 @pytest.mark.parametrize(
-    "damage", [_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts]
+    "damage",
+    [_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts, _short_rows],
 )
 def test_a_damaged_index_is_made_anew_with_one_line(
     tmp_path: Path, index: DenseIndex, truth: MemoryTruth, damage: Callable[[Path], None]
@@ -301,7 +338,7 @@ def test_the_database_is_checked_only_where_it_changed(
     tmp_path: Path, index: DenseIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(vectors, "database_damage", asked.append)
+    monkeypatch.setattr(vector_folder, "database_damage", asked.append)
     open_vectors(tmp_path, EMBEDDER)
     assert asked == []
 
@@ -337,50 +374,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(SettingError, match="Cannot use the Chroma server"):
         open_vectors("http://127.0.0.1:9", EMBEDDER)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = Path(sys.executable).with_name("chroma")
-    if not program.exists():
-        pytest.skip("the chroma program is not installed")
-    command = [str(program), "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1"]
-    child = subprocess.Popen(
-        [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        child.kill()
-        child.wait()
-
-
-# Chroma leaves its sockets to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_server_holds_the_same(server: str, truth: MemoryTruth) -> None:
-    index = open_vectors(server, EMBEDDER)
-    index.catch_up(truth)
-    truth.put(entry("pair/softmax", "argmax of columns"))
-    truth.put(Gone("fixes/shape"))
-    again = open_vectors(server, EMBEDDER)
-    assert again.seq == 4
-    assert again.catch_up(truth) == 6
-    assert find(again, "exponent over sum") == find(again, "argmax of columns")[::-1]
-    assert find(again, "matrix", licences=("BSD",)) == ["pair/gemm"]
-    assert find(again, "matrix", kinds=("fix",)) == []
-    said: list[str] = []
-    assert open_vectors(server, HashEmbedder("other"), said.append).seq == 0
-    assert len(said) == 1
-    del index, again
-    gc.collect()
 
 
 def test_the_state_is_what_was_reached(tmp_path: Path, index: DenseIndex) -> None:

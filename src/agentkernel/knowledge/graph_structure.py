@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
@@ -43,7 +43,9 @@ VECTORS = f"3-{zlib.crc32(' '.join(OP_PLACES).encode()):08x}"
 """Raised with every change of `op_vector`: an index made with another one is made anew."""
 PART_SHARE = 0.5
 """What a part of a composite counts, against the same op written out."""
-Features = dict[str, float]
+Features = Mapping[str, float]
+KEPT_FEATURES = 2048
+"""Structures whose features are kept: a search compares one with 200 others (2 KB each)."""
 
 
 class CapturedGraph(Protocol):
@@ -140,6 +142,7 @@ def _slot(feature: str) -> int:
     return zlib.crc32(feature.encode())
 
 
+@lru_cache(maxsize=KEPT_FEATURES)
 def _op_features(structure: Structure) -> Features:
     """Op -> weight; the tenth call says less than the first, so loops taken once stay near.
 
@@ -156,9 +159,10 @@ def _op_features(structure: Structure) -> Features:
     return features
 
 
+@lru_cache(maxsize=KEPT_FEATURES)
 def _pair_features(structure: Structure) -> Features:
     """Neighbours, as they are written and with each recognised sequence as one."""
-    features: Features = {}
+    features: dict[str, float] = {}
     for ops in {structure.ops, contracted(structure)}:
         counts = Counter(pairwise(["^", *ops, "$"]))
         for (left, right), count in counts.items():
@@ -167,6 +171,7 @@ def _pair_features(structure: Structure) -> Features:
     return features
 
 
+@lru_cache(maxsize=65_536)
 def _pair_weight(left: str, right: str) -> float:
     """The ends of a program weigh as much as a pointwise op."""
     ends = [weight(op) for op in (left, right) if op not in ("^", "$")]

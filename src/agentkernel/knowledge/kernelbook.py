@@ -10,6 +10,7 @@ import ast
 import hashlib
 import re
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -254,11 +255,24 @@ def _unsound(pair: Pair) -> str:
     for label, code in (("Triton", pair.triton_code), ("PyTorch", pair.python_code)):
         if len(code) > LONGEST_CODE:
             return f"{label} code of {len(code)} characters, over {LONGEST_CODE}"
-        if parsed(code) is None:
-            return f"{label} code is no Python"
+    if not _compiles(pair.triton_code):
+        return "Triton code is no Python"
+    if parsed(pair.python_code) is None:
+        return "PyTorch code is no Python"
     if module_class(pair.python_code, pair.entry_point or None) is None:
         return "PyTorch code without a module class that has a forward"
     return ""
+
+
+def _compiles(code: str) -> bool:
+    """Whether `code` is Python, in two thirds of the time that its tree would take."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(code, "triton_code", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+    return True
 
 
 # -- one row ---------------------------------------------------------------------------------------
@@ -302,9 +316,12 @@ def _text(row: Mapping[str, object], *names: str) -> str:
 
 
 def _uuid(row: Mapping[str, object], *codes: str) -> str:
-    """The row's own number or name; where it has none that can be an address, of its content."""
+    """The row's own name; where it has none that can be an address, one of its content.
+
+    A number is none: sets are numbered from 0, and the rows of two would stand for each other.
+    """
     own = str(row.get("uuid", "")).strip()
-    if _SAFE.fullmatch(own) and own != "None":
+    if _SAFE.fullmatch(own) and not own.isdigit() and own != "None":
         return own
     return hashlib.sha256("\0".join(codes).encode(errors="replace")).hexdigest()[:16]
 

@@ -13,9 +13,10 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Structure
 from agentkernel.knowledge.composites import kinds_of
 from agentkernel.knowledge.embedding import Embedder, Vectors
-from agentkernel.knowledge.structures import Alike, Allowed, Floats
+from agentkernel.knowledge.facts import Facts, facts_of
+from agentkernel.knowledge.structures import Alike, Floats
 from agentkernel.knowledge.truth_types import Found
-from agentkernel.knowledge.vectors import Changes, Facts, Near, facts_of
+from agentkernel.knowledge.vector_types import Changes, Near
 
 CHARACTERS_A_TOKEN = 4
 MOST_WORDS = 64
@@ -56,7 +57,7 @@ class StructuresLike(Protocol):
     """What `structures.StructureIndex` offers to a search."""
 
     def search(
-        self, structure: Structure, limit: int, allowed: Allowed | None = None
+        self, structure: Structure, limit: int, filters: Filters | None = None
     ) -> list[Alike]: ...
 
     def unit_vector(self, structure: Structure) -> Floats: ...
@@ -200,13 +201,7 @@ class Retriever:
     def _structural(self, query: Query) -> Ranked:
         if query.structure is None or not query.structure.ops:
             return NO_LIST
-        allowed = None
-        if query.filters != Filters():
-
-            def allowed(name: str) -> bool:
-                return self._allowed(name, query)
-
-        found = self._structures.search(query.structure, self._mixture.depth, allowed)
+        found = self._structures.search(query.structure, self._mixture.depth, query.filters)
         return Ranked(tuple(a.entry_id for a in found), tuple(a.value for a in found))
 
     def _facts(self, name: str) -> Facts | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,19 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.domain.knowledge import Entry, Structure
+from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.errors import OutputError
+from agentkernel.knowledge.facts import group_of, passing
 from agentkernel.knowledge.truth_types import Gone
-from agentkernel.knowledge.vectors import Changes, Progress
+from agentkernel.knowledge.vector_types import Changes
+from agentkernel.knowledge.vectors import Progress
 
 Floats = NDArray[np.float32]
 OpVector = Callable[[Structure], NDArray[Any]]
 """A structure as counts or weights of its ops, [width], any real dtype."""
 Similarity = Callable[[Structure, Structure], float]
 """How alike two structures are, 0 to 1."""
-Allowed = Callable[[str], bool]
 
-FORMAT = 1
+FORMAT = 2
 POINTER = "structures.json"
 SHORTLIST = 200
 """Candidates of the op vectors that are compared exactly."""
@@ -47,6 +48,10 @@ class _Table(NamedTuple):
 
     seq: int
     ids: list[str]
+    groups: list[str]
+    """The facts that filters ask for, each that occurs once."""
+    group_of: NDArray[np.int32]
+    """The place in `groups` of each entry: [entries]."""
     vectors: Floats
     """Unit op vectors, one a column: [width, entries]."""
     lines: NDArray[np.uint8]
@@ -58,9 +63,24 @@ class _Table(NamedTuple):
         start = int(self.ends[place - 1]) if place else 0
         return self.lines[start : int(self.ends[place])].tobytes()
 
+    def left_out(self, filters: Filters) -> NDArray[np.bool_]:
+        """Which entries `filters` do not let through: [entries]."""
+        allowed = set(passing(self.groups, filters))
+        barred = np.array([group not in allowed for group in self.groups], dtype=bool)
+        found = barred[self.group_of]
+        for place, name in enumerate(self.ids) if filters.without_ids else ():
+            found[place] |= name in filters.without_ids
+        return found
+
 
 EMPTY = _Table(
-    0, [], np.zeros((0, 0), np.float32), np.zeros(0, np.uint8), np.zeros(0, dtype=np.int64)
+    0,
+    [],
+    [],
+    np.zeros(0, np.int32),
+    np.zeros((0, 0), np.float32),
+    np.zeros(0, np.uint8),
+    np.zeros(0, np.int64),
 )
 
 
@@ -112,8 +132,12 @@ class StructureIndex:
                 self._refresh()
                 if truth.last_seq < self.seq:
                     self._table = EMPTY
-                while batch := list(truth.entries(self.seq, BATCH_ENTRIES)):
-                    self._store(_merged(self._table, batch, self.unit_vector))
+                while self.seq < truth.last_seq:
+                    changes = truth.entries(self.seq, BATCH_ENTRIES)
+                    table = _merged(self._table, changes, self.unit_vector)
+                    if table.seq == self.seq:
+                        break
+                    self._store(table)
                     if progress is not None:
                         progress(self.seq, truth.last_seq)
         except OSError as error:
@@ -131,19 +155,21 @@ class StructureIndex:
             yield True
 
     def search(
-        self, structure: Structure, limit: int, allowed: Allowed | None = None
+        self, structure: Structure, limit: int, filters: Filters | None = None
     ) -> list[Alike]:
-        """The `limit` entries that are most alike among those that `allowed` lets through (by
-        id), best first, ties by id; the nearest `SHORTLIST` op vectors are compared exactly."""
+        """The `limit` entries that are most alike among those that `filters` let through, best
+        first, ties by id; the nearest `SHORTLIST` op vectors are compared exactly."""
         self._refresh()
         table = self._table
         query = self.unit_vector(structure)
         if limit < 1 or not table.ids or not query.any():
             return []
-        places = _nearest(_cosines(table.vectors, query), table.ids, allowed)
+        cosines = _cosines(table.vectors, query)
+        if filters is not None and filters != Filters():
+            cosines[table.left_out(filters)] = 0.0
         values: dict[bytes, float] = {}
         found = []
-        for place in places:
+        for place in _nearest(cosines):
             text = table.text(place)
             # Many entries share one structure, letter for letter.
             if text not in values:
@@ -175,7 +201,14 @@ class StructureIndex:
         np.save(self._folder / f"{stem}.npy", table.vectors)
         np.save(self._folder / f"{stem}.ends.npy", table.ends)
         (self._folder / f"{stem}.jsonl").write_bytes(table.lines.tobytes())
-        text = {"version": self._version, "stem": stem, "seq": table.seq, "ids": table.ids}
+        np.save(self._folder / f"{stem}.groups.npy", table.group_of)
+        text = {
+            "version": self._version,
+            "stem": stem,
+            "seq": table.seq,
+            "ids": table.ids,
+            "groups": table.groups,
+        }
         draft = self._folder / f"{stem}.tmp"
         draft.write_text(json.dumps(text), encoding="utf-8")
         draft.replace(self._folder / POINTER)
@@ -196,51 +229,55 @@ def _cosines(vectors: Floats, query: Floats) -> Floats:
     return total
 
 
-def _nearest(cosines: Floats, ids: Sequence[str], allowed: Allowed | None) -> list[int]:
-    """Places of the `SHORTLIST` largest that are allowed; all are looked at only if need be."""
-    for most in (SHORTLIST, 10 * SHORTLIST, len(ids)):
-        if most < len(ids):
-            places = np.argpartition(-cosines, most)[:most]
-            # What ties with the last one belongs to the short list as well: order is by id then.
-            edge = float(cosines[places].min())
-            places = np.concatenate(
-                [np.flatnonzero(cosines > edge), np.flatnonzero(cosines == edge)[:most]]
-            )
-        else:
-            places = np.flatnonzero(cosines > 0)
-        order = places[np.argsort(-cosines[places], kind="stable")]
-        chosen: list[int] = []
-        for place in order.tolist():
-            if cosines[place] > 0 and (allowed is None or allowed(ids[place])):
-                chosen.append(place)
-                if len(chosen) == SHORTLIST:
-                    return chosen
-        if most >= len(ids):
-            break
-    return chosen
+def _nearest(cosines: Floats) -> list[int]:
+    """Places of the `SHORTLIST` largest above 0, largest first, equal ones by place."""
+    places = np.flatnonzero(cosines > 0)
+    if len(places) > SHORTLIST:
+        values = cosines[places]
+        edge = np.partition(values, len(values) - SHORTLIST)[len(values) - SHORTLIST]
+        places = places[values >= edge]
+    order = np.argsort(-cosines[places], kind="stable")[:SHORTLIST]
+    return [int(place) for place in places[order]]
+
+
+class _Found(NamedTuple):
+    """What is kept of an entry with a structure."""
+
+    group: str
+    column: Floats
+    line: bytes
 
 
 def _merged(
     table: _Table,
-    batch: Sequence[tuple[int, Entry | Gone]],
+    changes: Iterable[tuple[int, Entry | Gone]],
     unit_vector: Callable[[Structure], Floats],
 ) -> _Table:
-    """`table` with the changes of `batch`: changed and gone entries leave, new ones come last."""
-    latest = {change.id: change for _, change in batch}
-    keep = [place for place, name in enumerate(table.ids) if name not in latest]
-    lines = [table.text(place) for place in keep]
-    ids = [table.ids[place] for place in keep]
-    columns = []
-    for change in latest.values():
+    """`table` with `changes`: changed and gone entries leave, new ones come last. The entries are
+    read one by one: their texts are many times what is kept of them."""
+    seq = table.seq
+    latest: dict[str, _Found | None] = {}
+    for at, change in changes:
+        seq = at
+        latest.pop(change.id, None)
+        latest[change.id] = None
         if isinstance(change, Entry) and change.structure is not None:
-            columns.append(unit_vector(change.structure))
-            lines.append(change.structure.model_dump_json(exclude_defaults=True).encode())
-            ids.append(change.id)
+            line = change.structure.model_dump_json(exclude_defaults=True).encode()
+            found = _Found(group_of(change), unit_vector(change.structure), line)
+            latest[change.id] = found
+    new = {name: found for name, found in latest.items() if found is not None}
+    keep = [place for place, name in enumerate(table.ids) if name not in latest]
+    lines = [table.text(place) for place in keep] + [found.line for found in new.values()]
+    groups = list(dict.fromkeys([*table.groups, *(found.group for found in new.values())]))
+    place_of = {group: place for place, group in enumerate(groups)}
     parts = [table.vectors[:, keep]] if keep else []
-    parts += [np.stack(columns, axis=1)] if columns else []
+    parts += [np.stack([found.column for found in new.values()], axis=1)] if new else []
+    fresh = np.array([place_of[found.group] for found in new.values()], dtype=np.int32)
     return _Table(
-        batch[-1][0],
-        ids,
+        seq,
+        [*(table.ids[place] for place in keep), *new],
+        groups,
+        np.concatenate([table.group_of[keep], fresh]) if keep else fresh,
         np.concatenate(parts, axis=1) if parts else EMPTY.vectors,
         np.frombuffer(b"".join(lines), dtype=np.uint8),
         np.cumsum([len(line) for line in lines], dtype=np.int64),
@@ -254,14 +291,16 @@ def _read(folder: Path, pointer: dict[str, Any], version: str) -> _Table:
     # A plain array over the mapping: numpy.memmap itself makes each small operation slower.
     vectors = np.asarray(np.load(folder / f"{stem}.npy", mmap_mode="r")) if ids else EMPTY.vectors
     ends = np.load(folder / f"{stem}.ends.npy")
+    groups = [str(name) for name in pointer["groups"]]
+    group_of = np.load(folder / f"{stem}.groups.npy")
     path = folder / f"{stem}.jsonl"
     lines = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else EMPTY.lines
     size = int(ends[-1]) if len(ends) else 0
     if pointer["version"] != version or size != len(lines):
         raise ValueError(f"{stem} does not fit")
-    if ids and (vectors.shape[1] != len(ids) or len(ends) != len(ids)):
+    if ids and not vectors.shape[1] == len(ends) == len(group_of) == len(ids):
         raise ValueError(f"{stem} does not fit")
-    return _Table(int(pointer["seq"]), ids, vectors, lines, ends)
+    return _Table(int(pointer["seq"]), ids, groups, group_of, vectors, lines, ends)
 
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:

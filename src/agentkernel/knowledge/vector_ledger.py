@@ -1,0 +1,231 @@
+"""What is in a folder's index of vectors, how far is it, and which few of its rows are nearest?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkernel.domain.knowledge import Filters
+from agentkernel.knowledge.embedding import Vectors
+from agentkernel.knowledge.facts import Facts, facts_in
+from agentkernel.knowledge.vector_types import Near, Rows
+
+FLOAT_BYTES = 4
+CHUNK_ROWS = 8192
+"""Rows compared at once: 8 MB of 256 dimensions."""
+
+
+class _Held(NamedTuple):
+    """Where an entry's rows lie, how many there are, and its group ("": it is gone)."""
+
+    first: int
+    rows: int
+    group: str
+
+
+class _Group(NamedTuple):
+    """The entries of a group that have rows, as columns."""
+
+    names: list[str]
+    first: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+class Ledger:
+    """`state.json` (the sequence number), `facts.jsonl` (an entry's id, rows and group) and
+    `rows.f32` (all vectors, one after the other) in the index folder.
+
+    Chroma filters slowly: 60 us to read one row's metadata, 10 us for each row that passes. So the
+    facts stand in memory, and the rows of the few entries that a narrow filter lets through are
+    compared here one by one. A reader looks at the state's time stamp with each search and reads
+    only what was added.
+    """
+
+    def __init__(self, folder: Path, width: int) -> None:
+        """`width` is that of the vectors. Raises ValueError, KeyError or TypeError for files that
+        are damaged, FileNotFoundError where one is missing."""
+        self.seq = 0
+        self.rows_of_group: dict[str, int] = {}
+        self._state = folder / "state.json"
+        self._lines = folder / "facts.jsonl"
+        self._rows = folder / "rows.f32"
+        self._width = width
+        self._held: dict[str, _Held] = {}
+        self._of_group: dict[str, dict[str, None]] = {}
+        self._columns: dict[str, _Group] = {}
+        self._table = np.zeros((0, width), dtype=np.float32)
+        self._end = 0
+        self._offset = 0
+        self._stamp = 0
+        self.refresh()
+
+    def facts(self, entry_id: str) -> Facts | None:
+        """What filters ask of an entry; None where it is not here."""
+        held = self._held.get(entry_id)
+        return None if held is None else facts_in(held.group)
+
+    def rows(self, entry_id: str) -> int:
+        """How many rows an entry has."""
+        held = self._held.get(entry_id)
+        return 0 if held is None else held.rows
+
+    def refresh(self) -> bool:
+        """Read what another process added; whether it did."""
+        try:
+            stamp = self._state.stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        if stamp == self._stamp:
+            return False
+        self.seq = int(json.loads(self._state.read_text(encoding="utf-8"))["seq"])
+        with self._lines.open("rb") as handle:
+            handle.seek(self._offset)
+            data = handle.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            name, first, rows, group = json.loads(line)
+            self._note(str(name), _Held(int(first), int(rows), str(group)))
+        if self._rows.stat().st_size < self._end * self._row_bytes:
+            raise ValueError("rows are missing")
+        self._offset += len(whole)
+        self._stamp = stamp
+        return True
+
+    def record(self, changed: Sequence[Rows]) -> None:
+        """Append rows and facts, after cutting off what a killed writer left of them."""
+        start = self._end
+        with self._rows.open("ab") as handle:
+            handle.truncate(start * self._row_bytes)
+            for item in changed:
+                handle.write(np.ascontiguousarray(item.vectors, dtype=np.float32).tobytes())
+        with self._lines.open("ab") as handle:
+            handle.truncate(self._offset)
+            for item in changed:
+                held = _Held(start, len(item.vectors), item.group)
+                self._offset += handle.write(json.dumps([item.entry_id, *held]).encode() + b"\n")
+                self._note(item.entry_id, held)
+                start += held.rows
+
+    def reached(self, seq: int) -> None:
+        """Let other processes see what was recorded, up to `seq`."""
+        draft = self._state.with_suffix(".tmp")
+        text = {"seq": seq, "database": database_stamp(self._state.parent)}
+        draft.write_text(json.dumps(text), encoding="utf-8")
+        draft.replace(self._state)
+        self.seq = seq
+        self._stamp = self._state.stat().st_mtime_ns
+
+    def clear(self) -> None:
+        """Begin again with nothing."""
+        for path in (self._lines, self._rows):
+            path.write_bytes(b"")
+        for known in (self._held, self._of_group, self._columns, self.rows_of_group):
+            known.clear()
+        self._table = self._table[:0]
+        self._offset = self._end = 0
+        self.reached(0)
+
+    def nearest(
+        self, vector: Vectors, limit: int, groups: Sequence[str], filters: Filters
+    ) -> list[Near]:
+        """The `limit` nearest entries of `groups` by reading all their rows, nearest first."""
+        columns = [self._group(group) for group in groups]
+        names = [name for column in columns for name in column.names]
+        if not names:
+            return []
+        counts = np.concatenate([column.rows for column in columns])
+        begins = np.cumsum(counts) - counts
+        first = np.concatenate([column.first for column in columns])
+        places = np.repeat(first - begins, counts) + np.arange(counts.sum())
+        cosines = self._cosines(places, vector)
+        best = np.maximum.reduceat(cosines, begins)
+        # Those that are to be left out take up no place of the others.
+        most = limit + len(filters.without_ids)
+        edge = np.partition(best, len(best) - most)[len(best) - most] if len(best) > most else -1.0
+        found = [
+            Near(names[place], float(best[place]), self._passage(cosines, begins, counts, place))
+            for place in np.flatnonzero((best >= edge) & (best > -1.0)).tolist()
+            if names[place] not in filters.without_ids
+        ]
+        return sorted(found, key=lambda near: (-near.cosine, near.entry_id))[:limit]
+
+    def _cosines(self, places: NDArray[np.int64], vector: Vectors) -> Vectors:
+        """Of the rows at `places` with `vector`; -2 for a row without a direction."""
+        table = self._mapped()
+        unit = np.asarray(vector, dtype=np.float32)
+        unit = unit / np.float32(np.linalg.norm(unit))
+        cosines = np.empty(len(places), dtype=np.float32)
+        for start in range(0, len(places), CHUNK_ROWS):
+            some = places[start : start + CHUNK_ROWS]
+            cosines[start : start + len(some)] = table[some] @ unit
+        # Only zeros are at exactly a right angle to a vector of many dimensions.
+        cosines[cosines == 0.0] = -2.0
+        return cosines
+
+    def _mapped(self) -> Vectors:
+        """All rows, [rows, width]; mapped once and again when there are more."""
+        if len(self._table) < self._end:
+            # A plain array: numpy.memmap itself makes each small operation slower.
+            table = np.asarray(np.memmap(self._rows, dtype=np.float32, mode="r"))
+            self._table = table[: self._end * self._width].reshape(-1, self._width)
+        return self._table
+
+    @staticmethod
+    def _passage(
+        cosines: Vectors, begins: NDArray[np.int64], counts: NDArray[np.int64], place: int
+    ) -> int:
+        begin = int(begins[place])
+        return int(np.argmax(cosines[begin : begin + int(counts[place])]))
+
+    def _group(self, group: str) -> _Group:
+        found = self._columns.get(group)
+        if found is None:
+            names = [name for name in self._of_group.get(group, ()) if self._held[name].rows]
+            held = [self._held[name] for name in names]
+            found = self._columns[group] = _Group(
+                names,
+                np.array([item.first for item in held], dtype=np.int64),
+                np.array([item.rows for item in held], dtype=np.int64),
+            )
+        return found
+
+    def _note(self, name: str, held: _Held) -> None:
+        old = self._held.pop(name, None)
+        if old is not None:
+            self.rows_of_group[old.group] -= old.rows
+            self._of_group[old.group].pop(name)
+            self._columns.pop(old.group, None)
+        if held.group:
+            self._held[name] = held
+            self.rows_of_group[held.group] = self.rows_of_group.get(held.group, 0) + held.rows
+            self._of_group.setdefault(held.group, {})[name] = None
+            self._columns.pop(held.group, None)
+        self._end = max(self._end, held.first + held.rows)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._width * FLOAT_BYTES
+
+
+def database_stamp(folder: Path) -> list[int]:
+    """The size and the time of the last change of Chroma's database."""
+    found = os.stat(folder / "chroma.sqlite3")
+    return [found.st_size, found.st_mtime_ns]
+
+
+def database_unchanged(folder: Path) -> bool:
+    """Whether nobody but a writer of the index wrote to Chroma's database since it was noted.
+
+    Raises FileNotFoundError, ValueError, KeyError or TypeError where nothing of use was noted.
+    """
+    noted = json.loads((folder / "state.json").read_text(encoding="utf-8"))["database"]
+    try:
+        return bool(noted == database_stamp(folder))
+    except FileNotFoundError:
+        return False
