@@ -119,7 +119,7 @@ def check_binary(name: str) -> Check:
 
 def check_index(settings: Settings) -> Check:
     """The knowledge index; it is built on first use and can be rebuilt at any time."""
-    from agentkernel.knowledge.store import default_folder
+    from agentkernel.knowledge.paths import default_folder
 
     chosen = settings.knowledge.index
     folder = Path(chosen) if chosen else default_folder()

@@ -55,7 +55,7 @@ def place_of(
     config: Path | None,
 ) -> Place:
     """The flags, else the settings, else the user's folder. Raises SettingError."""
-    from agentkernel.knowledge.store import default_folder
+    from agentkernel.knowledge.paths import default_folder
     from agentkernel.tools.settings import load_settings
 
     flags = {

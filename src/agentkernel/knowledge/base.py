@@ -15,8 +15,8 @@ from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import load_fixes, match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
 from agentkernel.knowledge.packaged import packaged_entries
+from agentkernel.knowledge.paths import default_folder
 from agentkernel.knowledge.retrieval import Mixture, Retriever
-from agentkernel.knowledge.store import default_folder
 from agentkernel.knowledge.structures import StructureIndex
 from agentkernel.knowledge.truth import Truth, open_truth
 from agentkernel.knowledge.truth_types import Put
@@ -83,6 +83,18 @@ class KnowledgeBase:
         """At most `query.limit` hits, best first; `mixture` in place of the base's own."""
         searching = self._retriever if mixture is None else self._retriever.mixed(mixture)
         return searching.search(query)
+
+    def get(self, entry_id: str) -> Entry | None:
+        """The current entry of that id."""
+        return self.truth.get(entry_id)
+
+    def remember(self, entry: Entry) -> str:
+        """Take an experience in (see `Truth.settle`): the id of the entry that stands now. What
+        another process is writing at is left to it; the next refresh catches up."""
+        settled = self.truth.settle(entry)
+        self._dense.catch_up(self.truth, None, False)
+        self._structures.catch_up(self.truth, None, False)
+        return settled.winner
 
     def _packaged_ids(self) -> list[str]:
         kinds = Filters(kinds=("note", "kernel", "fix"))

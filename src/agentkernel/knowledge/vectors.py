@@ -19,8 +19,8 @@ import numpy as np
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Verified
 from agentkernel.errors import OutputError, SettingError, one_line
+from agentkernel.knowledge.damage import database_damage
 from agentkernel.knowledge.embedding import Embedder, Vectors
-from agentkernel.knowledge.store import database_damage
 from agentkernel.knowledge.truth_types import Gone
 
 if TYPE_CHECKING:
