@@ -84,12 +84,22 @@ def follow(ranked: Sequence[Hypothesis], start: Retrieved) -> tuple[Hypothesis, 
     if won is None or first is None:
         return None
     told = {"because": start.id, "reason": f"it won in {start.id}; {first.reason}"}
-    rest = (
-        item
-        for item in ranked
-        if item is not first and won.lost.get(item.strategy, 0.0) < LOST_CLEARLY
-    )
+    rest = (item for item in ranked if item is not first and not _lost(item, won))
     return (first.model_copy(update=told), *rest)
+
+
+def without_losers(
+    ranked: Sequence[Hypothesis], start: Retrieved, history: Sequence[Attempt]
+) -> list[Hypothesis]:
+    """A later plan's `ranked` without what clearly lost there, as long as the start holds."""
+    begun = [item for item in history if item.candidate.origin == start.id]
+    if start.won is None or not holds(begun, start.won):
+        return list(ranked)
+    return [item for item in ranked if not _lost(item, start.won)]
+
+
+def _lost(hypothesis: Hypothesis, won: Won) -> bool:
+    return won.lost.get(hypothesis.strategy, 0.0) >= LOST_CLEARLY
 
 
 def won_for(hypothesis: Hypothesis, retrieved: Sequence[Retrieved]) -> Won | None:

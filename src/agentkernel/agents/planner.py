@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agentkernel.agents.experience import follow, start_of
+from agentkernel.agents.experience import follow, start_of, without_losers
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, RooflineClass
@@ -71,8 +71,10 @@ class RulesPlanner:
         fresh = [item for item in offered if item.strategy not in tried]
         predicted = [predict(item, analysis) for item in fresh]
         ranked = sorted(predicted, key=lambda item: item.predicted_us or 0.0)
-        start = None if tried else start_of(retrieved, family_of(target.arch), problem.problem)
-        followed = follow(ranked, start) if start is not None else None
+        start = start_of(retrieved, family_of(target.arch), problem.problem)
+        followed = follow(ranked, start) if start is not None and not tried else None
+        if start is not None and followed is None:
+            ranked = without_losers(ranked, start, history)
         return Plan(
             analysis=analysis,
             hypotheses=tuple((followed or ranked)[: self._most]),
