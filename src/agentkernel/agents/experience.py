@@ -19,6 +19,8 @@ one structure changed between two strategies was less than this, as was the nois
 SHORT = 0.85
 """Of the share of the roofline that the winner reached there, the least that it is to reach here:
 below it the old schedule does not fit these sizes."""
+LEVEL = 1.05
+"""Estimates within this of each other are level: they tell apart what is moved, not how well."""
 FORM_APART = 4.0
 """What another form (rows held, or walked in tiles) counts, in doublings of a tile size."""
 MISSING = 1.0
@@ -132,7 +134,7 @@ def holds(attempts: Sequence[Attempt], won: Won) -> bool:
     """True where one of `attempts`, which all began from the experience, is as good as it promised:
     accepted, not slower than the fastest baseline, and about as near to the roofline as there.
 
-    Without a measurement: it fits, and its estimate is not above eager's.
+    Without a measurement: it fits, and its estimate is level with eager's or below.
     """
     return any(_holds(item, won) for item in attempts)
 
@@ -144,7 +146,7 @@ def _holds(attempt: Attempt, won: Won) -> bool:
     if not profile.measurements:
         eager = profile.baseline_estimate
         fits = profile.report is None or profile.report.fits
-        return fits and (eager is None or profile.estimate.time_us <= eager.time_us)
+        return fits and (eager is None or profile.estimate.time_us <= LEVEL * eager.time_us)
     for item in profile.measurements:
         ratios = (item.vs_eager, item.vs_compile, item.vs_autotune)
         if any(ratio is not None and ratio.low < 1.0 for ratio in ratios):
