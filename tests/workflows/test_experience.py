@@ -211,8 +211,8 @@ def really(folder: Path, problem: LoadedProblem, *overrides: str) -> tuple[Resul
 def test_a_second_run_of_the_like_compiles_fewer_candidates(tmp_path: Path) -> None:
     assert str(tmp_path.parent) in os.environ["XDG_DATA_HOME"]
     quick = ("judge.seeds=1", "judge.budget_s=0")
-    _, first = really(tmp_path, softmax_of(tmp_path, "scores", 64, 4096), *quick)
-    again, second = really(tmp_path, softmax_of(tmp_path, "logits", 32, 2048), *quick)
+    _, first = really(tmp_path, softmax_of(tmp_path, "scores", 4096, 8192), *quick)
+    again, second = really(tmp_path, softmax_of(tmp_path, "logits", 2048, 4096), *quick)
     many, nowhere = searched(first)
     few, origin = searched(second)
     assert nowhere is None
