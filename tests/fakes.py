@@ -278,6 +278,7 @@ class ScriptedCoder:
                 strategy=strategy,
                 note=repair,
                 searched_us=self.scripts[strategy].searched_us,
+                origin=request.hypothesis.because,
             )
         )
 

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,13 @@ from agentkernel.agents.retriever import (
     bears_on,
     main_dtype,
     query_text,
+    won_of,
 )
-from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved
+from agentkernel.domain.knowledge import Entry, Structure
+from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, Won
 from agentkernel.domain.problem import Problem, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.target import Sourced, Target
-from agentkernel.knowledge.store import open_index
+from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.tools.problems import LoadedProblem
 
 
@@ -78,17 +81,130 @@ def a_document(name: str, score: float, **hints: str) -> Retrieved:
     )
 
 
-def test_what_is_retrieved_fits_the_problem_and_the_target(tmp_path: Path) -> None:
-    retriever = KnowledgeRetriever(open_index(tmp_path), limit=5)
-    found = retriever.retrieve(a_problem(), an_analysis(**{"aten.linear": 1}), a_target())
+GEMM = Structure(ops=("linear",), reduction="contraction", dtypes=("float32",), rank=2)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[KnowledgeBase]:
+    with open_base(tmp_path) as opened:
+        opened.refresh()
+        yield opened
+
+
+def a_retriever(
+    base: KnowledgeBase, limit: int = 6, *, experience: bool = False
+) -> KnowledgeRetriever:
+    return KnowledgeRetriever(base, lambda analysis: GEMM, limit, experience)
+
+
+def won(family: str = "hopper") -> Won:
+    return Won(
+        strategy="gemm",
+        coder="compiler",
+        label="k BLOCK_N=64",
+        family=family,
+        shapes=((4, 8),),
+        measured=False,
+    )
+
+
+def experience(name: str, structure: Structure = GEMM, family: str = "hopper") -> Entry:
+    return Entry(
+        id=f"experience/{name}",
+        kind="experience",
+        title="a linear layer",
+        problem="class Model: ...",
+        answer=f"class ModelNew: '{name}'",
+        passages=("linear",),
+        source="run 1",
+        licence="not stated",
+        verified="gpu",
+        structure=structure,
+        architectures=(family,),
+        hints={"experience": won(family).model_dump_json()},
+        failures=("library: slower",),
+    )
+
+
+def test_what_is_retrieved_fits_the_problem_and_the_target(base: KnowledgeBase) -> None:
+    found = a_retriever(base, 5).retrieve(
+        a_problem(), an_analysis(**{"aten.linear": 1}), a_target()
+    )
     assert len(found) == 5
-    assert found[0].id == "kernels/gemm_fp32"
+    assert found[0].id.startswith("kernels/gemm_")
     assert "notes/hopper" in [item.id for item in found]
 
 
-def test_removing_the_document_changes_the_recorded_decision(tmp_path: Path) -> None:
-    index = open_index(tmp_path)
-    retriever = KnowledgeRetriever(index)
+def test_a_hit_says_where_it_comes_from_and_why_it_is_there(base: KnowledgeBase) -> None:
+    first = a_retriever(base).retrieve(a_problem(), an_analysis("gemm"), a_target())[0]
+    entry = base.get(first.id)
+    assert entry is not None
+    assert (first.kind, first.source, first.licence) == ("kernel", entry.source, "Apache-2.0")
+    assert first.verified == "interpreter"
+    assert set(first.ranks) <= {"dense", "lexical", "structural"}
+    assert first.ranks["structural"] >= 1
+    assert first.similarity is not None
+    assert 0 < first.similarity <= 1
+
+
+@pytest.mark.parametrize(
+    ("arch", "note"),
+    [
+        ("80", "notes/ampere"),
+        ("89", "notes/ada"),
+        ("90", "notes/hopper"),
+        ("100", "notes/blackwell"),
+        ("120", "notes/blackwell"),
+        ("gfx942", "notes/cdna3"),
+    ],
+)
+def test_the_architectures_note_is_always_among_the_results(
+    base: KnowledgeBase, arch: str, note: str
+) -> None:
+    for limit in (1, 4):
+        found = a_retriever(base, limit).retrieve(a_problem(), an_analysis("loss"), a_target(arch))
+        assert len(found) == limit
+        assert note in [item.id for item in found]
+
+
+def test_nothing_is_retrieved_where_nothing_is_wanted(base: KnowledgeBase) -> None:
+    assert a_retriever(base, 0).retrieve(a_problem(), an_analysis(), a_target()) == ()
+
+
+def test_fixes_are_the_debuggers(base: KnowledgeBase) -> None:
+    found = a_retriever(base, 40).retrieve(a_problem(), an_analysis("gemm"), a_target())
+    assert {item.kind for item in found} == {"kernel", "note"}
+
+
+def test_experience_comes_first_where_it_is_wanted(base: KnowledgeBase) -> None:
+    base.remember(experience("a"))
+    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+    assert found[0].id == "experience/a"
+    assert found[0].won == won()
+    assert found[0].hints == {}
+    assert found[0].similarity == 1.0
+    assert "class Model: ..." in found[0].text
+    assert "library: slower" in found[0].text
+    without = a_retriever(base).retrieve(a_problem(), an_analysis(), a_target())
+    assert "experience" not in {item.kind for item in without}
+
+
+def test_experience_of_another_family_is_not_found(base: KnowledgeBase) -> None:
+    base.remember(experience("a", family="ada"))
+    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+    assert "experience" not in {item.kind for item in found}
+
+
+def test_figures_that_cannot_be_read_are_none() -> None:
+    entry = experience("a")
+    assert won_of(entry) == won()
+    assert won_of(entry.model_copy(update={"hints": {"experience": "{"}})) is None
+    assert won_of(entry.model_copy(update={"hints": {}})) is None
+    assert won_of(entry.model_copy(update={"kind": "pair"})) is None
+
+
+def test_removing_the_document_changes_the_recorded_decision(base: KnowledgeBase) -> None:
+    retriever = a_retriever(base)
 
     def planned() -> Plan:
         found = retriever.retrieve(a_problem(), an_analysis("gemm"), a_target())
@@ -99,22 +215,23 @@ def test_removing_the_document_changes_the_recorded_decision(tmp_path: Path) -> 
     assert decision.value == "128x128x64"
     assert decision.because in before.retrieved
     while (rests_on := [item for item in planned().decisions if item.key == decision.key]) != []:
-        index.remove(rests_on[0].because)
+        base.truth.remove(rests_on[0].because, "a test")
     after = planned()
     assert after.decision("gemm.fp32.tile") is None
     assert decision.because not in after.retrieved
     assert before != after
 
 
-def test_the_target_decides_which_hints_hold(tmp_path: Path) -> None:
-    retriever = KnowledgeRetriever(open_index(tmp_path))
+def test_the_target_and_the_dtype_decide_which_hints_hold(base: KnowledgeBase) -> None:
+    retriever = a_retriever(base)
 
-    def tile(arch: str) -> str | None:
-        found = retriever.retrieve(a_problem(), an_analysis("gemm"), a_target(arch))
+    def tile(arch: str, dtype: str = "float32") -> str | None:
+        found = retriever.retrieve(a_problem(dtype), an_analysis("gemm"), a_target(arch))
         return apply_hints(a_plan(), found).decision("gemm.fp32.tile")
 
     assert tile("90") == "128x128x64"
     assert tile("89") == "128x64x32"
+    assert tile("90", "bfloat16") is None
 
 
 def test_the_highest_score_speaks_first() -> None:

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.knowledge.index import KnowledgeIndex
-from agentkernel.knowledge.store import open_index
+from agentkernel.knowledge.base import KnowledgeBase, open_base
 
 
 @pytest.fixture(scope="session")
-def index_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("knowledge")
 
 
 @pytest.fixture(scope="session")
-def index(index_folder: Path) -> KnowledgeIndex:
-    """An index over all packaged documents; tests that share it must not change it."""
-    return open_index(index_folder)
+def base(base_folder: Path) -> Iterator[KnowledgeBase]:
+    """All packaged entries; tests that share it must not change it."""
+    with open_base(base_folder) as opened:
+        opened.refresh()
+        yield opened
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 from agentkernel.knowledge.documents import (
     ARCHITECTURES,
     DocumentError,
-    documents_sha256,
     family_of,
     hints_for,
     load_documents,
@@ -129,7 +128,7 @@ def test_hints_hold_for_an_architecture_and_a_dtype(
 ) -> None:
     path = tmp_path / "hopper.md"
     path.write_text(NOTE)
-    assert hints_for(read_note(path), family, (dtype,)) == expected
+    assert hints_for(read_note(path).hints, family, (dtype,)) == expected
 
 
 @pytest.mark.parametrize(
@@ -179,12 +178,3 @@ def test_a_bad_kernel_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DocumentError, match=message) as caught:
         read_kernel(path)
     assert "bad.py" in str(caught.value)
-
-
-def test_the_hash_follows_the_content(tmp_path: Path) -> None:
-    note = tmp_path / "hopper.md"
-    note.write_text(NOTE)
-    before = documents_sha256([read_note(note)])
-    assert documents_sha256([read_note(note)]) == before
-    note.write_text(NOTE + "more")
-    assert documents_sha256([read_note(note)]) != before

@@ -36,8 +36,8 @@ def state(**fields: object) -> LoopState:
         (state(queue=(NEXT,), limits=Limits(time_s=5.0), spent_s=5.0), "decide"),
     ],
 )
-def test_after_retrieve(given: LoopState, expected: str) -> None:
-    assert routing.after_retrieve(given) == expected
+def test_after_plan(given: LoopState, expected: str) -> None:
+    assert routing.after_plan(given) == expected
 
 
 def test_after_draft() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentkernel.agents.evidence import Evidence, evidence_of
+from agentkernel.agents.known_fixes import KnownFixes, advice_of, unknown
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.settings import MODEL_PREFIXES
@@ -44,6 +45,10 @@ class _Finding(NamedTuple):
 class RulesDebugger:
     """Failure class -> action, by fixed rules; repeated failures change the strategy."""
 
+    def __init__(self, fixes: KnownFixes = unknown) -> None:
+        """`fixes`: what is known of an error's text; it adds advice and decides nothing."""
+        self._fixes = fixes
+
     def diagnose(
         self, candidate: Candidate, verdict: Verdict, history: Sequence[Attempt]
     ) -> Diagnosis:
@@ -52,6 +57,7 @@ class RulesDebugger:
             finding = _Finding("unknown", f"gate {verdict.gate}", False, "Try the next hypothesis.")
         else:
             finding = classify(verdict.failure)
+        known = self._fixes(verdict.failure) if verdict.failure is not None else ()
         evidence = evidence_of(candidate, verdict)
         earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
         if not finding.repairable and _rewritable(candidate, verdict):
@@ -69,7 +75,8 @@ class RulesDebugger:
                 "failure_class": finding.failure_class,
                 "evidence": finding.evidence,
                 "action": action,
-                "advice": _advice(finding, evidence),
+                "advice": _advice(finding, evidence) + advice_of(known),
+                "fixes": tuple(item.id for item in known),
                 "line": evidence.line,
             }
         )

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from agentkernel.agents.evidence import Evidence, evidence_of
 from agentkernel.agents.history import tried
+from agentkernel.agents.known_fixes import KnownFixes, unknown
 from agentkernel.agents.model_planner import Tell, unheard
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import inline, render, shortened
@@ -48,6 +49,7 @@ class ModelDebugger:
     rules: Debugger
     sampling: Sampling
     tell: Tell = field(default=unheard)
+    fixes: KnownFixes = unknown
 
     def diagnose(
         self, candidate: Candidate, verdict: Verdict, history: Sequence[Attempt]
@@ -70,6 +72,7 @@ class ModelDebugger:
             line=evidence.line or line,
             edit=shortened(found.edit, EDIT_MOST),
             by=self.model.name,
+            fixes=ruled.fixes,
         )
 
     def _ask(
@@ -87,6 +90,7 @@ class ModelDebugger:
             verdict=verdict,
             evidence=evidence,
             ruled=ruled,
+            fixes=self.fixes(verdict.failure) if verdict.failure is not None else (),
             history=tried(earlier),
         )
         question = Question(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from agentkernel.agents.experience import follow, start_of, without_losers
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, RooflineClass
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
+from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.patterns import patterns_of
 from agentkernel.tools.problems import LoadedProblem
 
@@ -60,15 +62,23 @@ class RulesPlanner:
         retrieved: Sequence[Retrieved],
         barren: Sequence[str] = (),
     ) -> Plan:
-        """The hypotheses not tried yet, fastest predicted first, with the decisions."""
+        """The hypotheses not tried yet, fastest predicted first, with the decisions.
+
+        Where an experience is near enough, a first plan begins with the strategy that won there.
+        """
         tried = {*(item.candidate.strategy for item in history), *barren}
         offered = self._hypotheses(problem, target)
         fresh = [item for item in offered if item.strategy not in tried]
         predicted = [predict(item, analysis) for item in fresh]
         ranked = sorted(predicted, key=lambda item: item.predicted_us or 0.0)
+        start = start_of(retrieved, family_of(target.arch), problem.problem)
+        followed = follow(ranked, start) if start is not None and not tried else None
+        if start is not None and followed is None:
+            ranked = without_losers(ranked, start, history)
         return Plan(
             analysis=analysis,
-            hypotheses=tuple(ranked[: self._most]),
+            hypotheses=tuple((followed or ranked)[: self._most]),
+            fallback=tuple(ranked[: self._most]) if followed else (),
             decisions=default_decisions(problem.problem, analysis, goals),
             retrieved=tuple(item.id for item in retrieved),
         )

@@ -54,6 +54,8 @@ class Diagnosis(Frozen):
     """The smallest edit that should mend it, as SEARCH/REPLACE blocks or in words."""
     by: str = ""
     """The model that diagnosed; "" for the rules."""
+    fixes: tuple[str, ...] = ()
+    """Entries of the knowledge base that bear on the error, by id, the surest first."""
 
 
 class DraftRequest(Frozen):

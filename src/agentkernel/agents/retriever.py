@@ -1,13 +1,17 @@
-"""Which documents bear on a problem, and which of the plan's decisions do they change?"""
+"""Which entries bear on a problem, and which of the plan's decisions do they change?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
-from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved
+from pydantic import ValidationError
+
+from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Hit, Query, Score, Structure
+from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
-from agentkernel.knowledge.index import KnowledgeIndex
+from agentkernel.knowledge.documents import family_of, hints_for
 from agentkernel.knowledge.patterns import op_name, patterns_of
 from agentkernel.tools.problems import LoadedProblem
 
@@ -15,6 +19,12 @@ DEFAULT = "default"
 AUTO = "auto"
 """The value of a key that nobody decided: the coder chooses or searches."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+KINDS: tuple[EntryKind, ...] = ("kernel", "note", "pair")
+"""What a plan and a draft are told; fixes are the debugger's."""
+EXPERIENCES = 2
+"""Experiences asked for beside the rest: the nearest, and one more to choose by sizes."""
+WON = "experience"
+"""The hint of an experience that holds its `Won`."""
 FAMILY_WORDS: Mapping[str, frozenset[str]] = {
     "gemm": frozenset(("gemm", "matmul", "linear", "mm", "bmm", "addmm", "baddbmm")),
     "attention": frozenset(("attention", "sdpa", "flash")),
@@ -28,24 +38,111 @@ FAMILY_WORDS: Mapping[str, frozenset[str]] = {
 """First part of a decision key -> words of the patterns that it bears on."""
 
 
-class KnowledgeRetriever:
-    """Asks the index with what the analysis says of the problem."""
+class Searched(Protocol):
+    """What a knowledge base offers to a retriever."""
 
-    def __init__(self, index: KnowledgeIndex, limit: int = 6) -> None:
-        self._index = index
-        self._limit = limit
+    def search(self, query: Query, /) -> tuple[Hit, ...]: ...
+
+    def get(self, entry_id: str, /) -> Entry | None: ...
+
+
+StructureOf = Callable[[Analysis], Structure]
+"""What the captured problem computes."""
+
+
+class NoKnowledge:
+    """Finds nothing: where there is no knowledge base, or none is wanted."""
 
     def retrieve(
         self, problem: LoadedProblem, analysis: Analysis, target: Target
     ) -> tuple[Retrieved, ...]:
-        """At most `limit` documents, best first; the hardware note of `target` is one of them."""
-        return self._index.search(
-            query_text(analysis),
-            architecture=target.arch,
-            patterns=patterns_of(analysis),
-            dtype=main_dtype(problem.problem),
+        """Nothing."""
+        return ()
+
+
+class KnowledgeRetriever:
+    """Asks the knowledge base with what the analysis and the graph say of the problem."""
+
+    def __init__(
+        self, base: Searched, structure_of: StructureOf, limit: int = 6, experience: bool = False
+    ) -> None:
+        """`experience`: what earlier runs learned is found as well."""
+        self._base = base
+        self._structure_of = structure_of
+        self._limit = limit
+        self._experience = experience
+
+    def retrieve(
+        self, problem: LoadedProblem, analysis: Analysis, target: Target
+    ) -> tuple[Retrieved, ...]:
+        """At most `limit` entries: experiences that compute the like, then the best of all, and
+        always the hardware note of `target`, last where it was not found by itself."""
+        if self._limit == 0:
+            return ()
+        family = family_of(target.arch)
+        question = Query(
+            text=query_text(analysis),
+            structure=self._structure_of(analysis),
+            filters=Filters(kinds=KINDS, architecture=family),
             limit=self._limit,
         )
+        hits = [*self._experiences(question, family), *self._base.search(question)]
+        dtype = main_dtype(problem.problem)
+        found = {hit.entry.id: retrieved(hit.entry, hit.score, family, dtype) for hit in hits}
+        chosen = list(found.values())[: self._limit]
+        note = self._base.get(f"notes/{family}")
+        if note is not None and note.id not in {item.id for item in chosen}:
+            known = found.get(note.id) or retrieved(note, Score(fused=0.0), family, dtype)
+            chosen = [*chosen[: self._limit - 1], known]
+        return tuple(chosen)
+
+    def _experiences(self, question: Query, family: str | None) -> tuple[Hit, ...]:
+        if not self._experience or family is None:
+            return ()
+        filters = Filters(kinds=("experience",), architecture=family)
+        asked = question.model_copy(update={"filters": filters, "limit": EXPERIENCES})
+        return self._base.search(asked)
+
+
+def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Retrieved:
+    """A hit as a run knows it, with the hints that hold on `family` and for `dtype`."""
+    won = won_of(entry)
+    ranks = {
+        name: getattr(score, f"{name}_rank")
+        for name in ("dense", "lexical", "structural")
+        if getattr(score, f"{name}_rank") is not None
+    }
+    return Retrieved(
+        id=entry.id,
+        title=entry.title,
+        kind=entry.kind,
+        source=entry.source,
+        licence=entry.licence,
+        score=round(score.fused, 4),
+        text=told(entry),
+        hints={} if won else hints_for(entry.hints, family, (dtype,) if dtype else ()),
+        verified=entry.verified,
+        ranks=ranks,
+        similarity=score.structural,
+        won=won,
+    )
+
+
+def won_of(entry: Entry) -> Won | None:
+    """What an experience says in figures; None for others, and where it cannot be read."""
+    text = entry.hints.get(WON) if entry.kind == "experience" else None
+    try:
+        return None if text is None else Won.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def told(entry: Entry) -> str:
+    """The text that stands for an entry: of a pair and an experience both of its sides."""
+    if entry.kind not in ("pair", "experience"):
+        return entry.answer
+    failed = "".join(f"# failed on the way: {line}\n" for line in entry.failures)
+    return f"# The module:\n{entry.problem}\n{failed}# Its drop-in:\n{entry.answer}"
 
 
 def query_text(analysis: Analysis) -> str:

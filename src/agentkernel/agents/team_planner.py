@@ -54,7 +54,8 @@ class TeamPlanner:
             fresh = tuple(item for item in made.hypotheses if item.strategy not in barren)
             fresh = fresh[: min(left, MOST)]
             if fresh or not members:
-                return made.model_copy(update={"hypotheses": fresh})
+                fallback = made.fallback[: len(fresh)]
+                return made.model_copy(update={"hypotheses": fresh, "fallback": fallback})
         turn = self._turn(members, begun, history)
         base = (self.ideas or NO_IDEAS).plan(problem, analysis, target, goals, history, retrieved)
         idea = next((item for item in base.hypotheses if item.predicted_by), None)

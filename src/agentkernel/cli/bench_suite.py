@@ -69,6 +69,12 @@ MaxAutotune = Annotated[
 AutotuneLimit = Annotated[
     float | None, typer.Option("--autotune-limit", min=1.0, help="Seconds max-autotune may take.")
 ]
+Experience = Annotated[
+    bool,
+    typer.Option(
+        "--experience", help="Use and keep what runs learn; a yardstick by default does not."
+    ),
+]
 OutFolder = Annotated[
     Path | None, typer.Option("--out", help="Folder of the rows; ./agentkernel-bench/SUITE.")
 ]
@@ -93,6 +99,7 @@ def bench(
     shard: ShardName = None,
     max_autotune: MaxAutotune = None,
     autotune_limit: AutotuneLimit = None,
+    experience: Experience = False,
     out: OutFolder = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
@@ -119,6 +126,7 @@ def bench(
         "budget.time_s": budget,
         "judge.allow_unsandboxed": allow_unsandboxed or None,
         "judge.kernelbench": True,
+        "knowledge.experience": experience,
         "profile.max_autotune": max_autotune,
         "profile.autotune_limit_s": autotune_limit,
         **model_flags(

@@ -58,8 +58,8 @@ def doctor(
 def look(place: Place) -> Iterator[Finding]:
     """What there is, in the order in which it depends on each other. Nothing is begun."""
     from agentkernel.cli.knowledge_show import size_words
+    from agentkernel.knowledge.damage import database_damage
     from agentkernel.knowledge.embedding import load_embedder
-    from agentkernel.knowledge.store import database_damage
     from agentkernel.knowledge.truth import open_truth
     from agentkernel.knowledge.truth_schema import FILE_NAME
 

@@ -25,6 +25,7 @@ from agentkernel.workflows.events import (
     ModelRetried,
     NodeFinished,
     NodeStarted,
+    Noted,
     Planned,
     ProfileTaken,
     RunStarted,
@@ -93,7 +94,7 @@ class Progress:
                 self.note = f"{event.failure_class}: {event.advice}"
             case Decided():
                 self.note = event.stop or event.reason
-            case ModelPassedOver():
+            case ModelPassedOver() | Noted():
                 self.note = event.text
             case ModelAsked() | ModelRetried():
                 pass

@@ -22,6 +22,10 @@ class Candidate(Frozen):
     searched_us: float | None = None
     """Its time in the search for the best schedule, where that measured: for comparing candidates
     of one run, never reported as its speed."""
+    forms: tuple[str, ...] = ()
+    """How each kernel of a template walks its rows, in the order of the program."""
+    origin: str = ""
+    """The entry of the knowledge base that it starts from, by id."""
     declared_sizes: bool = False
     """Written for the declared sizes alone: at others it raises."""
 

@@ -83,6 +83,8 @@ class Hypothesis(Frozen):
     """The model that predicts; "" for the rules."""
     algebra: Algebra | None = None
     """The derivation, where the strategy starts from a graph that was rewritten."""
+    because: str = ""
+    """The experience that it starts from, by id; "": it searches all there is."""
 
 
 class Calibration(Frozen):
@@ -106,21 +108,58 @@ class Plan(Frozen):
     hypotheses: tuple[Hypothesis, ...]
     decisions: tuple[Decision, ...] = ()
     retrieved: tuple[str, ...] = ()
+    fallback: tuple[Hypothesis, ...] = ()
+    """What is tried where a start from experience does not hold: the plan without it."""
 
     def decision(self, key: str) -> str | None:
         """The value chosen for `key`, None where the plan says nothing."""
         return next((item.value for item in self.decisions if item.key == key), None)
 
 
+class Won(Frozen):
+    """What an experience says in figures: who won a run, and how far behind the others were."""
+
+    strategy: str
+    coder: str
+    label: str
+    """The schedule or variant for people, as the coder named it."""
+    schedule: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Kernel name -> constants."""
+    family: str
+    """Architecture family of the target that it was for."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the tensor inputs of the primary shape set."""
+    measured: bool
+    lost: dict[str, float] = Field(default_factory=dict)
+    """Strategy -> its measured time over the winner's."""
+    forms: tuple[str, ...] = ()
+    """How each kernel of a template walks its rows."""
+    roofline: float | None = None
+    """Share of the roofline that was measured."""
+    tried: int = 0
+    """Schedules and variants that the run's searches looked at."""
+
+
 class Retrieved(Frozen):
-    """One document that the retriever found, with its origin and what it advises."""
+    """One entry of the knowledge base that the retriever found, with its origin and what it
+    advises. Its text is data: nothing in it is an instruction, and no code of it is run."""
 
     id: str
     title: str
-    kind: Literal["hardware", "kernel"]
+    kind: Literal["hardware", "note", "kernel", "pair", "fix", "experience"]
+    """"hardware": a note, in records from before there were others."""
     source: str
     licence: str
     score: float
+    """Its fused score; 0 for what is always there."""
     text: str
     hints: dict[str, str] = Field(default_factory=dict)
     """Machine-readable advice: decision key -> value."""
+    verified: Literal["gpu", "interpreter", "no"] = "no"
+    """Where its code was seen to be right."""
+    ranks: dict[str, int] = Field(default_factory=dict)
+    """Its place in each list that was fused: dense, lexical, structural."""
+    similarity: float | None = None
+    """How alike what it computes is, in [0, 1]; None: not compared."""
+    won: Won | None = None
+    """Of an experience."""

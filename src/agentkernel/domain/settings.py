@@ -73,11 +73,14 @@ class ProfileOptions(Frozen):
 
 
 class KnowledgeOptions(Frozen):
-    """Which index is asked: `embedder` is "static" or a model's name, `index` a folder."""
+    """What is asked and learned: `embedder` is "static" or a model's name, `index` a folder,
+    `limit` the most entries that a run is told of (0: none, and nothing is learned)."""
 
     embedder: str
     index: str | None = None
     limit: int = Field(ge=0)
+    experience: bool = False
+    """Start from what won in earlier runs of the like, and keep what wins in this one."""
 
 
 class ModelOptions(Frozen):

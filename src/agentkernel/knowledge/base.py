@@ -96,6 +96,18 @@ class KnowledgeBase:
         searching = self._retriever if mixture is None else self._retriever.mixed(mixture)
         return searching.search(query)
 
+    def get(self, entry_id: str) -> Entry | None:
+        """The current entry of that id."""
+        return self.truth.get(entry_id)
+
+    def remember(self, entry: Entry) -> str:
+        """Take an experience in (see `Truth.settle`): the id of the entry that stands now. What
+        another process is writing at is left to it; the next refresh catches up."""
+        settled = self.truth.settle(entry)
+        self._catch_up(None, wait=False)
+        self._structures.catch_up(self.truth, None, False)
+        return settled.winner
+
     def _bring(self) -> Brought:
         """Bring the packaged entries in; a few ms, and no write, where they are as they were.
 

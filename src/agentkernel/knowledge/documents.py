@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import yaml
 from pydantic import Field, ValidationError
 
-from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.base import Frozen
 
 PACKAGE = Path(__file__).parent
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
@@ -79,12 +79,14 @@ def family_of(architecture: str) -> str | None:
     return None
 
 
-def hints_for(document: FrontMatter, family: str | None, dtypes: Sequence[str]) -> dict[str, str]:
-    """The hints of `document` that hold on `family` and for `dtypes` (torch's names)."""
+def hints_for(
+    hints: Mapping[str, str], family: str | None, dtypes: Sequence[str]
+) -> dict[str, str]:
+    """Those of `hints` that hold on `family` and for `dtypes` (torch's names)."""
     short = {SHORT_DTYPES.get(name, name) for name in dtypes}
     plain: dict[str, str] = {}
     special: dict[str, str] = {}
-    for key, value in document.hints.items():
+    for key, value in hints.items():
         name, _, condition = key.partition("@")
         named = {part for part in name.split(".") if part in SHORT_DTYPES.values()}
         if named and short and not named & short:
@@ -110,11 +112,6 @@ def files_sha256(paths: Iterable[Path]) -> str:
         digest.update(f"{path.parent.name}/{path.name}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def documents_sha256(documents: Iterable[Document]) -> str:
-    """Content hash of documents as read: a change of a file or of how it is read changes it."""
-    return sha256_text("\n".join(document.model_dump_json() for document in documents))
 
 
 class Page(NamedTuple):

@@ -14,9 +14,9 @@ import numpy as np
 
 from agentkernel.domain.knowledge import Filters
 from agentkernel.errors import OutputError, one_line
+from agentkernel.knowledge.damage import database_damage
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, passing
-from agentkernel.knowledge.store import database_damage
 from agentkernel.knowledge.truth_types import Say
 from agentkernel.knowledge.vector_ledger import Ledger, database_unchanged
 from agentkernel.knowledge.vector_types import (

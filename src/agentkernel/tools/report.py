@@ -178,7 +178,7 @@ def row(entry: Entry) -> Row:
         parent=candidate.parent[:10] if candidate.parent else "–",
         round=candidate.round,
         coder=candidate.coder,
-        strategy=cell(candidate.strategy) or "–",
+        strategy=_strategy(candidate),
         gate=_gate(entry),
         error=_error(verdict.worst_error if verdict else None),
         eager_error=_error(verdict.worst_eager_error if verdict else None),
@@ -198,12 +198,19 @@ def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
         candidate = entry.candidate
         parent = candidate.parent[:10] if candidate.parent else ""
         source = f"c{parent}" if parent in known else "problem"
+        if source == "problem" and candidate.origin:
+            source = f'{_node(candidate.origin)}["{cell(candidate.origin)}"]'
         strategy = cell(candidate.strategy).replace('"', "'") or candidate.coder
         mark = ", handed over" if candidate.sha256 == handed_over else ""
         lines.append(
             f'{source} --> c{candidate.id}["{candidate.id}: {strategy}<br/>{_gate(entry)}{mark}"]'
         )
     return lines
+
+
+def _node(origin: str) -> str:
+    """The name of an entry in the drawing."""
+    return "".join(letter if letter.isalnum() else "_" for letter in origin)
 
 
 def trials(drafts: tuple[Draft, ...]) -> list[TrialRow]:
@@ -258,6 +265,12 @@ def _gaps(item: Measurement) -> list[str]:
 def microseconds(value: float | None) -> str:
     """`12.3`, or a dash."""
     return "–" if value is None else f"{value:.1f}"
+
+
+def _strategy(candidate: Candidate) -> str:
+    """What was tried, and the entry that it began from."""
+    name = cell(candidate.strategy) or "–"
+    return f"{name} (from {cell(candidate.origin)})" if candidate.origin else name
 
 
 def _gate(entry: Entry) -> str:

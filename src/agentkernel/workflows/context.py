@@ -18,6 +18,7 @@ from agentkernel.agents.protocols import (
     Retriever,
 )
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.plan import Analysis, Plan, Retrieved
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
@@ -28,6 +29,18 @@ from agentkernel.tools.store import RunStore
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.events import OnEvent
 from agentkernel.workflows.outcome import Baselines
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a run leaves what it learned."""
+
+    family: str
+    """The architecture family of the target."""
+    structure: Callable[[], Structure]
+    """What the problem computes."""
+    keep: Callable[[Entry], str]
+    """Takes an experience in: the id of the one that stands now. Raises OutputError."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,10 @@ class Tools:
     judge_key: Callable[[Candidate], str]
     profile_key: Callable[[Candidate], str]
     draft_key: Callable[[DraftRequest], str]
+    memory: Memory | None = None
+    """None: nothing is learned."""
+    warnings: tuple[str, ...] = ()
+    """What is amiss on this machine, a line each."""
 
 
 @dataclass(frozen=True)

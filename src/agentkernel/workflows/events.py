@@ -75,6 +75,8 @@ class CandidateDrafted(Frozen):
     reason: str | None = None
     searched: int = 0
     """Schedules that the coder's search looked at."""
+    origin: str | None = None
+    """The entry of the knowledge base that it starts from, by id."""
 
 
 class CandidateSetAside(Frozen):
@@ -181,6 +183,13 @@ class ModelPassedOver(Frozen):
     text: str
 
 
+class Noted(Frozen):
+    """Something worth a line that changes nothing: experience that was kept, or could not be."""
+
+    kind: Literal["noted"] = "noted"
+    text: str
+
+
 class Decided(Frozen):
     """Where the loop goes next, and why it stops if it does."""
 
@@ -214,6 +223,7 @@ Event: TypeAlias = Annotated[
     | ModelAsked
     | ModelRetried
     | ModelPassedOver
+    | Noted
     | Decided
     | Finished,
     Field(discriminator="kind"),

@@ -51,7 +51,7 @@ def draft_key(scope: str, request: DraftRequest) -> str:
         scope,
         request.target.name,
         request.goals.model_dump_json(),
-        request.hypothesis.strategy,
+        request.hypothesis.strategy + request.hypothesis.because,
         "".join(item.model_dump_json() for item in request.plan.decisions),
         *history,
         request.diagnosis.model_dump_json() if request.diagnosis else "",

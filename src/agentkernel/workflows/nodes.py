@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Protocol
 
 from langgraph.runtime import Runtime
@@ -15,9 +16,10 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.errors import ModelUnavailable, NotRecorded
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
+from agentkernel.workflows.experience import keep_experience
 from agentkernel.workflows.handover import conclude
 from agentkernel.workflows.outcome import best_attempt, decide_outcome
-from agentkernel.workflows.routing import after_decide, outdone, stop_reason
+from agentkernel.workflows.routing import after_decide, misled, outdone, stop_reason
 from agentkernel.workflows.state import LoopState, Update
 from agentkernel.workflows.triage import hopeless, second_chance
 
@@ -55,8 +57,17 @@ def observed(name: events.NodeName, node: Node) -> Node:
     return run_node
 
 
+def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Find what is known that bears on the problem."""
+    context = runtime.context
+    analysis = context.tools.analyse()
+    found = context.crew.retriever.retrieve(context.problem, analysis, context.target)
+    return Update(retrieved=found)
+
+
 def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
-    """Turn roofline facts and history into hypotheses; a replan without any keeps the plan."""
+    """Turn roofline facts, history and what was found into hypotheses, and let hints change the
+    decisions; a replan without hypotheses keeps the plan."""
     context = runtime.context
     made = context.crew.planner.plan(
         context.problem,
@@ -69,6 +80,7 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
     )
     fresh = tuple(item for item in made.hypotheses if item.strategy not in state.barren)
     made = made.model_copy(update={"hypotheses": fresh})
+    made = context.tools.apply_hints(made, state.retrieved)
     again = state.replans + (state.plan is not None)
     replans = again if fresh else max(again, state.limits.replans)
     kept = state.plan if state.plan is not None and not fresh else made
@@ -78,16 +90,6 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
         missing = ", ".join(kept.analysis.uncovered) or "this module"
         update["nothing"] = f"the {context.crew.coder.name} coder has no template for {missing}"
     return update
-
-
-def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:
-    """Find documents and let their hints change the plan's decisions."""
-    context = runtime.context
-    current = _planned(state)
-    found = context.crew.retriever.retrieve(context.problem, current.analysis, context.target)
-    changed = context.tools.apply_hints(current, found)
-    context.emit(events.Planned(round=state.round, plan=changed))
-    return Update(plan=changed, retrieved=found)
 
 
 def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -119,6 +121,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
             parent=candidate.parent[:10] if candidate and candidate.parent else None,
             reason=reason or None,
             searched=len(made.tried),
+            origin=candidate.origin or None if candidate else None,
         )
     )
     aside = _set_aside(context, candidate, state)
@@ -136,7 +139,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         candidate=kept,
         history=left,
         nothing=reason,
-        barren=state.barren if made.none is None else (*state.barren, request.hypothesis.strategy),
+        barren=_barren(state, made, request.hypothesis),
         hypothesis=request.hypothesis,
         queue=state.queue if repair else state.queue[1:],
         round=request.round,
@@ -144,6 +147,12 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         verdict=None,
         profile=None,
     )
+
+
+def _barren(state: LoopState, made: Draft, hypothesis: Hypothesis) -> tuple[str, ...]:
+    """With a strategy for which there was nothing; a start from experience leaves it untried."""
+    nothing = made.none is not None and not hypothesis.because
+    return (*state.barren, hypothesis.strategy) if nothing else state.barren
 
 
 def _set_aside(context: Context, candidate: Candidate | None, state: LoopState) -> str | None:
@@ -245,6 +254,13 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     context = runtime.context
     state = state.model_copy(update={"spent_s": context.session.spent()})
     queue = () if gave_up(state.diagnosis) or outdone(state) else state.queue
+    retraced = misled(state)
+    if retraced and state.plan is not None and state.hypothesis is not None:
+        text = f"{state.hypothesis.because} does not hold here: everything is searched"
+        context.emit(events.Noted(text=text))
+        queue = state.plan.fallback
+        full = state.plan.model_copy(update={"hypotheses": queue, "fallback": ()})
+        state = state.model_copy(update={"plan": full, "retraced": state.retraced + 1})
     state = state.model_copy(update={"queue": queue})
     stop = stop_reason(state)
     again = second_chance(state.history) if stop in ("hypotheses", "rounds") else None
@@ -264,6 +280,8 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
         )
     )
     update = Update(stop=stop, queue=queue, diagnosis=None, candidate=again)
+    if retraced:
+        update |= Update(plan=state.plan, retraced=state.retraced)
     if again is not None:
         why = "no other candidate was accepted"
         update["hypothesis"] = Hypothesis(strategy=again.strategy, reason=why)
@@ -272,8 +290,11 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
 
 
 def finish(state: LoopState, runtime: Runtime[Context]) -> Update:
-    """Write the drop-in, the certificate and the report."""
-    return Update(result=conclude(runtime.context, state))
+    """Write the drop-in, the certificate and the report, and keep what was learned."""
+    result = conclude(runtime.context, state)
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    keep_experience(runtime.context, state, result, ended)
+    return Update(result=result)
 
 
 def gave_up(diagnosis: Diagnosis | None) -> bool:

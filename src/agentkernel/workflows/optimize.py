@@ -25,19 +25,19 @@ from agentkernel.workflows.workshop import LocalWorkshop
 
 
 def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
-    """plan -> retrieve -> draft -> judge -> (debug -> draft | profile) -> decide -> finish."""
+    """retrieve -> plan -> draft -> judge -> (debug -> draft | profile) -> decide -> finish."""
     graph = StateGraph(LoopState, context_schema=Context, input_schema=LoopInput)
-    graph.add_node("plan", nodes.observed("plan", nodes.plan))
     graph.add_node("retrieve", nodes.observed("retrieve", nodes.retrieve))
+    graph.add_node("plan", nodes.observed("plan", nodes.plan))
     graph.add_node("draft", nodes.observed("draft", nodes.draft))
     graph.add_node("judge", nodes.observed("judge", nodes.judge))
     graph.add_node("profile", nodes.observed("profile", nodes.profile))
     graph.add_node("debug", nodes.observed("debug", nodes.debug))
     graph.add_node("decide", nodes.observed("decide", nodes.decide))
     graph.add_node("finish", nodes.observed("finish", nodes.finish))
-    graph.add_edge(START, "plan")
-    graph.add_edge("plan", "retrieve")
-    graph.add_conditional_edges("retrieve", routing.after_retrieve)
+    graph.add_edge(START, "retrieve")
+    graph.add_edge("retrieve", "plan")
+    graph.add_conditional_edges("plan", routing.after_plan)
     graph.add_conditional_edges("draft", routing.after_draft)
     graph.add_conditional_edges("judge", routing.after_judge)
     graph.add_conditional_edges("debug", routing.after_debug)
@@ -109,7 +109,7 @@ def _work(
             shop.equip(loaded, settings, resolved, desk) as (crew, tools),
         ):
             session = Session(store.records.spent_before())
-            emit(_started(store, resolved, session, resumed=resumed))
+            emit(_started(store, resolved, session, tools.warnings, resumed=resumed))
             context = Context(loaded, resolved.target, store, crew, tools, emit, session)
             result = drive(context, build_graph)
             emit(Finished(result=result))
@@ -119,7 +119,12 @@ def _work(
 
 
 def _started(
-    store: RunStore, resolved: ResolvedTarget, session: Session, *, resumed: bool
+    store: RunStore,
+    resolved: ResolvedTarget,
+    session: Session,
+    warnings: tuple[str, ...],
+    *,
+    resumed: bool,
 ) -> RunStarted:
     manifest = store.manifest
     return RunStarted(
@@ -134,5 +139,5 @@ def _started(
         time_limit_s=manifest.settings.budget.time_s,
         resumed=resumed,
         spent_s=session.spent_before_s,
-        warnings=tuple(f"{item} was damaged and set aside" for item in store.repaired),
+        warnings=(*(f"{item} was damaged and set aside" for item in store.repaired), *warnings),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from agentkernel.agents.experience import holds, won_for
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.workflows.outcome import best_attempt, goals_met
 from agentkernel.workflows.state import LoopState, StopReason
 
 
-def after_retrieve(state: LoopState) -> Literal["draft", "decide"]:
+def after_plan(state: LoopState) -> Literal["draft", "decide"]:
     """Draft where the plan has something to try."""
     return "draft" if state.queue and out_of_budget(state) is None else "decide"
 
@@ -71,7 +72,7 @@ def out_of_budget(state: LoopState) -> StopReason | None:
         return "money"
     if stagnant(state):
         return "stagnation"
-    return "rounds" if state.round >= limits.rounds else None
+    return "rounds" if state.round >= limits.rounds + state.retraced else None
 
 
 def stagnant(state: LoopState) -> bool:
@@ -130,6 +131,17 @@ def outdone(state: LoopState) -> bool:
     """True where what is in the queue promises nothing, but others have a turn after it."""
     best = best_attempt(state.history, state.goals)
     return best is not None and no_estimated_gain(best, state) and turns_left(best, state)
+
+
+def misled(state: LoopState) -> bool:
+    """True where what was just tried began from an experience, and does not hold what that
+    promised: the plan without it is followed then."""
+    hypothesis, plan = state.hypothesis, state.plan
+    if hypothesis is None or not hypothesis.because or plan is None or not plan.fallback:
+        return False
+    won = won_for(hypothesis, state.retrieved)
+    begun = [item for item in state.history if item.candidate.origin == hypothesis.because]
+    return won is None or not holds(begun, won)
 
 
 def nothing_to_replan(state: LoopState) -> bool:

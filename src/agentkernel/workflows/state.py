@@ -75,6 +75,8 @@ class LoopState(LoopInput):
     replans: int = 0
     queue: tuple[Hypothesis, ...] = ()
     hypothesis: Hypothesis | None = None
+    retraced: int = 0
+    """Rounds that a start from experience took in vain: the others lose none by it."""
     retrieved: tuple[Retrieved, ...] = ()
     candidate: Candidate | None = None
     nothing: str = ""
@@ -101,6 +103,7 @@ class Update(TypedDict, total=False):
     replans: int
     queue: tuple[Hypothesis, ...]
     hypothesis: Hypothesis | None
+    retraced: int
     retrieved: tuple[Retrieved, ...]
     candidate: Candidate | None
     nothing: str

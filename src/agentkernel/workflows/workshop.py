@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,22 +15,27 @@ from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.coders.team import TeamCoder
 from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.known_fixes import fixes_from, unknown
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.model_planner import ModelPlanner
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.planner import MODEL_IDEAS, Hypotheses, RulesPlanner
-from agentkernel.agents.protocols import Coder, Debugger, Planner, Searcher
-from agentkernel.agents.retriever import KnowledgeRetriever, apply_hints
+from agentkernel.agents.protocols import Coder, Debugger, Planner, Retriever, Searcher
+from agentkernel.agents.retriever import KnowledgeRetriever, NoKnowledge, apply_hints
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
+from agentkernel.domain.knowledge import Structure
 from agentkernel.domain.plan import Analysis, Hypothesis
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
-from agentkernel.knowledge.store import open_index
+from agentkernel.errors import KnowledgeError, OutputError, one_line
+from agentkernel.knowledge.base import KnowledgeBase, open_base
+from agentkernel.knowledge.documents import family_of
+from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.tools import gate
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.fingerprint import judge_sha256
@@ -44,7 +50,7 @@ from agentkernel.tools.sandbox.session import close_spares, expect_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.context import Crew, Kit, Tools
+from agentkernel.workflows.context import Crew, Kit, Memory, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
 from agentkernel.workflows.outcome import Baselines
 
@@ -77,7 +83,10 @@ class LocalWorkshop:
         def captured() -> Captured:
             return capture(loaded)
 
+        warnings: list[str] = []
+        known = open_knowledge(settings, warnings.append)
         with (
+            nullcontext() if known is None else known,
             gate.private() if resolved.measurable else nullcontext(),
             ProfileSession(loaded, resolved, profile_settings(settings)) as session,
             InductorWriter(resolved.target) as writer,
@@ -86,11 +95,32 @@ class LocalWorkshop:
             session.begin()
             searcher = make_searcher(settings, resolved)
             coder = make_coder(settings.coder, searcher, writer, desk, settings)
-            tools = _tools(loaded, settings, resolved, coder, captured, session)
+            made = _tools(loaded, settings, resolved, coder, captured, session, known)
+            tools = replace(made, warnings=tuple(warnings))
             try:
-                yield Kit(make_crew(settings, resolved, coder, captured, desk), tools)
+                yield Kit(make_crew(settings, resolved, coder, captured, desk, known), tools)
             finally:
                 close_spares()
+
+
+def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
+    """The knowledge base, brought up to date; None where none is wanted. What was mended is a line,
+    and so is one that cannot be kept: the run goes on without it."""
+    known = settings.knowledge
+    if known.limit == 0:
+        return None
+    where = Path(known.index).expanduser() if known.index else None
+    try:
+        base = open_base(where, known.embedder, say=say)
+        try:
+            base.refresh()
+        except BaseException:
+            base.truth.close()
+            raise
+    except (OutputError, KnowledgeError) as error:
+        say(f"nothing is retrieved: {one_line(error, 200)}")
+        return None
+    return base
 
 
 def start_workers(judging: JudgeSettings) -> None:
@@ -114,6 +144,7 @@ def make_crew(
     coder: Coder,
     captured: Callable[[], Captured],
     desk: Desk,
+    known: KnowledgeBase | None = None,
 ) -> Crew:
     """The agents that the settings name."""
     compiler = coder.compiler if isinstance(coder, TeamCoder) else coder
@@ -128,17 +159,30 @@ def make_crew(
         ask_ahead(compiler, problem, captured(), offered)
         return offered
 
-    known = settings.knowledge
-    index = open_index(Path(known.index) if known.index else None, known.embedder)
-    retriever = KnowledgeRetriever(index, known.limit)
-    debugger: Debugger = RulesDebugger()
+    retriever: Retriever = NoKnowledge()
+    fixes = unknown if known is None else fixes_from(known)
+    if known is not None:
+        options = settings.knowledge
+        retriever = KnowledgeRetriever(
+            known, lambda found: structure_of(captured, found), options.limit, options.experience
+        )
+    debugger: Debugger = RulesDebugger(fixes)
     chosen = settings.models
     planner = _planner(settings, coder, hypotheses, desk)
     if chosen.debugger is not None:
         debugger = ModelDebugger(
-            desk.model(chosen.debugger), debugger, desk.sampling(chosen.debugger), desk.tell
+            desk.model(chosen.debugger),
+            debugger,
+            desk.sampling(chosen.debugger),
+            desk.tell,
+            fixes,
         )
     return Crew(planner, retriever, coder, debugger)
+
+
+def structure_of(captured: Callable[[], Captured], analysis: Analysis) -> Structure:
+    """What the problem computes, with the class of its roofline."""
+    return structure_of_graph(captured(), analysis.roofline)
 
 
 def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Desk) -> Planner:
@@ -172,6 +216,7 @@ def _tools(
     coder: Coder,
     captured: Callable[[], Captured],
     session: ProfileSession,
+    known: KnowledgeBase | None,
 ) -> Tools:
     judging = judge_settings(settings, resolved)
     versions = installed_versions()
@@ -192,6 +237,7 @@ def _tools(
     def scope_of(candidate: Candidate) -> JudgeScope:
         return judge_scope.model_copy(update={"declared_sizes": candidate.declared_sizes})
 
+    @cache
     def run_analysis() -> Analysis:
         facts = analyse(captured(), resolved.target, settings.goals.precision)
         covered = coverage(loaded, captured())
@@ -219,7 +265,22 @@ def _tools(
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),
         draft_key=lambda request: draft_key(draft_scope, request),
+        memory=_memory(settings, resolved, known, lambda: structure_of(captured, run_analysis())),
     )
+
+
+def _memory(
+    settings: Settings,
+    resolved: ResolvedTarget,
+    known: KnowledgeBase | None,
+    structure: Callable[[], Structure],
+) -> Memory | None:
+    """Where experience goes; None where none is kept. A target without a family has none: it would
+    be found for every other."""
+    family = family_of(resolved.target.arch)
+    if known is None or family is None or not settings.knowledge.experience:
+        return None
+    return Memory(family, structure, known.remember)
 
 
 def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSettings:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from agentkernel.agents.evidence import evidence_of
+from agentkernel.agents.experience import start_of
 from agentkernel.agents.history import best_so_far, tried
 from agentkernel.agents.prompts import fenced, render
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.exchange import Message
+from agentkernel.domain.plan import Retrieved
+from agentkernel.knowledge.documents import family_of
 from agentkernel.tools.problems import LoadedProblem
 
 PromptName = Literal["coder", "one_shot", "translate"]
@@ -28,6 +31,8 @@ def coder_messages(
     refused = last_refused(request)
     best = start(request)
     profile = best.profile if best else None
+    example = example_of(problem, request)
+    others = tuple(item for item in request.retrieved if item is not example)
     speed = speed_evidence(profile, request.plan.analysis, request.target) if profile else None
     task = render(
         prompt,
@@ -36,7 +41,8 @@ def coder_messages(
         goals=request.goals,
         plan=request.plan,
         hypothesis=request.hypothesis,
-        retrieved=request.retrieved,
+        retrieved=others,
+        example=example,
         best=best.candidate if best else None,
         speed=speed,
         review=review,
@@ -60,6 +66,13 @@ def coder_messages(
 def start(request: DraftRequest) -> Attempt | None:
     """The right candidate to go on from, None where there is none or it is not to be shown."""
     return None if request.free else request.parent or best_so_far(request.history)
+
+
+def example_of(problem: LoadedProblem, request: DraftRequest) -> Retrieved | None:
+    """The kernel of an earlier run of the like, where no candidate of this one is to be shown."""
+    if request.free or start(request) is not None:
+        return None
+    return start_of(request.retrieved, family_of(request.target.arch), problem.problem)
 
 
 def last_refused(request: DraftRequest) -> Attempt | None:

@@ -11,6 +11,7 @@ from agentkernel.agents.coders.conversation import (
     PromptName,
     coder_messages,
     edited_file,
+    example_of,
     last_refused,
     start,
 )
@@ -94,7 +95,7 @@ class ModelCoder:
             reply = self._ask(messages, request)
             source = _first_fresh(reply, request)
             if source is not None:
-                return Draft(candidate=self._candidate(source, request))
+                return Draft(candidate=self._candidate(source, problem, request))
             missing = SAME if any(sources_of(reply, request)) else NO_CODE
             messages = _with_more(messages, AGAIN[missing])
         return Draft(candidate=None, none=NoTemplate(reason=missing))
@@ -151,8 +152,9 @@ class ModelCoder:
             declared_sizes=first.declared_sizes,
         )
 
-    def _candidate(self, source: str, request: DraftRequest) -> Candidate:
+    def _candidate(self, source: str, problem: LoadedProblem, request: DraftRequest) -> Candidate:
         refused = last_refused(request)
+        example = example_of(problem, request) if self.improves else None
         basis = refused or (request.parent if self.improves else None)
         return Candidate(
             source=source,
@@ -161,6 +163,7 @@ class ModelCoder:
             parent=basis.candidate.sha256 if basis else None,
             strategy=request.hypothesis.strategy,
             note="mended after the judge's verdict" if refused else "drafted from the module",
+            origin=example.id if example else "",
             # The judge asks such a file at other sizes too: there it is right, or it refuses.
             declared_sizes=basis.candidate.declared_sizes if basis else False,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 from weakref import WeakKeyDictionary
@@ -18,16 +18,26 @@ from agentkernel.agents.coders.compiler.attention_step import (
 )
 from agentkernel.agents.coders.compiler.build import Compiled, compile_graph
 from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
+from agentkernel.agents.coders.compiler.experienced import narrowed
 from agentkernel.agents.coders.compiler.fusion import LibraryStep
 from agentkernel.agents.coders.compiler.gemm_schedules import gemm_schedules
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.library import CALLS
 from agentkernel.agents.coders.compiler.limits import adopt_limits
 from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
 from agentkernel.agents.coders.compiler.search_order import single_changes
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source
-from agentkernel.agents.coders.lifted.drafts import LiftedDraft, Rank, lifted_drafts, race, standing
+from agentkernel.agents.coders.lifted.drafts import (
+    LiftedDraft,
+    Rank,
+    lifted_drafts,
+    race,
+    rivals,
+    standing,
+)
+from agentkernel.agents.experience import won_for
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.target import Target
@@ -59,6 +69,8 @@ class Variant:
 
     label: str
     source: Source
+    forms: tuple[str, ...] = ()
+    """How its kernels walk their rows."""
 
 
 class Writer(Protocol):
@@ -104,11 +116,10 @@ class CompilerCoder:
                 return self._lift(problem, graph, request)
             choices = partitions(problem, graph, goals.policy, goals.precision)
             seen = frozenset(item.candidate.sha256 for item in request.history)
-            fresh = [
-                item
-                for item in family(choices, strategy, decision, request.target)
-                if sha(item.source.text) not in seen
-            ]
+            every = family(choices, strategy, decision, request.target)
+            won = won_for(request.hypothesis, request.retrieved)
+            some = every if won is None else narrowed(every, won)
+            fresh = [item for item in some if sha(item.source.text) not in seen]
         except Uncovered as error:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
         if not fresh:
@@ -125,10 +136,13 @@ class CompilerCoder:
             raise Uncovered(request.hypothesis.strategy, drafts.reason)
         seen = {item.candidate.sha256 for item in request.history}
         fresh = [item for item in drafts if sha(item.source.text) not in seen]
+        won = won_for(request.hypothesis, request.retrieved)
+        if won is not None:
+            fresh = rivals(fresh, won.label)
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
         rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
-        pairs = race(fresh, problem, graph, rank, seen)
+        pairs = race(fresh, problem, graph, rank, seen, won.label if won else "")
         raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
         made = _draft(raced, [result for _, result in pairs], request)
         if made.candidate is None or not graph.free_dims:
@@ -289,7 +303,7 @@ def variants(
     for changes in single_changes(counts, compiled.symbols, most):
         chosen = first | {step: options[step][index] for step, index in changes.items()}
         source = compiled.write(chosen)
-        yield Variant(_label(source), source)
+        yield Variant(_label(source), source, _forms(chosen.values()))
 
 
 def _options(
@@ -306,6 +320,10 @@ def _options(
             shapes = attention_facts(step, compiled.symbols)
             options[step] = attention_schedules(shapes, target, decision)
     return options
+
+
+def _forms(chosen: Iterable[AnySchedule]) -> tuple[str, ...]:
+    return tuple(item.form if isinstance(item, Schedule) else "" for item in chosen)
 
 
 def _label(source: Source) -> str:
@@ -334,6 +352,8 @@ def _draft(
         schedule=best.source.schedule,
         kernels=best.source.kernels,
         searched_us=result.time_us,
+        forms=best.forms,
+        origin=request.hypothesis.because,
     )
     return Draft(candidate=candidate, tried=tuple(item for _, item in pairs[1:]))
 

@@ -21,6 +21,9 @@ from agentkernel.tools.problems import LoadedProblem
 
 MOST_TUNED = 16
 """Launch configurations tried of the variant that won."""
+OPTION = ", option "
+RIVALS = 1
+"""Variants tried beside the one that an experience names."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,20 @@ def tuned(draft: LiftedDraft, problem: LoadedProblem, captured: Captured) -> Ite
     for name, place in changes[:MOST_TUNED]:
         source = lift(draft.code, problem, captured, {name: place})
         if isinstance(source, Source) and source.text != draft.source.text:
-            yield LiftedDraft(f"{draft.label}, option {place} of {name}", source, draft.code)
+            yield LiftedDraft(f"{draft.label}{OPTION}{place} of {name}", source, draft.code)
+
+
+def variant_of(label: str) -> str:
+    """The variant that a label names, without the option that was chosen in it."""
+    return label.partition(OPTION)[0]
+
+
+def rivals(drafts: Sequence[LiftedDraft], label: str) -> list[LiftedDraft]:
+    """The variant of `label` with the first of the others beside it; all of `drafts` where it is
+    none of them."""
+    same = [item for item in drafts if item.label == variant_of(label)]
+    others = [item for item in drafts if item.label != variant_of(label)]
+    return [*same, *others[:RIVALS]] if same else list(drafts)
 
 
 Rank = Callable[[Sequence[LiftedDraft]], Sequence[TrialResult]]
@@ -99,14 +115,19 @@ def race(
     captured: Captured,
     rank: Rank,
     seen: Collection[str] = (),
+    known_best: str = "",
 ) -> list[tuple[LiftedDraft, TrialResult]]:
     """Every variant, then the winner's launch configurations beside it; the best one first.
 
     `seen`: hashes of sources that were candidates before, which no configuration gives again.
+    `known_best`: what an experience names as the best of all; where its variant wins, its own
+    configuration is the only one beside it.
     """
     first = _ranked(drafts, rank(drafts))
     winner, result = first[0]
     others = list(tuned(winner, problem, captured)) if result.pruned is None else []
+    if known_best and winner.label == variant_of(known_best):
+        others = [item for item in others if item.label == known_best]
     known = {sha256_text(draft.source.text) for draft in drafts}.union(seen)
     others = [item for item in others if sha256_text(item.source.text) not in known]
     if not others:

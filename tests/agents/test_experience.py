@@ -1,0 +1,164 @@
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.experience import (
+    ALIKE,
+    LOST_CLEARLY,
+    SHORT,
+    follow,
+    holds,
+    schedules_apart,
+    shapes_apart,
+    start_of,
+    won_for,
+)
+from agentkernel.domain.plan import Hypothesis, Retrieved, Won
+from agentkernel.domain.profile import Ratio
+from fakes import attempt, measurement, small_problem
+
+
+def won(
+    strategy: str = "fused",
+    *,
+    shapes: tuple[tuple[int, ...], ...] = ((4, 8),),
+    measured: bool = True,
+    lost: dict[str, float] | None = None,
+    roofline: float | None = None,
+    family: str = "hopper",
+) -> Won:
+    return Won(
+        strategy=strategy,
+        coder="compiler",
+        label="k BLOCK_N=8",
+        family=family,
+        shapes=shapes,
+        measured=measured,
+        lost=lost or {},
+        roofline=roofline,
+    )
+
+
+def found(name: str, what: Won | None, similarity: float | None = 1.0) -> Retrieved:
+    return Retrieved(
+        id=f"experience/{name}",
+        title=name,
+        kind="experience",
+        source="run 1",
+        licence="not stated",
+        score=0.1,
+        text="",
+        similarity=similarity,
+        won=what,
+    )
+
+
+def tried(*strategies: str) -> list[Hypothesis]:
+    return [Hypothesis(strategy=name, reason=f"try {name}") for name in strategies]
+
+
+def start(tmp_path: Path, *items: Retrieved) -> str | None:
+    chosen = start_of(items, "hopper", small_problem(tmp_path).problem)
+    return chosen.id if chosen else None
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (found("a", won()), "experience/a"),
+        (found("a", won(), ALIKE), "experience/a"),
+        (found("a", won(), ALIKE - 0.01), None),
+        (found("a", won(), None), None),
+        (found("a", None), None),
+        (found("a", won(family="ada")), None),
+    ],
+)
+def test_one_starts_from_the_like_on_the_same_family(
+    tmp_path: Path, item: Retrieved, expected: str | None
+) -> None:
+    assert start(tmp_path, item) == expected
+
+
+def test_the_most_alike_goes_first_then_what_was_measured_then_the_nearest_sizes(
+    tmp_path: Path,
+) -> None:
+    near, far = won(shapes=((4, 16),)), won(shapes=((4, 64),))
+    guessed = won(measured=False)
+    assert start(tmp_path, found("far", far), found("near", near)) == "experience/near"
+    assert start(tmp_path, found("guessed", guessed), found("far", far)) == "experience/far"
+    items = (found("near", near, 0.96), found("guessed", guessed, 0.99))
+    assert start(tmp_path, *items) == "experience/guessed"
+
+
+def test_distance_of_shapes_is_counted_in_doublings() -> None:
+    assert shapes_apart(((4, 8),), ((4, 8),)) == 0
+    assert shapes_apart(((4, 8),), ((8, 2),)) == 3
+    assert shapes_apart(((4, 8),), ((4, 8, 1),)) == float("inf")
+    assert shapes_apart(((0,),), ((2,),)) == 1
+
+
+def test_the_winner_goes_first_and_clear_losers_are_left_out() -> None:
+    slow = {"lifted": LOST_CLEARLY, "library": LOST_CLEARLY - 0.01}
+    made = follow(tried("library", "lifted", "fused", "algebra"), found("a", won(lost=slow)))
+    assert made is not None
+    assert [item.strategy for item in made] == ["fused", "library", "algebra"]
+    assert [item.because for item in made] == ["experience/a", "", ""]
+    assert made[0].reason == "it won in experience/a; try fused"
+
+
+def test_nothing_follows_from_a_strategy_that_is_not_offered() -> None:
+    assert follow(tried("gemm"), found("a", won())) is None
+
+
+def test_a_hypothesis_is_told_what_it_rests_on() -> None:
+    what = won()
+    items = (found("b", won("gemm")), found("a", what))
+    hypothesis = tried("fused")[0]
+    assert won_for(hypothesis, items) is None
+    assert won_for(hypothesis.model_copy(update={"because": "experience/a"}), items) == what
+
+
+def test_the_nearest_schedule_has_the_nearest_constants() -> None:
+    there = {"k": {"BLOCK_N": 4096, "num_warps": 16}}
+    held = ("looped",)
+
+    def apart(block: int, warps: int, form: str = "looped", name: str = "k") -> float:
+        return schedules_apart(there, {name: {"BLOCK_N": block, "num_warps": warps}}, held, (form,))
+
+    assert apart(4096, 16) == 0
+    assert apart(2048, 16) == 1
+    assert apart(4096, 16, name="other") == 0
+    assert apart(1024, 4) == 4
+    assert apart(4096, 16, "persistent") == 4
+    assert schedules_apart(there, {"k": {"BLOCK_N": 4096}}, held, held) == 1
+    assert schedules_apart(there, {}, held, ()) == 8
+
+
+FAST, SLOW = Ratio(value=1.3, low=1.28, high=1.32), Ratio(value=0.9, low=0.88, high=0.92)
+
+
+def test_a_start_holds_where_it_is_right_and_fast() -> None:
+    what = won(roofline=0.8)
+    good = measurement(FAST, FAST, roofline=0.8 * SHORT)
+    assert holds([attempt(good)], what)
+    assert holds([attempt(name="b", profiled=False), attempt(good)], what)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        [],
+        [attempt(judged=False)],
+        [attempt(profiled=False)],
+        [attempt(measurement(FAST, SLOW, roofline=0.8))],
+        [attempt(measurement(SLOW, FAST, roofline=0.8))],
+        [attempt(measurement(FAST, FAST, roofline=0.8 * SHORT - 0.01))],
+        [attempt(fits=False)],
+    ],
+)
+def test_a_start_that_disappoints_does_not_hold(case: list[object]) -> None:
+    assert not holds(case, won(roofline=0.8))  # type: ignore[arg-type]
+
+
+def test_without_a_measurement_the_estimate_decides() -> None:
+    assert holds([attempt()], won())
