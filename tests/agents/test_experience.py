@@ -8,13 +8,14 @@ from agentkernel.agents.experience import (
     SHORT,
     follow,
     holds,
+    level,
     schedules_apart,
     shapes_apart,
     start_of,
     won_for,
 )
 from agentkernel.domain.plan import Hypothesis, Retrieved, Won
-from agentkernel.domain.profile import Ratio
+from agentkernel.domain.profile import Call, Ratio
 from fakes import attempt, measurement, small_problem
 
 
@@ -135,6 +136,17 @@ def test_the_nearest_schedule_has_the_nearest_constants() -> None:
 
 
 FAST, SLOW = Ratio(value=1.3, low=1.28, high=1.32), Ratio(value=0.9, low=0.88, high=0.92)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [("same", True), ("faster", True), ("slower", False), ("too_noisy", False)],
+)
+def test_level_with_the_baselines(call: Call, expected: bool) -> None:
+    tie = Ratio(value=1.0, low=0.995, high=1.004, call=call)
+    made = attempt(measurement(FAST, tie)).profile
+    assert level(made) is expected
+    assert not level(None)
 
 
 def test_a_start_holds_where_it_is_right_and_fast() -> None:

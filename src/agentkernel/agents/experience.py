@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.plan import Hypothesis, Retrieved, Won
 from agentkernel.domain.problem import Problem
+from agentkernel.domain.profile import Profile
 
 ALIKE = 0.95
 """Least structural similarity of a problem whose winner is worth starting from. The same ops at
@@ -130,9 +131,23 @@ def schedules_apart(
     return total
 
 
+def level(profile: Profile | None) -> bool:
+    """True where it was measured, and no baseline is clearly faster on any shape set."""
+    measured = profile.measurements if profile else ()
+    ratios = [
+        ratio
+        for item in measured
+        for ratio in (item.vs_eager, item.vs_compile, item.vs_autotune)
+        if ratio is not None
+    ]
+    return bool(ratios) and all(
+        ratio.call in ("faster", "same") if ratio.call else ratio.low >= 1.0 for ratio in ratios
+    )
+
+
 def holds(attempts: Sequence[Attempt], won: Won) -> bool:
     """True where one of `attempts`, which all began from the experience, is as good as it promised:
-    accepted, not slower than the fastest baseline, and about as near to the roofline as there.
+    accepted, level with the fastest baseline or faster, and about as near to the roofline as there.
 
     Without a measurement: it fits, and its estimate is level with eager's or below.
     """
@@ -147,9 +162,7 @@ def _holds(attempt: Attempt, won: Won) -> bool:
         eager = profile.baseline_estimate
         fits = profile.report is None or profile.report.fits
         return fits and (eager is None or profile.estimate.time_us <= LEVEL * eager.time_us)
-    for item in profile.measurements:
-        ratios = (item.vs_eager, item.vs_compile, item.vs_autotune)
-        if any(ratio is not None and ratio.low < 1.0 for ratio in ratios):
-            return False
+    if not level(profile):
+        return False
     reached = profile.measurements[0].roofline_fraction
     return won.roofline is None or reached >= SHORT * won.roofline

@@ -60,6 +60,19 @@ class NoKnowledge:
         return ()
 
 
+class RecordedRetriever:
+    """Finds what another run was given: for a replay, whatever has been learned since."""
+
+    def __init__(self, found: tuple[Retrieved, ...]) -> None:
+        self._found = found
+
+    def retrieve(
+        self, problem: LoadedProblem, analysis: Analysis, target: Target
+    ) -> tuple[Retrieved, ...]:
+        """The same again."""
+        return self._found
+
+
 class KnowledgeRetriever:
     """Asks the knowledge base with what the analysis and the graph say of the problem."""
 

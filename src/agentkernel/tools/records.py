@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
+
+from pydantic import TypeAdapter
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.exchange import Exchange
+from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.atomic import saving
 
 Task = Literal["draft", "judge", "profile"]
 F = TypeVar("F", bound=Frozen)
+RETRIEVED = TypeAdapter(tuple[Retrieved, ...])
 
 SCHEMA = """
 create table if not exists candidates (
@@ -28,6 +33,7 @@ create table if not exists profiles (
     key text primary key, candidate text not null, value text not null);
 create table if not exists exchanges (
     key text primary key, agent text not null, round integer not null, value text not null);
+create table if not exists retrieved (id integer primary key check (id = 1), value text not null);
 create table if not exists silences (key text primary key, text text not null);
 create table if not exists executions (
     id integer primary key, task text not null, key text not null, pid integer not null,
@@ -138,6 +144,18 @@ class Records:
         """All that models were asked and answered, in order."""
         rows = self._db.execute("select value from exchanges order by rowid").fetchall()
         return tuple(Exchange.model_validate_json(row[0]) for row in rows)
+
+    def save_retrieved(self, found: Sequence[Retrieved]) -> None:
+        """Keep what the run was given to read: a knowledge base goes on, and a replay asks what
+        was asked."""
+        value = RETRIEVED.dump_json(tuple(found)).decode()
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("insert or replace into retrieved values (1,?)", (value,))
+
+    def retrieved(self) -> tuple[Retrieved, ...] | None:
+        """What the run was given to read; None where it came to no retrieval."""
+        row = self._db.execute("select value from retrieved").fetchone()
+        return None if row is None else RETRIEVED.validate_json(row[0])
 
     def started(self, task: Task, key: str) -> None:
         """Note that `task` is now really run for `key`."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentkernel.agents.calibration import measured_us
-from agentkernel.agents.experience import shapes_of
+from agentkernel.agents.experience import level, shapes_of
 from agentkernel.agents.history import outcome
 from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.retriever import WON
@@ -18,7 +18,7 @@ from agentkernel.errors import AgentKernelError, one_line
 from agentkernel.knowledge.retrieval import described
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
-from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.outcome import Result, best_attempt
 from agentkernel.workflows.state import LoopState
 
 NOT_STATED = "not stated"
@@ -41,7 +41,7 @@ def keep_experience(context: Context, state: LoopState, result: Result, ended: s
     """Write what the run learned, where it is to be kept; what cannot be written is one line and
     never fails the run."""
     memory = context.tools.memory
-    best = handed_over(state.history, result)
+    best = worth_keeping(state, result)
     if memory is None or best is None:
         return
     versions = context.store.manifest.versions
@@ -57,12 +57,14 @@ def keep_experience(context: Context, state: LoopState, result: Result, ended: s
     context.emit(events.Noted(text=f"experience {kept}: {entry.id}"))
 
 
-def handed_over(history: Sequence[Attempt], result: Result) -> Attempt | None:
-    """The attempt whose candidate is the answer; None where a baseline is, or nothing."""
+def worth_keeping(state: LoopState, result: Result) -> Attempt | None:
+    """The attempt whose candidate is the answer; where a baseline is, the best one, if it was
+    measured to be level with that: a module of the like may need just it. Else None."""
     if result.candidate_sha256 is None:
-        return None
-    found = (item for item in history if item.candidate.sha256 == result.candidate_sha256)
-    return next(found, None)
+        best = best_attempt(state.history, state.goals)
+        return best if best is not None and level(best.profile) else None
+    answers = (item for item in state.history if item.candidate.sha256 == result.candidate_sha256)
+    return next(answers, None)
 
 
 def experience_of(

@@ -62,6 +62,7 @@ def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:
     context = runtime.context
     analysis = context.tools.analyse()
     found = context.crew.retriever.retrieve(context.problem, analysis, context.target)
+    context.store.records.save_retrieved(found)
     return Update(retrieved=found)
 
 

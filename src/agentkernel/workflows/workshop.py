@@ -21,7 +21,12 @@ from agentkernel.agents.model_planner import ModelPlanner
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.planner import MODEL_IDEAS, Hypotheses, RulesPlanner
 from agentkernel.agents.protocols import Coder, Debugger, Planner, Retriever, Searcher
-from agentkernel.agents.retriever import KnowledgeRetriever, NoKnowledge, apply_hints
+from agentkernel.agents.retriever import (
+    KnowledgeRetriever,
+    NoKnowledge,
+    RecordedRetriever,
+    apply_hints,
+)
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
@@ -166,6 +171,9 @@ def make_crew(
         retriever = KnowledgeRetriever(
             known, lambda found: structure_of(captured, found), options.limit, options.experience
         )
+    recorded = desk.replay.retrieved() if desk.replay is not None else None
+    if recorded is not None:
+        retriever = RecordedRetriever(recorded)
     debugger: Debugger = RulesDebugger(fixes)
     chosen = settings.models
     planner = _planner(settings, coder, hypotheses, desk)
@@ -280,6 +288,8 @@ def _memory(
     family = family_of(resolved.target.arch)
     if known is None or family is None or not settings.knowledge.experience:
         return None
+    if settings.models.replay is not None:
+        return None  # what it finds is the other run's
     return Memory(family, structure, known.remember)
 
 
