@@ -1,22 +1,20 @@
-"""Is the second set of labelled questions whole, and is each judged once by entries that exist?"""
+"""Is each later set of labelled questions whole, and is each judged once by entries that exist?"""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
+import pytest
 import yaml
 from pydantic import TypeAdapter
 
 from agentkernel.knowledge.documents import load_documents
-from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, read_questions
+from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, Question, read_questions
 from agentkernel.knowledge.fixes import load_fixes
 
 FIRST = Path(__file__).parents[2] / "benchmarks" / "retrieval"
-FOLDER = FIRST / "unseen"
-TEXT = (FOLDER / JUDGEMENTS).read_text(encoding="utf-8")
-JUDGED = TypeAdapter(dict[str, Judgement]).validate_python(yaml.safe_load(TEXT))
-QUESTIONS = read_questions(FOLDER, lambda _: None)
 ENTRIES = {item.id for item in load_documents()} | {item.id for item in load_fixes()}
 MAY_ANSWER = {
     "module": {"kernels"},
@@ -27,52 +25,106 @@ AT_MOST = 4
 """More answers than that and a question is too wide to measure anything."""
 
 
-def test_the_counts_of_each_kind() -> None:
-    assert Counter(item.kind for item in QUESTIONS) == {"module": 70, "symptom": 70, "error": 60}
-    answered = Counter(item.kind for item in QUESTIONS if item.answers)
-    assert answered == {"module": 44, "symptom": 54, "error": 42}
+class Expected(NamedTuple):
+    """How many questions a folder asks of each kind, how many are answered, and the first letters
+    of their ids."""
+
+    asked: dict[str, int]
+    answered: dict[str, int]
+    letters: dict[str, str]
 
 
-def test_ids_are_unique_over_both_sets() -> None:
-    first = [item.id for item in read_questions(FIRST, lambda _: None)]
-    counts = Counter([*first, *(item.id for item in QUESTIONS)])
+class QuestionSet(NamedTuple):
+    """One folder as it is read. `text` is its judgements as they stand in the file."""
+
+    folder: str
+    questions: tuple[Question, ...]
+    judged: dict[str, Judgement]
+    text: str
+
+
+EXPECTED = {
+    "unseen": Expected(
+        asked={"module": 70, "symptom": 70, "error": 60},
+        answered={"module": 44, "symptom": 54, "error": 42},
+        letters={"module": "n", "symptom": "t", "error": "r"},
+    ),
+    "third": Expected(
+        asked={"module": 60, "symptom": 60, "error": 50},
+        answered={"module": 36, "symptom": 46, "error": 36},
+        letters={"module": "p", "symptom": "u", "error": "v"},
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(EXPECTED))
+def labelled(request: pytest.FixtureRequest) -> QuestionSet:
+    folder = str(request.param)
+    text = (FIRST / folder / JUDGEMENTS).read_text(encoding="utf-8")
+    return QuestionSet(
+        folder=folder,
+        questions=read_questions(FIRST / folder, lambda _: None),
+        judged=TypeAdapter(dict[str, Judgement]).validate_python(yaml.safe_load(text)),
+        text=text,
+    )
+
+
+def test_the_counts_of_each_kind(labelled: QuestionSet) -> None:
+    expected = EXPECTED[labelled.folder]
+    assert Counter(item.kind for item in labelled.questions) == expected.asked
+    answered = Counter(item.kind for item in labelled.questions if item.answers)
+    assert answered == expected.answered
+
+
+def test_ids_are_unique_over_all_sets() -> None:
+    folders = [FIRST, *(FIRST / name for name in EXPECTED)]
+    counts = Counter(
+        item.id for folder in folders for item in read_questions(folder, lambda _: None)
+    )
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-def test_every_question_asks_something() -> None:
-    assert [item.id for item in QUESTIONS if not item.query.text.strip()] == []
+def test_an_id_begins_with_the_letter_of_its_set_and_kind(labelled: QuestionSet) -> None:
+    letters = EXPECTED[labelled.folder].letters
+    strange = [item.id for item in labelled.questions if item.id[0] != letters[item.kind]]
+    assert strange == []
 
 
-def test_every_question_is_judged_exactly_once() -> None:
+def test_every_question_asks_something(labelled: QuestionSet) -> None:
+    assert [item.id for item in labelled.questions if not item.query.text.strip()] == []
+
+
+def test_every_question_is_judged_exactly_once(labelled: QuestionSet) -> None:
     # Loading keeps the last of two equal keys, so they are counted before that.
-    document = yaml.compose(TEXT)
+    document = yaml.compose(labelled.text)
     assert isinstance(document, yaml.MappingNode)
     keys = Counter(key.value for key, _ in document.value)
-    assert keys == Counter(item.id for item in QUESTIONS)
+    assert keys == Counter(item.id for item in labelled.questions)
 
 
-def test_a_judgement_is_either_a_few_answers_or_a_gap() -> None:
-    both_or_none = [name for name, item in JUDGED.items() if bool(item.answers) == bool(item.gap)]
-    assert both_or_none == []
-    assert [name for name, item in JUDGED.items() if len(item.answers) > AT_MOST] == []
-    twice = [name for name, item in JUDGED.items() if len(set(item.answers)) < len(item.answers)]
+def test_a_judgement_is_either_a_few_answers_or_a_gap(labelled: QuestionSet) -> None:
+    judged = labelled.judged.items()
+    assert [name for name, item in judged if bool(item.answers) == bool(item.gap)] == []
+    assert [name for name, item in judged if len(item.answers) > AT_MOST] == []
+    twice = [name for name, item in judged if len(set(item.answers)) < len(item.answers)]
     assert twice == []
 
 
-def test_every_answer_is_an_entry_that_may_answer_it() -> None:
-    unknown = [
-        (item.id, name) for item in QUESTIONS for name in item.answers if name not in ENTRIES
-    ]
-    assert unknown == []
+def test_every_answer_is_an_entry_that_may_answer_it(labelled: QuestionSet) -> None:
+    answers = [(item, name) for item in labelled.questions for name in item.answers]
+    assert [(item.id, name) for item, name in answers if name not in ENTRIES] == []
     wrong = [
         (item.id, name)
-        for item in QUESTIONS
-        for name in item.answers
+        for item, name in answers
         if name.partition("/")[0] not in MAY_ANSWER[item.kind]
     ]
     assert wrong == []
 
 
-def test_a_module_without_an_answer_names_the_family_that_lacks() -> None:
-    gaps = {item.id: JUDGED[item.id].gap for item in QUESTIONS if item.kind == "module"}
+def test_a_module_without_an_answer_names_the_family_that_lacks(labelled: QuestionSet) -> None:
+    gaps = {
+        item.id: labelled.judged[item.id].gap
+        for item in labelled.questions
+        if item.kind == "module"
+    }
     assert [name for name, gap in gaps.items() if gap and "family: " not in gap] == []
