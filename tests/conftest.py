@@ -12,8 +12,13 @@ from shared_codes import FOLDER
 
 def pytest_configure(config: pytest.Config) -> None:
     """The first process of a run makes the folder and removes it; the others inherit its name."""
-    if FOLDER not in os.environ:
-        folder = tempfile.TemporaryDirectory(prefix="agentkernel-tests-")
-        os.environ[FOLDER] = folder.name
-        config.add_cleanup(lambda: os.environ.pop(FOLDER, None))
-        config.add_cleanup(folder.cleanup)
+    if FOLDER in os.environ:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="agentkernel-tests-")
+    os.environ[FOLDER] = folder.name
+
+    def clear() -> None:
+        del os.environ[FOLDER]
+        folder.cleanup()
+
+    config.add_cleanup(clear)
