@@ -21,6 +21,8 @@ from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
 
+pytestmark = pytest.mark.xdist_group("fork_server")
+
 SEES = (
     "import os, torch\n"
     "fds = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')\n"
