@@ -1,9 +1,29 @@
-"""Nothing that a test does reaches the user's own data, nor another test's."""
+"""Where do tests keep what they share, who clears it away, and what reaches nobody else's data?"""
 
+from __future__ import annotations
+
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from shared_codes import FOLDER
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process of a run makes the folder and removes it; the others inherit its name."""
+    if FOLDER in os.environ:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="agentkernel-tests-")
+    os.environ[FOLDER] = folder.name
+
+    def clear() -> None:
+        del os.environ[FOLDER]
+        folder.cleanup()
+
+    config.add_cleanup(clear)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,8 +16,10 @@ from agentkernel.cli.app import run
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.kernelbook import import_pairs
 from agentkernel.knowledge.truth import Truth, open_truth
+from lent_answerers import lender, lent
 from pair_maker import make_rows, write_json_lines
 
+__all__ = ["lender", "lent"]
 PLAIN = """
 import torch
 
@@ -139,6 +141,8 @@ def wait_for_pairs(truth: Truth, process: subprocess.Popen[bytes], least: int) -
     pytest.fail("the import ended or hung before it could be killed")
 
 
+@pytest.mark.xdist_group("generated_pairs")
+@pytest.mark.usefixtures("lent")
 def test_generated_pairs_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, where = tmp_path / "modules", tmp_path / "w"
     folder.mkdir()
@@ -157,6 +161,8 @@ def test_generated_pairs_are_made_once(tmp_path: Path, capsys: pytest.CaptureFix
     assert (again["known"], again["made"]) == (1, 0)
 
 
+@pytest.mark.xdist_group("generated_pairs")
+@pytest.mark.usefixtures("lent")
 def test_nothing_made_of_a_folder_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "modules"
     folder.mkdir()

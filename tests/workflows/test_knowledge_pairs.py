@@ -14,8 +14,12 @@ from agentkernel.knowledge.pairs import ProblemFile
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows import knowledge_pairs, pair_process
 from agentkernel.workflows.knowledge_pairs import Report, generate_pairs
-from agentkernel.workflows.pair_lane import Answerer
 from agentkernel.workflows.pair_process import Failed, Judged, Question, Verification, Written
+from lent_answerers import Lender, lender, lent
+
+__all__ = ["lender", "lent"]
+pytestmark = pytest.mark.xdist_group("pairs")
+H100 = find_target("h100").target.model_dump_json()
 
 MODULE = '''"""{title}"""
 
@@ -55,6 +59,7 @@ class Run:
         )
 
 
+@pytest.mark.usefixtures("lent")
 def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None:
     put_module(tmp_path, "a_dies", "import os; os._exit(7)")
     put_module(tmp_path, "b_raises", "raise RuntimeError('no such luck')")
@@ -77,6 +82,7 @@ def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None
     assert entry.problem == (tmp_path / "deeper" / "c_softmax.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("lent")
 def test_the_judge_says_where_a_pair_was_verified(tmp_path: Path) -> None:
     put_module(tmp_path, "small", "return torch.relu(x) + 1")
     run = Run(tmp_path)
@@ -86,18 +92,17 @@ def test_the_judge_says_where_a_pair_was_verified(tmp_path: Path) -> None:
     assert run.report.verified_gpu + run.report.verified_interpreter == 1
 
 
-def test_what_the_judge_rejects_is_wrong_code(tmp_path: Path) -> None:
+def test_what_the_judge_rejects_is_wrong_code(tmp_path: Path, lender: Lender) -> None:
     path = put_module(tmp_path, "one", "return torch.relu(x) + 1")
-    with Answerer("write", find_target("h100").target.model_dump_json()) as writer:
-        written = writer.ask(Question(path=str(path)), 120)
+    written = lender.lend("write", H100).ask(Question(path=str(path)), 120)
     assert isinstance(written, Written)
     other = put_module(tmp_path, "two", "return torch.relu(x) + 2")
     large = put_module(tmp_path, "large", "return torch.relu(x) + 1")
     large.write_text(large.read_text(encoding="utf-8").replace("6, 40", "600, 4000"))
-    with Answerer("judge", Verification().model_dump_json()) as judge:
-        right = judge.ask(Question(path=str(path), answer=written.answer), 120)
-        wrong = judge.ask(Question(path=str(other), answer=written.answer), 120)
-        unknown = judge.ask(Question(path=str(large), answer=written.answer), 120)
+    judge = lender.lend("judge", Verification().model_dump_json())
+    right = judge.ask(Question(path=str(path), answer=written.answer), 120)
+    wrong = judge.ask(Question(path=str(other), answer=written.answer), 120)
+    unknown = judge.ask(Question(path=str(large), answer=written.answer), 120)
     assert isinstance(right, Judged)
     assert right.accepted
     assert isinstance(wrong, Judged)
@@ -108,13 +113,13 @@ def test_what_the_judge_rejects_is_wrong_code(tmp_path: Path) -> None:
     assert "too many to interpret" in unknown.reason
 
 
-def test_a_module_that_hangs_is_given_up(tmp_path: Path) -> None:
+def test_a_module_that_hangs_is_given_up(tmp_path: Path, lender: Lender) -> None:
     hangs = put_module(tmp_path, "hangs", "import time; time.sleep(600)")
     fine = put_module(tmp_path, "fine", "return x.sum(-1)")
-    with Answerer("write", find_target("h100").target.model_dump_json()) as writer:
-        answer = writer.ask(Question(path=str(hangs)), 2)
-        assert answer == Failed(reason="no answer within 2 s")
-        assert isinstance(writer.ask(Question(path=str(fine)), 120), Written)
+    writer = lender.lend("write", H100)
+    answer = writer.ask(Question(path=str(hangs)), 2)
+    assert answer == Failed(reason="no answer within 2 s")
+    assert isinstance(writer.ask(Question(path=str(fine)), 120), Written)
 
 
 class FakeLane:

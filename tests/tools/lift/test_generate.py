@@ -1,16 +1,19 @@
 """What does TorchInductor answer, without a GPU, under each variant, and where it fails?"""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
 
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.generate import generate, generate_many
+from agentkernel.tools.lift.generate import generate
 from agentkernel.tools.lift.variants import VARIANTS, find_variant
 from agentkernel.tools.problems import problem_from_module
 from agentkernel.tools.targets import find_target
 from lifted_cases import NAMES, lifted_cases
+from shared_codes import shared_codes
 
 H200 = find_target("h200").target
 NEED_A_GPU = {"gemm_triton"}
@@ -63,24 +66,32 @@ def test_code_is_written_without_a_gpu(name: str) -> None:
         assert kernel.source.count("@triton.jit") >= 1
 
 
+@functools.cache
+def answers() -> dict[str, InductorCode | NotLifted]:
+    """One process writes them all, the one that fails first."""
+    plain, rows = find_variant("default"), captured(Rows())
+    jobs = {"random": (captured(Random()), plain)}
+    jobs |= {variant.name: (rows, variant) for variant in VARIANTS}
+    jobs |= {f"rounds {rounds}": (captured(Quantised(rounds)), plain) for rounds in (True, False)}
+    return dict(zip(jobs, shared_codes("generate", list(jobs.values())), strict=True))
+
+
 def test_every_variant_answers() -> None:
-    graph = captured(Rows())
-    answers = generate_many([(graph, variant) for variant in VARIANTS], H200)
-    for variant, answer in zip(VARIANTS, answers, strict=True):
+    for variant in VARIANTS:
+        answer = answers()[variant.name]
         if variant.name in NEED_A_GPU and not torch.cuda.is_available():
             assert isinstance(answer, NotLifted | InductorCode)
         else:
             assert isinstance(answer, InductorCode), f"{variant.name}: {answer}"
             assert answer.variant == variant.name
-    found = {a.variant: a for a in answers if isinstance(a, InductorCode)}
+    found = {name: code for name, code in answers().items() if isinstance(code, InductorCode)}
     assert "multi_kernel_0.run(" in found["multi_kernel"].source
     assert "for r0_offset" in found["looped"].source
     assert "for r0_offset" not in found["default"].source
 
 
 def test_a_failure_is_a_value_and_the_next_graph_is_written() -> None:
-    plain = find_variant("default")
-    broken, good = generate_many([(captured(Random()), plain), (captured(Rows()), plain)], H200)
+    broken, good, *_ = answers().values()
     if not torch.cuda.is_available():
         assert isinstance(broken, NotLifted)
         assert broken.stage == "generate"
@@ -106,6 +117,6 @@ def test_names_are_distinct_and_every_key_is_known_somewhere() -> None:
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_quotient_that_is_rounded_divides_as_eager_does(rounds: bool) -> None:
     """One ulp makes another whole number; where nothing rounds, the faster division stays."""
-    code = generate(captured(Quantised(rounds)), find_variant("default"), H200)
+    code = answers()[f"rounds {rounds}"]
     assert isinstance(code, InductorCode), code
     assert any("div_rn(" in kernel.source for kernel in code.kernels) == rounds

@@ -13,12 +13,16 @@ from agentkernel.tools.sandbox.tiers import Walls, probe
 
 EXECUTE = "agentkernel.tools.sandbox.ops:execute"
 ISOLATED = ("bubblewrap", "namespaces", "landlock")
+SERVERS = ("bubblewrap", "landlock")
+"""Bubblewrap stands around its server; that of namespaces is started and ended as landlock's, an
+ordinary process."""
 
 
 def pytest_generate_tests(metafunc):
-    """`tier`: every kind of walls that stands here."""
-    if "tier" in metafunc.fixturenames:
-        metafunc.parametrize("tier", [_param(name) for name in ISOLATED], scope="module")
+    """`tier`: every kind of walls that stands here; `server_tier`: every kind of fork server."""
+    for name, tiers in (("tier", ISOLATED), ("server_tier", SERVERS)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, [_param(tier) for tier in tiers], scope="module")
 
 
 def _param(name):

@@ -13,17 +13,15 @@ from pathlib import Path
 
 import pytest
 
+import agentkernel.tools.sandbox.fork_server as module
 from agentkernel.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.census import descendants
-from agentkernel.tools.sandbox.fork_server import (
-    MADE_BY_IMPORT,
-    _servers,
-    close_servers,
-    fork_server,
-)
+from agentkernel.tools.sandbox.fork_server import MADE_BY_IMPORT, close_servers, fork_server
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
+
+pytestmark = pytest.mark.xdist_group("fork_server")
 
 SEES = (
     "import os, torch\n"
@@ -35,6 +33,50 @@ SEES = (
 )
 
 HASHED = "from triton.runtime.cache import triton_key\nreturn triton_key.cache_info().currsize"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_servers():
+    """Tests share the servers that they do not end; none outlives this file."""
+    yield
+    close_servers()
+
+
+@pytest.fixture
+def no_servers(monkeypatch):
+    """None is started yet, and those of the test are ended; the shared ones live on beside."""
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_servers", {})
+        yield
+        close_servers()
+
+
+def started(tier):
+    """The server that the tests of `tier` share, started where there is none."""
+    return fork_server(find_walls(cuda=False, wanted=tier), "cpu", True)
+
+
+def inside(server, tier):
+    """The number of the server itself; bubblewrap waits outside of it."""
+    end = time.monotonic() + 10
+    while tier == "bubblewrap" and not descendants(server._process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return descendants(server._process.pid)[0] if tier == "bubblewrap" else server._process.pid
+
+
+def gone(pid, within_s):
+    """No such process, or one that only waits to be reaped."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.fixture
@@ -85,57 +127,26 @@ def test_more_threads_are_set_in_the_worker(run):
         assert run(worker, "import torch\nreturn torch.get_num_threads()") == 2
 
 
-def test_one_that_was_killed_is_replaced(tier, run, nothing_left):
-    close_servers()
-    with open_worker(device="cpu", interpret=True, tier=tier) as worker:
-        (server,) = _servers.values()
-        outer = server._process.pid
-        os.kill(descendants(outer)[0] if tier == "bubblewrap" else outer, signal.SIGKILL)
+def test_one_that_was_killed_is_replaced(server_tier, run, nothing_left):
+    server = started(server_tier)
+    with open_worker(device="cpu", interpret=True, tier=server_tier) as worker:
+        os.kill(inside(server, server_tier), signal.SIGKILL)
         server._process.wait()
         assert run(worker, "return 1") == 1  # it lives on without
-        with open_worker(device="cpu", interpret=True, tier=tier) as next_one:
+        with open_worker(device="cpu", interpret=True, tier=server_tier) as next_one:
             assert run(next_one, "return 2") == 2
-    close_servers()
 
 
 @pytest.mark.parametrize("after_s", [0, 1])
-def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left):
-    import agentkernel.tools.sandbox.fork_server as module
-
-    close_servers()
+def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left, no_servers):
     broken = ["sh", "-c", f"sleep {after_s}; echo no torch here >&2; exit 1"]
     monkeypatch.setattr(module, "server_command", lambda *_, **__: broken)
     with pytest.raises(SandboxUnavailable, match="no torch here"):
         open_worker(device="cpu", interpret=True, tier="landlock")
-    close_servers()
 
 
-def inside(server, tier):
-    """The number of the server itself; bubblewrap waits outside of it."""
-    end = time.monotonic() + 10
-    while tier == "bubblewrap" and not descendants(server._process.pid):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return descendants(server._process.pid)[0] if tier == "bubblewrap" else server._process.pid
-
-
-def gone(pid, within_s):
-    """No such process, or one that only waits to be reaped."""
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state in "ZX":
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def test_a_stopped_one_is_ended_too(tier):
-    close_servers()
-    server = fork_server(find_walls(cuda=False, wanted=tier), "cpu", True)
+def test_a_stopped_one_is_ended_too(tier, no_servers):
+    server = started(tier)
     pid = inside(server, tier)
     os.kill(pid, signal.SIGSTOP)
     close_servers()
@@ -163,13 +174,15 @@ def test_one_that_still_imports_ends_with_its_parent(tier):
 
 
 def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp_path):
-    """Its server forks it when nobody wants it any more."""
-    close_servers()
-    walls = find_walls(cuda=False, wanted=tier)
-    Worker(walls, "cpu", True, Limits()).close()
+    """Its server, stopped as if it were still importing, forks it when nobody wants it any more."""
+    pid = inside(started(tier), tier)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        Worker(find_walls(cuda=False, wanted=tier), "cpu", True, Limits()).close()
+    finally:
+        os.kill(pid, signal.SIGCONT)
     with open_worker(device="cpu", interpret=True, tier=tier) as later:
         assert [str(path) for path in tmp_path.iterdir()] == [str(later.scratch.parent)]
-    close_servers()
 
 
 def test_importing_makes_no_folder(tmp_path):
@@ -183,13 +196,11 @@ def test_importing_makes_no_folder(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch):
+def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch, no_servers):
     """/tmp may be full, or not to be written, where the parent has another folder."""
-    close_servers()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    server = fork_server(find_walls(cuda=False, wanted="landlock"), "cpu", True)
+    server = started("landlock")
     assert os.readlink(f"/proc/self/fd/{server._printed.fileno()}").startswith(f"{tmp_path}/")
-    close_servers()
 
 
 @pytest.mark.parametrize("forked", [True, False])
@@ -211,20 +222,19 @@ def test_a_parent_with_many_open_files(forked, run):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_one_that_hangs_is_replaced(tier, run, nothing_left):
-    walls = find_walls(cuda=False, wanted=tier)
-    server = fork_server(walls, "cpu", True)
+def test_one_that_hangs_is_replaced(server_tier, run, nothing_left):
+    walls = find_walls(cuda=False, wanted=server_tier)
+    server = started(server_tier)
     with Worker(walls, "cpu", True, Limits()) as first:
         first.await_ready()
-    outer = server._process.pid
-    os.kill(descendants(outer)[0] if tier == "bubblewrap" else outer, signal.SIGSTOP)
+    os.kill(inside(server, server_tier), signal.SIGSTOP)
     with (
         Worker(walls, "cpu", True, Limits(start_timeout_s=0.5)) as lost,
         pytest.raises(SandboxUnavailable, match="did not start"),
     ):
         lost.await_ready()
     assert not server.alive
-    with open_worker(device="cpu", interpret=True, tier=tier) as worker:
+    with open_worker(device="cpu", interpret=True, tier=server_tier) as worker:
         assert run(worker, "return 1") == 1
 
 

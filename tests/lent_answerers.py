@@ -1,0 +1,66 @@
+"""Which real processes write and judge pairs for several tests, so that each imports torch once?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from agentkernel.workflows import knowledge_pairs
+from agentkernel.workflows.pair_lane import Answerer
+from agentkernel.workflows.pair_process import Answer, Question, Work
+
+
+@dataclass
+class Lent:
+    """An Answerer of `Lender`: whoever closes it leaves the process to the next one."""
+
+    answerer: Answerer
+
+    def ask(self, question: Question, timeout_s: float) -> Answer:
+        return self.answerer.ask(question, timeout_s)
+
+    def kill(self) -> None:
+        """Nothing is at work once a run has ended by itself."""
+
+    def close(self) -> None:
+        """The lender does."""
+
+
+@dataclass
+class Lender:
+    """One Answerer for each work and its settings."""
+
+    answerers: dict[tuple[Work, str], Answerer] = field(default_factory=dict)
+
+    def lend(self, work: Work, settings: str) -> Lent:
+        return Lent(self.answerers.setdefault((work, settings), Answerer(work, settings)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for answerer in self.answerers.values():
+            answerer.close()
+
+
+@pytest.fixture(scope="module")
+def lender() -> Iterator[Lender]:
+    """Its processes end with the file's tests."""
+    with Lender() as lender:
+        yield lender
+
+
+@pytest.fixture
+def lent(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> Lender:
+    """`generate_pairs` asks the processes of `lender`."""
+    monkeypatch.setattr(knowledge_pairs, "Answerer", lender.lend)
+    return lender
