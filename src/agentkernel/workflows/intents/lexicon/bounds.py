@@ -1,0 +1,52 @@
+"""Which words say how far to go: limits, goals and ends?"""
+
+from __future__ import annotations
+
+BOUNDS: dict[str, str] = {
+    "ATMOST": """
+        at most, no more than, not more than, under, below, less than, max, maximum, up to,
+        limit, cap, capped, only has, has only, stay below that, stay under that, not
+        exceed, without exceeding, never exceed, never more than, budget, within, fit, fit
+        in, fit into, fits, fits in, fits into, stay under, stay below, stay within, keep
+        under, keep below, keep within, keep it under, keep it below, keep it within,
+        ceiling, limited to, limit it to, restrict, restrict it to, cap it at, not above,
+        not over, not use more than, only have, have only, only got, bound, upper bound, not
+        exceeding, stays under, stays below, only use, allowance, constrain, inside, smaller
+        than, hard limit, or less, tops, must not exceed, not go over, not go above, not go
+        beyond, constraint, at the most, or under, not take more than, not spend more than,
+        only spend, ration, not let it exceed, remain under, remain below, restrict to,
+        limits, capacity""",
+    "ATLEAST": """
+        at least, not less than, never less than, minimum, no less than, or more, or better,
+        or faster, or higher""",
+    "UNTIL": """
+        until, till, once you reach, once you hit, once you get, when you reach, when you
+        hit, when you get, once it reaches, once it hits, once it is, when it is, when it
+        reaches, when it hits, as soon as it is, as soon as you reach, as soon as you hit,
+        as soon as it reaches, as soon as it hits, once we reach, once we hit, once we are
+        at, when we reach, when we hit, when we are at, if you reach, if you hit, reach,
+        reaches, hit, hits, get to, gets to, achieve, as soon as you have, as soon as we
+        have, once you have, once we have, when you have, when we have, once it gets to,
+        when it gets to, as soon as it gets to, as soon as we reach, as soon as we hit, as
+        soon as you get, as soon as we get, once you get to, when you get to, once we get,
+        when we get, once there is, once you see, as soon as you see, until you reach, until
+        you hit, until you get, until you have, until it is, until it reaches, until it
+        hits, until we reach, until we hit, until we have, until we get, is all i need, is
+        all we need, is good enough, is fine, is plenty for me, good enough, is enough, is
+        plenty, suffices, enough, will do, attain, obtain, once at, is sufficient, satisfied
+        with, happy with, if you get, if you get to, not bother going past, not bother going
+        beyond, not go past, not go beyond, no need to go past, no need to go beyond, do not
+        bother going past, do not bother going beyond, not need more than, if it reaches, if
+        it hits""",
+    "AFTER": """
+        after, not longer than, no longer than, not take longer than, only, spend, take,
+        give it, give yourself, another, more, further, extra, additional, budget of, time
+        limit, time budget, timeout, deadline, time out, use, you have, have, got, not run
+        longer than, not run for more than, wrap up, allotted, finish, be done""",
+    "GOAL": """
+        goal, target, aim, aim for, aiming for, shoot for, objective, speedup, speed-up,
+        speed up, speedups, gain, improvement, acceleration, go for, want, need, faster, as
+        fast, quicker, satisfied, threshold, get me, content with, speed, get, settle for,
+        runtime, latency, happy, the time""",
+}
+"""Concept -> its words and phrases."""
