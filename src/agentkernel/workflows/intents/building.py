@@ -125,6 +125,8 @@ def _precision(match: Match, context: IntentContext, original: str) -> list[Slot
 
 def _target(match: Match, context: IntentContext, original: str) -> list[Slots]:
     for tag in match.values("TARGET"):
+        if not tag.value:
+            raise Impossible(f"{tag.text!r} is none of the targets: 'which targets are there?'")
         if isinstance(tag.value, tuple):
             return [{"target": str(name)} for name in tag.value]
     return [{"target": "local"} if match.values("LOCAL") else {}]

@@ -11,7 +11,7 @@ from agentkernel.workflows.intents.text import words_of
 
 VALUES = words_of(
     "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET "
-    "TF32 BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO"
+    "TF32 BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO KILO QUANTITY BRANCHNAME"
 )
 """Concepts that carry a value: none of them may be left over."""
 WEAK = words_of(
@@ -19,6 +19,8 @@ WEAK = words_of(
     "REPAIR COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
 )
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
+WEAK_WORDS = frozenset({"push", "push it", "deeper", "harder", "bold", "extreme"})
+"""Words that are not enough either, although their concept is."""
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
 SAFE_CHANGES = frozenset(
@@ -43,11 +45,16 @@ class Match:
         return sorted(found, key=lambda tag: tag.start)
 
 
-def matches(tags: tuple[Tag, ...], whole: bool, question: bool, asked: bool) -> list[Match]:
+def matches(
+    tags: tuple[Tag, ...], whole: bool, question: bool, asked: bool, spare: int = 0
+) -> list[Match]:
     """Every row that `tags` fit, best first.
 
     `whole`: they are the whole text. `question`: put as one. `asked`: a "?" stands behind.
+    `spare`: so many more unknown words may stand in a part whose end points back at its value.
     """
+    if any(tag.has("FOREIGN") for tag in tags):
+        return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
     found = [
@@ -56,7 +63,7 @@ def matches(tags: tuple[Tag, ...], whole: bool, question: bool, asked: bool) -> 
         if all(not item.concepts.isdisjoint(present) for item in row.needed)
         and _mood_fits(row, question, asked, polite or "MAY" in present)
         and (whole or not row.alone)
-        and (match := _match(row, tags)) is not None
+        and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
 
@@ -69,13 +76,13 @@ def _mood_fits(row: Row, question: bool, asked: bool, polite: bool) -> bool:
     return not question and (polite or not asked)
 
 
-def _match(row: Row, tags: tuple[Tag, ...]) -> Match | None:
+def _match(row: Row, tags: tuple[Tag, ...], spare: int) -> Match | None:
     filled = _fill(row, tags)
     if filled is None:
         return None
     rest = [tag for tag in tags if all(tag is not used for _, used in filled)]
     unknown = sum(1 for tag in rest if not tag.concepts)
-    if unknown > _most_unknown(row, filled):
+    if unknown > _most_unknown(row, filled) + (spare if _names_a_value(filled) else 0):
         return None
     if not all(_tolerated(tag, row, filled) for tag in rest if tag.concepts):
         return None
@@ -111,10 +118,14 @@ def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:
     return filled
 
 
+def _names_a_value(filled: list[tuple[Item, Tag]]) -> bool:
+    return any(item.needed and tag.has(*VALUES) for item, tag in filled)
+
+
 def _most_unknown(row: Row, filled: list[tuple[Item, Tag]]) -> int:
     """How many words that nobody knows may stand beside so much that is known."""
     needed = [tag for item, tag in filled if item.needed]
-    if len(needed) == 1 and needed[0].has(*WEAK):
+    if len(needed) == 1 and (needed[0].has(*WEAK, *VALUES) or needed[0].text in WEAK_WORDS):
         return 0
     most = 1 if row.name in SAFE_CHANGES else MOST_UNKNOWN[row.kind]
     return min(most, len(filled))
@@ -152,6 +163,6 @@ def _beside_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:
             return True
         if not (used.concepts & tag.concepts).isdisjoint(SLOTS):
             return True
-        if used.has("CAND", "ORD", "NUM") and tag.has("CAND", "ORD", "NUM"):
+        if used.has("CAND", "ORD", "NUM", "SIZE") and tag.has("CAND", "ORD", "NUM", "SIZE"):
             return True
     return False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
-from agentkernel.workflows.intents.tags import Tag, negated
+from agentkernel.workflows.intents.tags import Tag, merged, negated
 from agentkernel.workflows.intents.text import words_of
 
 PRECISIONS = frozenset({"TF32", "BF16", "STRICT", "REDUCED", "FP32"})
@@ -15,6 +16,16 @@ VERBS = frozenset(
     {"USE", "RUN", "SHOW", "KEEP", "RETURN", "STOP", "TRY", "ALLOW", "UNDO", "FORK", "SAVE"}
 )
 END_OF_REACH = frozenset({"but", "instead", "just", "only", ",", ";", ":"})
+BOUND = re.compile(
+    r"^(?:(?:ever|even|let|it|go|going|take|taking|use|using|spend|spending|allocate|allocating|"
+    r"need|run|running|bother|get|getting|be|grow|climb|cost|want|to|for|you|exceed|exceeding|"
+    r"this|that|memory|search|keep|peak|last|give|consume|have) )*"
+    r"(?:more than|longer than|higher than|bigger than|larger than|greater than|further than|over|"
+    r"above|past|beyond|exceed|exceeding)(?: (?:a|the|of|total|about|about a))*$"
+)
+"""Between a "not" and a value: it is the most that may be."""
+LIMITED = ("DURATION", "BYTES", "MONEY", "ROUNDS", "RUNTIME")
+MOST_BOUND = 9
 QUESTION_STARTS = words_of(
     "is are was were does did has had should will would could can may might must am"
 )
@@ -23,7 +34,9 @@ BEFORE_A_QUESTION = words_of("and so but then , ok okay hey please well now also
 
 def with_polarity(tags: list[Tag]) -> list[Tag]:
     """The tags of one sentence, marked where they are negated or ruled out."""
-    marked = [_no(tags, at) for at in range(len(tags))]
+    marked = _bounded([_no(tags, at) for at in range(len(tags))])
+    if _is_cleft(marked):
+        marked[0] = replace(marked[0], concepts=frozenset({"FILLER"}))
     for at, tag in enumerate(marked):
         if tag.has("NEG"):
             for place in _reach(marked, at):
@@ -34,6 +47,42 @@ def with_polarity(tags: list[Tag]) -> list[Tag]:
             marked[at + 1] = negated(marked[at + 1])
             marked[at] = replace(tag, concepts=frozenset({"INSTEADOF"}))
     return marked
+
+
+def _bounded(tags: list[Tag]) -> list[Tag]:
+    """ "do not go over" before a value is "at most"."""
+    found: list[Tag] = []
+    at = 0
+    while at < len(tags):
+        value = _bound_value(tags, at) if tags[at].has("NEG") else None
+        if value is None:
+            found.append(tags[at])
+            at += 1
+        else:
+            concept = "UNTIL" if tags[value].has("TIMES") else "ATMOST"
+            found += [merged(tags[at:value], concept, None), tags[value]]
+            at = value + 1
+    return found
+
+
+def _bound_value(tags: list[Tag], at: int) -> int | None:
+    """The place of the value that the "not" at `at` makes a limit."""
+    for place in range(at + 2, min(at + MOST_BOUND, len(tags))):
+        if tags[place].has(*LIMITED, "TIMES"):
+            between = " ".join(tag.text for tag in tags[at + 1 : place])
+            return place if BOUND.match(between) else None
+    return None
+
+
+def _is_cleft(tags: list[Tag]) -> bool:
+    """ "what I deploy on is an L4": a statement."""
+    texts = [tag.text for tag in tags]
+    return (
+        texts[0] == "what"
+        and texts[1:2] in (["i"], ["we"], ["my"], ["our"])
+        and not {"is", "are"}.isdisjoint(word for text in texts[2:] for word in text.split())
+        and texts[-1] != "?"
+    )
 
 
 def _leaves(tags: list[Tag], at: int) -> bool:

@@ -17,6 +17,13 @@ from agentkernel.domain.intent import (
     Understanding,
     Understood,
 )
+from agentkernel.workflows.intents.asides import (
+    ends_at_goal,
+    leads_in,
+    refers_back,
+    speaks_of,
+    states,
+)
 from agentkernel.workflows.intents.building import Impossible, built
 from agentkernel.workflows.intents.grammar import EXAMPLES, rows
 from agentkernel.workflows.intents.matching import Match, matches
@@ -61,6 +68,13 @@ RUN_WORDS = frozenset(
     }
 )
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
+NOT_ASKED_TO_RUN = words_of("it this that to we i they you production make which")
+"""Before "run": it says where something runs."""
+CLAUSE_WORDS = words_of("but so because since cause cuz though although ( )")
+"""Words and marks besides "and", comma and colon at which a clause may begin."""
+SPARE_WORDS = 4
+ASIDE_COST = 10
+POINTED_BACK_AT = SETTINGS | {"try_idea"}
 PRONOUNS = frozenset({"it", "this", "that"})
 ANSWERS = frozenset({"approve", "decline"})
 Reading = tuple[Intent, ...]
@@ -101,18 +115,25 @@ def understand(text: str, context: IntentContext) -> Understanding:
 
 
 def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
-    sentences = _sentences(tags)
-    found: list[Intent] = []
-    for sentence in sentences:
-        marked = with_polarity(sentence)
-        asked = marked[-1].text == "?"
-        docs = _docs(marked, shown)
-        if docs is not None:
-            found.append(docs)
-            continue
-        parts = _Parts(tuple(marked), context, shown, len(sentences) == 1, asked)
-        found.extend(parts.read())
-    return found
+    """The requests of each sentence; where one has none by itself, of all of them read as one."""
+    sentences = [with_polarity(sentence) for sentence in _sentences(tags)]
+    try:
+        return [
+            intent
+            for sentence in sentences
+            for intent in _sentence(sentence, context, shown, len(sentences) == 1)
+        ]
+    except _NoReading:
+        if len(sentences) == 1 or any(_docs(tags, shown) for tags in sentences):
+            raise
+        return _sentence([tag for tags in sentences for tag in tags], context, shown, True)
+
+
+def _sentence(tags: list[Tag], context: IntentContext, shown: str, only: bool) -> list[Intent]:
+    docs = _docs(tags, shown)
+    if docs is not None:
+        return [docs]
+    return _Parts(tuple(tags), context, shown, only, tags[-1].text == "?").read()
 
 
 def _sentences(tags: list[Tag]) -> list[list[Tag]]:
@@ -134,23 +155,28 @@ class _Parts:
         self.only, self.asked = only, asked
         self.forced = {at for at in range(len(tags)) if _new_command(tags, at)}
         self.known: dict[tuple[int, int], list[Match]] = {}
+        self.clauses = {0, len(tags)}
 
     def read(self) -> list[Intent]:
-        """The requests: of the whole, else cut at "and" and commas, else at prepositions too."""
-        soft = [
-            at
-            for at, tag in enumerate(self.tags)
-            if tag.has("SEP") or tag.text in (",", ":", "but")
-        ]
+        """The requests: of the whole, else cut at "and" and commas, else at prepositions too;
+        first without clauses that are passed over, then with them."""
+        clauses = [at for at in range(len(self.tags)) if _begins_clause(self.tags, at)]
         prepositions = [at for at, tag in enumerate(self.tags) if _may_begin(tag)]
-        for cuts in ([], soft[:MOST_BREAKS], sorted({*soft, *prepositions})[:MOST_BREAKS]):
-            best = self._cut([0, *(at for at in cuts if at > 0), len(self.tags)], set(prepositions))
-            if best is not None:
-                return self._ordered(best, set(prepositions))
+        self.clauses = {0, *clauses, len(self.tags)}
+        ways = ([], clauses[:MOST_BREAKS], sorted({*clauses, *prepositions})[:MOST_BREAKS])
+        for asides in (False, True):
+            for cuts in ways:
+                places = [0, *(at for at in cuts if at > 0), len(self.tags)]
+                best = self._cut(places, set(prepositions), asides)
+                if best is not None:
+                    return self._ordered(best, set(prepositions))
         raise _NoReading("No request that I know.")
 
-    def _cut(self, places: list[int], prepositions: set[int]) -> list[tuple[int, int]] | None:
-        """The fewest parts, each of which fits a row. `places` holds both ends."""
+    def _cut(
+        self, places: list[int], prepositions: set[int], asides: bool
+    ) -> list[tuple[int, int]] | None:
+        """The fewest parts, each of which fits a row or may be passed over. `places` holds both
+        ends."""
         places = sorted(set(places))
         best: dict[int, list[tuple[int, int]]] = {0: []}
         for end in places[1:]:
@@ -159,12 +185,57 @@ class _Parts:
                     continue
                 found = self._matches(start, end)
                 late = start in prepositions and start > 0 and not self.tags[start].has("SEP")
-                if not found or (late and found[0].row.name not in SETTINGS | {"fork"}):
+                late = late and start not in self.clauses
+                if late and found and found[0].row.name not in SETTINGS | {"fork"}:
+                    continue
+                if self._points_back(best[start], start, end):
+                    found = []
+                elif self.backwards(start, end) or (
+                    not found and not (asides and self._may_pass(start, end))
+                ):
                     continue
                 option = [*best[start], (start, end)]
-                if end not in best or len(option) < len(best[end]):
+                if end not in best or self._cost(option) < self._cost(best[end]):
                     best[end] = option
-        return best.get(len(self.tags))
+        parts = best.get(len(self.tags))
+        return parts if parts and self._asides_fit(parts) else None
+
+    def backwards(self, start: int, end: int) -> bool:
+        """True where the part is a clause that points back, at what is read apart from it."""
+        tags = self.tags[start:end]
+        return start > 0 and (refers_back(tags) or ends_at_goal(tags))
+
+    def _points_back(self, before: list[tuple[int, int]], start: int, end: int) -> bool:
+        """True where the part points back at the request that was read before it."""
+        if not before or not self.backwards(start, end):
+            return False
+        names = {match.row.name for match in self._matches(*before[-1])[:1]}
+        if ends_at_goal(self.tags[start:end]):
+            return bool(names & {"stop_at", "budget"})
+        return bool(names & POINTED_BACK_AT)
+
+    def _cost(self, parts: list[tuple[int, int]]) -> int:
+        return sum(1 if self._matches(*part) else ASIDE_COST for part in parts)
+
+    def _may_pass(self, start: int, end: int) -> bool:
+        tags = self.tags[start:end]
+        if start not in self.clauses or end not in self.clauses or (self.asked and states(tags)):
+            return start in self.clauses and end in self.clauses and end < len(self.tags) and states(tags)
+        return states(tags) or leads_in(tags)
+
+    def _asides_fit(self, parts: list[tuple[int, int]]) -> bool:
+        """True where what is passed over speaks of nothing but what is asked for beside it."""
+        rows = [self._matches(*part)[0].row for part in parts if self._matches(*part)]
+        known = frozenset[str]().union(*(row.known for row in rows))
+        for part in parts:
+            tags = self.tags[part[0] : part[1]]
+            if self._matches(*part) or self.backwards(*part):
+                continue
+            if leads_in(tags) and not states(tags) and any(row.kind != "info" for row in rows):
+                return False
+            if not leads_in(tags) and not speaks_of(tags, known):
+                return False
+        return bool(rows)
 
     def _spans(self, start: int, end: int) -> bool:
         return any(start < at < end for at in self.forced)
@@ -174,8 +245,13 @@ class _Parts:
             tags = self.tags[start:end]
             whole = self.only and start == 0 and end == len(self.tags)
             asked = self.asked and end == len(self.tags)
-            self.known[start, end] = matches(tags, whole, is_question(list(tags)), asked)
+            spare = SPARE_WORDS if self._ends_pointing_back(start, end) else 0
+            self.known[start, end] = matches(tags, whole, is_question(list(tags)), asked, spare)
         return self.known[start, end]
+
+    def _ends_pointing_back(self, start: int, end: int) -> bool:
+        inner = (at for at in self.clauses if start < at < end)
+        return any(self.backwards(at, end) for at in inner)
 
     def _ordered(self, parts: list[tuple[int, int]], prepositions: set[int]) -> list[Intent]:
         """What follows a preposition ("run for h200") is set before that which it belongs to."""
@@ -184,10 +260,15 @@ class _Parts:
         for start, end in parts:
             self._refuse_answer_with_bare_noun(parts, start, end)
             intent = self._one(start, end)
-            runs = any(tag.text in RUN_WORDS for tag in self.tags[start:end])
+            runs = any(
+                tag.text in RUN_WORDS and self._asked_to_run(at)
+                for at, tag in enumerate(self.tags[start:end], start=start)
+            )
             if intent is None:
                 group = len(found)
-            elif start in prepositions and start > 0:
+            elif start in prepositions and start > 0 and intent.name in SETTINGS:
+                while group < len(found) and found[group].name in SETTINGS:
+                    group += 1
                 found.insert(group, intent)
             else:
                 group = len(found)
@@ -196,11 +277,15 @@ class _Parts:
                 found.append(Run())
         return found
 
+    def _asked_to_run(self, at: int) -> bool:
+        return at == 0 or self.tags[at - 1].text not in NOT_ASKED_TO_RUN
+
     def _refuse_answer_with_bare_noun(
         self, parts: list[tuple[int, int]], start: int, end: int
     ) -> None:
         """ "no, tf32" may forbid it or ask for it."""
-        if start > 0 and self._matches(*parts[0])[0].row.name == "decline":
+        first = self._matches(*parts[0])
+        if start > 0 and first and first[0].row.name == "decline":
             tags = self.tags[start:end]
             if any(tag.has(*NOUNS) for tag in tags) and not any(tag.has(*VERBS) for tag in tags):
                 raise _NoReading("After 'no' I need a verb: what is to be done?")
@@ -208,7 +293,7 @@ class _Parts:
     def _one(self, start: int, end: int) -> Intent | None:
         """The best match's request, None for a comment. Raises where several are as good."""
         found = self._matches(start, end)
-        if found[0].row.name == "comment":
+        if not found or self.backwards(start, end) or found[0].row.name == "comment":
             return None
         top = [match for match in found if match.score >= found[0].score]
         options: list[Intent] = []
@@ -231,7 +316,21 @@ def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
     if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
         return False
     same_thing = rest[0].text.split(" ")[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
-    return not same_thing
+    verbs = rest[0].concepts & VERBS
+    before = frozenset[str]().union(*(tag.concepts for tag in tags[:at]))
+    return not same_thing or (tags[at].has("SEP") and verbs.isdisjoint(before) and before_acts(tags[:at]))
+
+
+def before_acts(tags: tuple[Tag, ...]) -> bool:
+    """True where a command with a value stands before: "keep 7" """
+    return any(tag.has(*VERBS) for tag in tags) and any(tag.has("NUM", "CAND") for tag in tags)
+
+
+def _begins_clause(tags: tuple[Tag, ...], at: int) -> bool:
+    tag = tags[at]
+    if tag.has("SEP") or tag.text in (",", ":") or tag.text in HARD_BREAKS:
+        return True
+    return at > 0 and tag.text in CLAUSE_WORDS
 
 
 def _may_begin(tag: Tag) -> bool:

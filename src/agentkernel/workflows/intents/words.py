@@ -19,16 +19,6 @@ LEXICON: dict[str, str] = {**PHRASING, **VERBS, **NOUNS, **TALK, **BOUNDS}
 """Concept -> its words and phrases."""
 
 
-ORDINALS = {
-    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
-    "eighth": 8, "ninth": 9, "tenth": 10, "eleventh": 11, "twelfth": 12,
-}  # fmt: skip
-CARDINALS = {
-    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
-    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "sixteen": 16,
-    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "hundred": 100,
-    "couple": 2, "dozen": 12,
-}  # fmt: skip
 PLACES = {
     "last": "last", "latest": "last", "newest": "last", "recent": "last",
     "fastest": "fastest", "best": "fastest", "quickest": "fastest", "winning": "fastest",
