@@ -62,8 +62,8 @@ UNDERSTOOD = [
     ("at most $5", "budget usd=5.0"),
     (
         "run it on the h200 in bf16 with batch size 64",
-        "shapes sizes=[{'name': 'batch', 'value': 64}]; precision precision=bf16; "
-        "target target=h200; run",
+        "target target=h200; precision precision=bf16; "
+        "shapes sizes=[{'name': 'batch', 'value': 64}]; run",
     ),
     ("now for an A100", "target target=a100"),
     ("what about the rtx 4090?", "target target=rtx4090"),
@@ -103,7 +103,6 @@ UNDERSTOOD = [
     ("accept c3", "keep candidate=3"),
     ("I like it, keep it", "keep"),
     ("discard c3", "reject candidate=3"),
-    ("don't keep it", "reject"),
     ("drop candidate 4", "reject candidate=4"),
     ("stop", "stop"),
     ("bye", "quit"),
@@ -281,7 +280,7 @@ UNDERSTOOD = [
         "allow tf32, then run again, and stop at 2x",
         "precision precision=tf32; run; stop_at speedup=2.0",
     ),
-    ("for a100 in bf16", "precision precision=bf16; target target=a100"),
+    ("for a100 in bf16", "target target=a100; precision precision=bf16"),
     ("what if we allowed tf32?", "precision precision=tf32"),
     ("have you tried bf16?", "history"),
     ("stop using bf16", "precision precision=strict"),
@@ -363,7 +362,6 @@ UNDERSTOOD = [
     ("there's a NaN, please fix", "repair"),
     ("debug this", "repair"),
     ("start from scratch", "restart"),
-    ("do not accept c3", "reject candidate=3"),
     ("I don't want bf16", "precision precision=strict"),
     ("forget about tf32", "precision precision=strict"),
     ("how do I use this?", "help"),
@@ -372,10 +370,12 @@ UNDERSTOOD = [
     ("not less than 2x", "stop_at speedup=2.0"),
     ("show c4's code", "show_candidate candidate=4"),
     ("speedup 1.5", "stop_at speedup=1.5"),
-    ("never accept c3", "reject candidate=3"),
     ("not the h100 but the h200", "target target=h200"),
 ]
 ASKED_BACK = [
+    ("don't keep it", "reject"),
+    ("do not accept c3", "reject candidate=3"),
+    ("never accept c3", "reject candidate=3"),
     ("use fp16", "dtype dtype=float16"),
     ("make it faster", "more_aggressive | lower_latency"),
     ("it's too slow", "more_aggressive | why_slow"),

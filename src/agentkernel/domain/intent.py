@@ -17,6 +17,8 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 CandidateRef: TypeAlias = Count | Which
 """3 for c3, or a place."""
 IdeaRef: TypeAlias = Count | Literal["next", "last"]
+BranchRef: TypeAlias = Count | Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]{0,63}$")]
+"""2 for the second branch, or a name in lower case."""
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 PlainName = Literal[
     "more_aggressive",
@@ -167,10 +169,10 @@ class Undo(Frozen):
 
 
 class SwitchBranch(Frozen):
-    """Work on another branch of the tree; None: the other one."""
+    """Work on another branch of the tree, by its number or its name; None: the other one."""
 
     name: Literal["switch_branch"] = "switch_branch"
-    branch: Count | None = None
+    branch: BranchRef | None = None
 
 
 class StopAt(Frozen):

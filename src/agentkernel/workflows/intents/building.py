@@ -197,6 +197,14 @@ def _compare(match: Match, context: IntentContext, original: str) -> list[Slots]
     return [{"first": first, "second": second}]
 
 
+def _verify(match: Match, context: IntentContext, original: str) -> list[Slots]:
+    """What is checked against the original is the other candidate, or the current one."""
+    refs = [ref for ref in _candidates(match, context) if ref != "original"]
+    if len(refs) > 1:
+        raise Impossible("A candidate is verified against the original module only.")
+    return [{"candidate": refs[0]} if refs else {}]
+
+
 def _try_idea(match: Match, context: IntentContext, original: str) -> list[Slots]:
     if match.row.value:
         return [{"idea": match.row.value}]
@@ -213,6 +221,8 @@ def _undo(match: Match, context: IntentContext, original: str) -> list[Slots]:
 def _switch_branch(match: Match, context: IntentContext, original: str) -> list[Slots]:
     for tag in match.values("BRANCHNO"):
         return [{"branch": _count(tag)}]
+    for tag in match.values("BRANCHNAME"):
+        return [{"branch": str(tag.value)}]
     return [{}]
 
 
@@ -261,6 +271,7 @@ MAKERS: dict[str, Maker] = {
     "explain_line": _explain_line,
     "diff": _diff,
     "compare": _compare,
+    "verify": _verify,
     "try_idea": _try_idea,
     "undo": _undo,
     "switch_branch": _switch_branch,

@@ -21,6 +21,9 @@ WEAK = words_of(
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
 WEAK_WORDS = frozenset({"push", "push it", "deeper", "harder", "bold", "extreme"})
 """Words that are not enough either, although their concept is."""
+TOLD = words_of("cost history profile status tree roofline plan")
+"""Requests that nobody makes by a plain statement: "we pay for electricity" asks for no costs."""
+ASKING = ("SHOW", "TELL", "EXPLAIN", "POLITE", "MAY", "WHAT", "WHERE", "HOW")
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
 SAFE_CHANGES = frozenset(
@@ -57,15 +60,26 @@ def matches(
         return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
+    told = _is_told(tags)
     found = [
         match
         for row in rows()
         if all(not item.concepts.isdisjoint(present) for item in row.needed)
         and _mood_fits(row, question, asked, polite or "MAY" in present)
         and (whole or not row.alone)
+        and not (row.name in TOLD and told and not asked)
         and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
+
+
+def _is_told(tags: tuple[Tag, ...]) -> bool:
+    words = [tag for tag in tags if not tag.has("MARK", "SEP") and tag.text not in ("so", "but")]
+    return (
+        bool(words)
+        and words[0].text in ("i", "we", "they", "it", "he", "she")
+        and not any(tag.has(*ASKING) for tag in words)
+    )
 
 
 def _mood_fits(row: Row, question: bool, asked: bool, polite: bool) -> bool:
@@ -151,7 +165,7 @@ def _tolerated(tag: Tag, row: Row, filled: list[tuple[Item, Tag]]) -> bool:
 def _rules_out_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:
     """A "not" in a row that wants something: only beside the same sort of thing, said before or
     behind it ("bf16, not tf32"), which `_tolerated` sees at the slot that it reaches."""
-    return any(used.has(*SLOTS) and not used.negated for _, used in filled)
+    return any(used.has(*SLOTS, "SIZE") and not used.negated for _, used in filled)
 
 
 def _beside_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:

@@ -144,7 +144,7 @@ def _phrase(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     known = entries()
     for used in range(min(longest_phrase(), len(tokens) - at), 1, -1):
         here = tokens[at : at + used]
-        if any(item.kind not in ("word", "mark") for item in here):
+        if any(item.kind not in ("word", "mark", "number") for item in here):
             continue
         if concepts := known.get(" ".join(item.text for item in here)):
             value = _value_of_word(" ".join(item.text for item in here), concepts)

@@ -70,10 +70,12 @@ RUN_WORDS = frozenset(
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
 NOT_ASKED_TO_RUN = words_of("it this that to we i they you production make which")
 """Before "run": it says where something runs."""
-CLAUSE_WORDS = words_of("but so because since cause cuz though although ( )")
+CLAUSE_WORDS = words_of("but or so because since cause cuz though although ( )")
 """Words and marks besides "and", comma and colon at which a clause may begin."""
 SPARE_WORDS = 4
 ASIDE_COST = 10
+ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
+"""Requests that "or" may join: a run ends at whichever comes first."""
 POINTED_BACK_AT = SETTINGS | {"try_idea"}
 PRONOUNS = frozenset({"it", "this", "that"})
 ANSWERS = frozenset({"approve", "decline"})
@@ -117,6 +119,11 @@ def understand(text: str, context: IntentContext) -> Understanding:
 def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
     """The requests of each sentence; where one has none by itself, of all of them read as one."""
     sentences = [with_polarity(sentence) for sentence in _sentences(tags)]
+    whole = [tag for tags in sentences for tag in tags]
+    if any(_has_no_object(sentence) for sentence in sentences[1:]):
+        one = _Parts(tuple(whole), context, shown, True, whole[-1].text == "?").as_one()
+        if one:
+            return one
     try:
         return [
             intent
@@ -126,7 +133,7 @@ def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
     except _NoReading:
         if len(sentences) == 1 or any(_docs(tags, shown) for tags in sentences):
             raise
-        return _sentence([tag for tags in sentences for tag in tags], context, shown, True)
+        return _sentence(whole, context, shown, True)
 
 
 def _sentence(tags: list[Tag], context: IntentContext, shown: str, only: bool) -> list[Intent]:
@@ -134,6 +141,12 @@ def _sentence(tags: list[Tag], context: IntentContext, shown: str, only: bool) -
     if docs is not None:
         return [docs]
     return _Parts(tuple(tags), context, shown, only, tags[-1].text == "?").read()
+
+
+def _has_no_object(tags: list[Tag]) -> bool:
+    """True for a verb by itself, which looks back for what it is about: "explain?" """
+    words = [tag for tag in tags if not tag.has("MARK", "SEP", "POLITE", "MAY")]
+    return len(words) == 1 and words[0].has("EXPLAIN", "VERIFY", "COMPARE")
 
 
 def _sentences(tags: list[Tag]) -> list[list[Tag]]:
@@ -171,6 +184,10 @@ class _Parts:
                 if best is not None:
                     return self._ordered(best, set(prepositions))
         raise _NoReading("No request that I know.")
+
+    def as_one(self) -> list[Intent]:
+        """The one request that all of it makes together; none where there is none."""
+        return self._ordered([(0, len(self.tags))], set()) if self._matches(0, len(self.tags)) else []
 
     def _cut(
         self, places: list[int], prepositions: set[int], asides: bool
@@ -211,7 +228,7 @@ class _Parts:
             return False
         names = {match.row.name for match in self._matches(*before[-1])[:1]}
         if ends_at_goal(self.tags[start:end]):
-            return bool(names & {"stop_at", "budget"})
+            return bool(names & ENDS_OF_A_RUN)
         return bool(names & POINTED_BACK_AT)
 
     def _cost(self, parts: list[tuple[int, int]]) -> int:
@@ -219,9 +236,9 @@ class _Parts:
 
     def _may_pass(self, start: int, end: int) -> bool:
         tags = self.tags[start:end]
-        if start not in self.clauses or end not in self.clauses or (self.asked and states(tags)):
-            return start in self.clauses and end in self.clauses and end < len(self.tags) and states(tags)
-        return states(tags) or leads_in(tags)
+        if start not in self.clauses or end not in self.clauses:
+            return False
+        return leads_in(tags) or (states(tags) and not (self.asked and end == len(self.tags)))
 
     def _asides_fit(self, parts: list[tuple[int, int]]) -> bool:
         """True where what is passed over speaks of nothing but what is asked for beside it."""
@@ -243,10 +260,14 @@ class _Parts:
     def _matches(self, start: int, end: int) -> list[Match]:
         if (start, end) not in self.known:
             tags = self.tags[start:end]
+            either = start > 0 and tags[0].text == "or"
             whole = self.only and start == 0 and end == len(self.tags)
             asked = self.asked and end == len(self.tags)
             spare = SPARE_WORDS if self._ends_pointing_back(start, end) else 0
-            self.known[start, end] = matches(tags, whole, is_question(list(tags)), asked, spare)
+            found = matches(tags[either:], whole, is_question(list(tags)), asked, spare)
+            if either:
+                found = [match for match in found if match.row.name in ENDS_OF_A_RUN]
+            self.known[start, end] = found
         return self.known[start, end]
 
     def _ends_pointing_back(self, start: int, end: int) -> bool:
@@ -312,13 +333,27 @@ def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
         return False
     if all(tag.has("FILLER", "AGAINST", "PREP", "POLITE", "MARK", "SEP") for tag in tags[:at]):
         return False
+    if refers_back(_clause(tags, at)):
+        return False
     rest = [tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")]
+    if tags[at].has("SEP") and len(rest) > 1 and rest[0].has("TELL") and rest[1].has("WHY", "WHAT", "HOW"):
+        return True
     if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
         return False
     same_thing = rest[0].text.split(" ")[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
     verbs = rest[0].concepts & VERBS
     before = frozenset[str]().union(*(tag.concepts for tag in tags[:at]))
     return not same_thing or (tags[at].has("SEP") and verbs.isdisjoint(before) and before_acts(tags[:at]))
+
+
+def _clause(tags: tuple[Tag, ...], at: int) -> tuple[Tag, ...]:
+    """From `at` to the next comma or the next "and"."""
+    ends = [
+        end
+        for end in range(at + 1, len(tags))
+        if tags[end].has("SEP") or tags[end].text in (",", ":")
+    ]
+    return tags[at : ends[0] if ends else len(tags)]
 
 
 def before_acts(tags: tuple[Tag, ...]) -> bool:

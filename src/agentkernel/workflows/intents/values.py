@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.workflows.intents.tags import Tag, merged
+from agentkernel.workflows.intents.words import entries
 
 SECONDS = {
     "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
@@ -30,6 +31,7 @@ HALVES = {"half": 0.5, "halve": 0.5, "halved": 0.5, "halving": 0.5, "third": 1 /
 BETWEEN = frozenset(
     {"of", "to", "=", "is", "are", "number", "no", "#", ":", "at", "should", "be", "will", "was"}
 )
+TRUNK = frozenset({"main", "master", "trunk"})
 MOST_BETWEEN = 3
 MEASURES = frozenset({"long", "wide", "deep", "high", "tall"})
 """Adjectives behind a size: "8192 long"."""
@@ -53,12 +55,20 @@ def _counting(tags: list[Tag], at: int) -> Tag:
     """A bare number that counts something which no request has ("4 GPUs") names no candidate."""
     tag = tags[at]
     behind = tags[at + 1] if at + 1 < len(tags) else None
+    if tag.text == "one" and at and _describes(tags[at - 1]):
+        return Tag(frozenset({"FILLER"}), tag.text, tag.start, tag.end)
     if behind is None or not tag.has("NUM") or tag.text == "one":
         return tag
     word = behind.text.replace("-", "").isalpha() and behind.text not in NOT_COUNTED
     if (word and not behind.concepts) or behind.text in COUNTED:
         return merged([tag], "QUANTITY", tag.value)
     return tag
+
+
+def _describes(tag: Tag) -> bool:
+    """True for what makes a pronoun of "one": "that one", "a leaner one"."""
+    bare = tag.text in ("of", "to", "and", "or", "from", "with", "than", "number", "by", "at")
+    return not bare and (not tag.concepts or tag.has("FILLER", "THIS", "OTHER", "REDUCE", "SPEED"))
 
 
 def _quantities(tags: list[Tag]) -> list[Tag]:
@@ -147,6 +157,8 @@ def _named(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
     """A noun before its number: "candidate 3", "lines 4 to 9", "batch size of 64"."""
     tag = tags[at]
     behind = _texts(tags, at + 1, 1)[0]
+    if (branch := _branch(tags, at)) is not None:
+        return branch
     if tag.has("NUM") and behind == "by" and at + 2 < len(tags):
         width, height = _whole(tag), _whole(tags[at + 2])
         if width and height:
@@ -180,6 +192,24 @@ def _named(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
     if tag.has("CANDWORD"):
         return merged(here, "CAND", first), used + 1
     return None
+
+
+def _branch(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
+    """A branch by its name: "the splitk branch", "branch called splitk", "onto main"."""
+    tag, before = tags[at], tags[at - 1].text.split(" ")[-1] if at else ""
+    behind = _texts(tags, at + 1, 2)
+    name = tag.text not in entries() and tag.text[:1].isalpha() and not tag.has("NUM", "ORD")
+    if (name or tag.text in TRUNK) and behind[0] == "branch":
+        return merged(tags[at : at + 2], "BRANCHNAME", tag.text), 2
+    if tag.text in TRUNK and before in ("to", "onto", "on") and not behind[0].isalpha():
+        return merged([tag], "BRANCHNAME", tag.text), 1
+    used = 2 if behind[0] in ("called", "named") else 1
+    if tag.text != "branch" or at + used >= len(tags):
+        return None
+    named = tags[at + used]
+    if (named.concepts and named.text not in TRUNK) or not named.text[:1].isalpha():
+        return None
+    return merged(tags[at : at + used + 1], "BRANCHNAME", named.text), used + 1
 
 
 def _whole(tag: Tag) -> int | None:

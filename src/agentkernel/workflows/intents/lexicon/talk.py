@@ -11,27 +11,35 @@ TALK: dict[str, str] = {
         google, what do, what does, grep, dig up, look in, look, read up on, read, find out,
         browse, look it up, see, say""",
     "HELP": """
-        help, help me, commands, what can you do, what can i say, what can i do, what can i
-        ask, usage, how do i use this, how do i use you, how does this work here,
-        instructions, what are my options, what do you understand, what are you able to do,
-        h, what can i type, which commands, what can i ask you, what can i tell you, what
-        commands, how do i use this tool, capabilities, features do you have, what are you
-        capable of, guide, i am lost, i am stuck""",
+        help, help me, commands, what can you do, what can i say, what can i do, what can
+        i ask, usage, how do i use this, how do i use you, how does this work here,
+        instructions, what are my options, what do you understand, what are you able to
+        do, h, what can i type, which commands, what can i ask you, what can i tell you,
+        what commands, how do i use this tool, capabilities, features do you have, what
+        are you capable of, guide, i am lost, i am stuck, what commands are there, which
+        commands are there, what are the commands, list the commands, list of commands,
+        what can you do for me, i need help, some help, available commands, what else can
+        you do, what else can i say, what is possible here, what are my choices, things
+        can i ask, things can i say, what should i type, what should i say, menu, how to
+        use this, what requests""",
     "STATUS": """
         status, progress, state, how are we doing, how is it going, how are things, where
-        are we, where do we stand, where are things, current state, how far are we, how far
-        along, how far have you got, how far did you get, state of play, what is up, best so
-        far, doing so far, stand, standing, situation, update, current best, how is it
-        coming along, how are you doing, how fast, how fast is it, how quick, how much
-        faster, speedup so far, current speedup, what speedup, still running, any progress,
-        any luck, finished, going on, news, how is it looking, where we are, done yet, time
-        is left, budget is left, rounds are left, rounds left, time left, budget left, made
-        it faster, is it faster, best result so far, best time so far, how did it go, how
-        did that go, how does it look, how fast are we, are you done, are we done, is it
-        done, what are you doing, what are you up to, what are you working on, any news,
-        coming along, any better, is it any faster, speedup, at the moment doing, what is
-        happening, faster yet, how is the run going, how is the search going, where things
-        stand, best speedup so far, have we got, what have we got, eta""",
+        are we, where do we stand, where are things, current state, how far are we, how
+        far along, how far have you got, how far did you get, state of play, what is up,
+        best so far, doing so far, stand, standing, situation, update, current best, how
+        is it coming along, how are you doing, how fast, how fast is it, how quick, how
+        much faster, speedup so far, current speedup, what speedup, still running, any
+        progress, any luck, finished, going on, news, how is it looking, where we are,
+        done yet, time is left, budget is left, rounds are left, rounds left, time left,
+        budget left, made it faster, is it faster, best result so far, best time so far,
+        how did it go, how did that go, how does it look, how fast are we, are you done,
+        are we done, is it done, what are you doing, what are you up to, what are you
+        working on, any news, coming along, any better, is it any faster, speedup, at the
+        moment doing, what is happening, faster yet, how is the run going, how is the
+        search going, where things stand, best speedup so far, have we got, what have we
+        got, eta, how is it doing, doing well, how are things going, going well, where we
+        stand, how far are you, how far did we get, anything new, what is the latest, how
+        is progress, making progress""",
     "SETTINGS": """
         settings, configuration, config, options set, parameters, current settings, what is
         allowed, preferences, setup, which settings, configured, currently set, active""",
@@ -63,8 +71,11 @@ TALK: dict[str, str] = {
         course not, definitely not, do not bother, leave it, i refuse, not a chance""",
     "COMMENT": """
         great, nice, cool, awesome, excellent, good job, well done, nice work, nice one,
-        wow, impressive, brilliant, wonderful, great work, great job, not bad, interesting,
-        good work, amazing, good stuff, love it, lovely, i see, got it, neat, nicely done,
-        hooray, perfect, i love it, fantastic, sweet""",
+        wow, impressive, brilliant, wonderful, great work, great job, not bad,
+        interesting, good work, amazing, good stuff, love it, lovely, i see, got it, neat,
+        nicely done, hooray, perfect, i love it, fantastic, sweet, i am back, welcome
+        back, good point, fair enough, makes sense, that makes sense, good to know, ok
+        cool, great stuff, very nice, looking good, well played, good news, i trust you,
+        thanks a lot, many thanks, good call, hmm interesting, nicer""",
 }
 """Concept -> its words and phrases."""
