@@ -156,7 +156,7 @@ def _size_name(match: Match) -> str:
 
 def _dtype(match: Match, context: IntentContext, original: str) -> list[Slots]:
     for tag in match.values("DTYPE"):
-        return [{"dtype": DTYPES[str(tag.value)]}]
+        return [{"dtype": DTYPES["half" if tag.has("HALF") else str(tag.value)]}]
     return [{"dtype": "bfloat16" if match.values("BF16") else "float32"}]
 
 

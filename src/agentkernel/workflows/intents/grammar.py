@@ -59,13 +59,13 @@ less_memory       change  REDUCE MEMORY HALF|PERCENT|TIMES? USE|TRY? ITIS? SPENT
 less_memory       change  MEMORY HALF USE|TRY?
 less_memory       change  MEMORY FORBID|STOP USE?
 less_memory       change  -MEMORY -MUCH USE?
-memory_limit      change  BYTES ATMOST MEMORY? USE|KEEP|REDUCE|ALLOW? ITIS? LOCAL?
+memory_limit      change  BYTES ATMOST MEMORY? USE|KEEP|REDUCE|ALLOW? ITIS? LOCAL? VERIFY?
 memory_limit      change  BYTES MEMORY REDUCE|KEEP|USE|ATMOST?
-less_energy       change  ENERGY REDUCE USE|TRY? SPEED?
+less_energy       change  ENERGY REDUCE USE|TRY|RETURN? RETURN?
 less_energy       change  ENERGY REDUCE -SPEED|TIME|MEMORY USE?
 less_energy       change  ENERGY FORBID|STOP USE?
 less_energy       change  -ENERGY -MUCH USE?
-lower_latency     change  SPEED REDUCE USE|TRY?
+lower_latency     change  SPEED REDUCE USE|TRY|RETURN? RETURN?
 lower_latency     change  SPEED REDUCE -ENERGY|MEMORY USE?
 lower_latency     change  SPEED USE|RUN? ITIS?
 precision=tf32    change  TF32 USE|ALLOW|TRY|RETURN? ALLOW|USE? PRECISION? SPEED? DTYPEWORD?
@@ -75,7 +75,7 @@ precision=bf16    change  REDUCED USE|ALLOW ALLOW? PRECISION? SPEED?
 precision=strict  change  STRICT USE|ALLOW|TRY|RETURN|KEEP? PRECISION? ALLOW? FP32?
 precision=strict  change  FP32 PRECISION|RETURN|STRICT USE|RETURN|STRICT? PRECISION?
 precision=strict  change  -TF32|BF16|REDUCED USE|ALLOW|TRY? PRECISION? ALLOW?
-precision=strict  change  FORBID TF32|BF16|REDUCED TF32|BF16? PRECISION? USE|ALLOW?
+precision=strict  change  FORBID TF32|BF16|REDUCED TF32|BF16? PRECISION? USE|ALLOW? RETURN?
 precision=strict? change  FP32 USE|ALLOW?
 dtype?            change  FP32 USE|ALLOW?
 dtype?            change  DTYPE USE?
@@ -90,6 +90,7 @@ shapes            change  OTHER SHAPE|SIZENAME USE|TRY? DTYPEWORD? SHAPE?
 why_slow          info    SLOW WHY? TIME|MEMORY|SPEED|KERNEL|STOP? REF? RETURN?
 why_slow          info    WHY -SPEED|STATUS|GOAL REF? SPEED|GOAL?
 why_slow          info    WHY TOOSLOW REF?
+why_slow          ask     WHAT SPENT SPEED
 why_slow          ask     WHAT SLOW MEMORY|KERNEL? SLOW?
 why_slow          change  TOOSLOW ITIS?
 profile           info    PROFILE REF|KERNEL? RUN|USE|TIME? SPEED? SPENT?
@@ -97,7 +98,7 @@ profile           ask     SPENT WHAT KERNEL|TIME?
 profile           info    TIME SPENT WHERE|WHAT|HOW|KERNEL? WHY|EXPLAIN? REF?
 profile           info    WHERE|WHAT TIME REF? KERNEL?
 profile           ask     MEMORY HOW|WHAT|WHERE USE|SPENT|MEMORY|ALLOW? REF?
-roofline          info    ROOFLINE SPEED|ROOFLINE? REF? STATUS? AGAINST? SLOW? UNTIL? LOCAL?
+roofline          info    ROOFLINE SPEED|ROOFLINE? REF? STATUS? AGAINST? SLOW? UNTIL? LOCAL? ATMOST?
 history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|IDEAWORD|LIBRARY? STATUS? DOES? HISTORY? AFTER?
 history           info    HISTORY REJECTED IDEAWORD|CANDWORD|IDEA? HISTORY?
 history           ask     AUX TRY TF32|BF16|TARGET|IDEA|IDEAWORD?

@@ -16,7 +16,7 @@ VALUES = words_of(
 """Concepts that carry a value: none of them may be left over."""
 WEAK = words_of(
     "RUN SHOW USE TRY STOP KEEP RETURN YES NO HELP UNDO EXPLAIN REJECT SAVE FORK EXPORT EDIT DIFF "
-    "REPAIR COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
+    "REPAIR COMPARE COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
 )
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
 WEAK_WORDS = frozenset({"push", "push it", "deeper", "harder", "bold", "extreme"})
@@ -60,7 +60,7 @@ def matches(
         return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
-    told = _is_told(tags)
+    told, reported = _is_told(tags), _is_reported(tags)
     found = [
         match
         for row in rows()
@@ -68,6 +68,7 @@ def matches(
         and _mood_fits(row, question, asked, polite or "MAY" in present)
         and (whole or not row.alone)
         and not (row.name in TOLD and told and not asked)
+        and not (row.name == "stop_at" and reported)
         and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
@@ -79,6 +80,18 @@ def _is_told(tags: tuple[Tag, ...]) -> bool:
         bool(words)
         and words[0].text in ("i", "we", "they", "it", "he", "she")
         and not any(tag.has(*ASKING) for tag in words)
+    )
+
+
+def _is_reported(tags: tuple[Tag, ...]) -> bool:
+    """True for "it is 2x faster": what was reached, not what is to be reached."""
+    words = [tag for tag in tags if not tag.has("MARK", "SEP")]
+    first = words[0].text.split(" ")[0] if words else ""
+    text = " ".join(tag.text for tag in words).split()
+    return (
+        first in ("it", "they", "he", "she", "candidate")
+        and not any(tag.has("UNTIL", "STOP", "ATLEAST") for tag in words)
+        and not {"should", "must", "needs", "need", "has"}.intersection(text)
     )
 
 

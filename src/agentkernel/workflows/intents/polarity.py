@@ -17,8 +17,8 @@ VERBS = frozenset(
 )
 END_OF_REACH = frozenset({"but", "instead", "just", "only", ",", ";", ":"})
 BOUND = re.compile(
-    r"^(?:(?:ever|even|let|it|go|going|take|taking|use|using|spend|spending|allocate|allocating|"
-    r"need|run|running|bother|get|getting|be|grow|climb|cost|want|to|for|you|exceed|exceeding|"
+    r"^(?:(?:ever|even|let|it|go|going|take|takes|taking|use|uses|using|spend|spends|spending|allocate|allocating|"
+    r"need|run|running|bother|get|getting|be|grow|climb|cost|costs|needs|allocates|runs|exceeds|goes|want|to|for|you|exceed|exceeding|"
     r"this|that|memory|search|keep|peak|last|give|consume|have) )*"
     r"(?:more than|longer than|higher than|bigger than|larger than|greater than|further than|over|"
     r"above|past|beyond|exceed|exceeding)(?: (?:a|the|of|total|about|about a))*$"
@@ -26,6 +26,7 @@ BOUND = re.compile(
 """Between a "not" and a value: it is the most that may be."""
 LIMITED = ("DURATION", "BYTES", "MONEY", "ROUNDS", "RUNTIME")
 MOST_BOUND = 9
+GIVEN_UP = frozenset({"forget", "forget about", "never mind", "skip", "scrap", "ditch"})
 QUESTION_STARTS = words_of(
     "is are was were does did has had should will would could can may might must am"
 )
@@ -43,6 +44,11 @@ def with_polarity(tags: list[Tag]) -> list[Tag]:
                 marked[place] = negated(marked[place])
         elif tag.has("INSTEADOF"):
             _rule_out_next(marked, at)
+        elif _gives_up(marked, at):
+            _rule_out_next(marked, at)
+            marked[at] = replace(tag, concepts=frozenset({"INSTEADOF"}))
+        elif _restricts(marked, at):
+            marked[at] = replace(tag, concepts=frozenset({"FOREIGN"}))
         elif _leaves(marked, at):
             marked[at + 1] = negated(marked[at + 1])
             marked[at] = replace(tag, concepts=frozenset({"INSTEADOF"}))
@@ -85,6 +91,26 @@ def _is_cleft(tags: list[Tag]) -> bool:
     )
 
 
+def _gives_up(tags: list[Tag], at: int) -> bool:
+    """ "forget the h100" where another of its sort follows."""
+    if tags[at].text not in GIVEN_UP:
+        return False
+    slots = [tag for tag in tags[at + 1 :] if tag.has(*PRECISIONS, "TARGET")]
+    kinds = [tag.has("TARGET") for tag in slots[:2]]
+    near = [tag for tag in tags[at + 1 : at + 4] if tag.has(*PRECISIONS, "TARGET")]
+    return bool(near) and len(kinds) == 2 and kinds[0] == kinds[1]
+
+
+def _restricts(tags: list[Tag], at: int) -> bool:
+    """ "only for the first layer", "for the weights only": no setting has such a reach."""
+    if tags[at].text != "only" or not any(tag.has(*PRECISIONS, "LIBRARY") for tag in tags[:at]):
+        return False
+    behind = tags[at + 1].text if at + 1 < len(tags) else ""
+    if behind in ("for", "in", "on", "when", "if", "at", "with"):
+        return True
+    return any(tag.text == "for" for tag in tags[:at]) and not tags[at - 1].has(*SLOTS)
+
+
 def _leaves(tags: list[Tag], at: int) -> bool:
     """ "from tf32" where a "to" follows."""
     return (
@@ -96,7 +122,8 @@ def _leaves(tags: list[Tag], at: int) -> bool:
 
 def _no(tags: list[Tag], at: int) -> Tag:
     """ "no" before a noun is a "not"; by itself it is an answer."""
-    if tags[at].text != "no":
+    text = tags[at].text
+    if text != "no" and not (tags[at].has("NO") and text.split(" ")[-1] == "not"):
         return tags[at]
     last = at + 1 == len(tags) or tags[at + 1].has("MARK", "SEP")
     return replace(tags[at], concepts=frozenset({"NO" if last else "NEG"}))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from agentkernel.domain.intent import IntentContext
 from agentkernel.workflows.intents.numerals import ORDINALS, spelled
 from agentkernel.workflows.intents.spelling import corrected
-from agentkernel.workflows.intents.text import Token
+from agentkernel.workflows.intents.text import Token, words_of
 from agentkernel.workflows.intents.words import (
     ALWAYS_A_CANDIDATE,
     PLACE_NOUNS,
@@ -18,6 +18,8 @@ from agentkernel.workflows.intents.words import (
 
 Value = int | float | str | tuple[int, ...] | tuple[str, ...] | None
 MOST_TARGET_WORDS = 3
+AUXILIARIES = words_of("do does did is are was were have has had can could will would should")
+"""Words that a "not" behind them negates, whatever phrase they end ("please do")."""
 ARTICLES = frozenset({"a", "an"})
 THOUSANDS = {"k": 1024.0}
 """What a letter right behind a number stands for in the field: 4k is 4096."""
@@ -144,6 +146,9 @@ def _phrase(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     known = entries()
     for used in range(min(longest_phrase(), len(tokens) - at), 1, -1):
         here = tokens[at : at + used]
+        negated = tokens[at + used].text == "not" if at + used < len(tokens) else False
+        if negated and here[-1].text in AUXILIARIES:
+            continue
         if any(item.kind not in ("word", "mark", "number") for item in here):
             continue
         if concepts := known.get(" ".join(item.text for item in here)):

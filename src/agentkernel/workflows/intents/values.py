@@ -68,7 +68,7 @@ def _counting(tags: list[Tag], at: int) -> Tag:
 def _describes(tag: Tag) -> bool:
     """True for what makes a pronoun of "one": "that one", "a leaner one"."""
     bare = tag.text in ("of", "to", "and", "or", "from", "with", "than", "number", "by", "at")
-    return not bare and (not tag.concepts or tag.has("FILLER", "THIS", "OTHER", "REDUCE", "SPEED"))
+    return not bare and (not tag.concepts or tag.has("FILLER", "THIS", "OTHER", "REDUCE", "SPEED", "SPENT"))
 
 
 def _quantities(tags: list[Tag]) -> list[Tag]:

@@ -21,7 +21,13 @@ BOUNDS: dict[str, str] = {
         than, no higher than, no longer than, lower than, shorter than, maximum of, max
         of, at the very most, or fewer, there is only, we only have, i only have, has to
         fit in, has to fit into, must fit in, must fit into, must stay under, must stay
-        below, should stay under, should stay below, to play with, to work with, available""",
+        below, should stay under, should stay below, to play with, to work with,
+        available, not more, not longer, not any more, and not more, and no more, and not
+        longer, is the most, is the limit, is the max, is the maximum, is all i have, is
+        all we have, is all there is, is all you get, is the ceiling, is my limit, is our
+        limit, is the cap, is the budget, is our budget, is my budget, is what we have, is
+        what i have, nothing above, nothing over, nothing beyond, nothing more than,
+        anything up to, no further than""",
     "ATLEAST": """
         at least, not less than, never less than, minimum, no less than, or more, or
         better, or faster, or higher, anything above, anything over, anything beyond,

@@ -13,7 +13,7 @@ NOUNS: dict[str, str] = {
         memory, max memory, maximum memory, memory peak usage, gpu mem, gpu ram, device
         mem, mem usage, vram usage, vram use, memory allocation, memory needs, memory
         requirement, memory requirements, bytes allocated, peak device memory, peak
-        footprint, peak hbm, dram, allocates, allocating""",
+        footprint, peak hbm, dram, allocates, allocating, bytes, at the peak, at peak""",
     "ENERGY": """
         energy, power, joules, joule, watts, watt, electricity, power draw, power usage,
         energy use, energy usage, power consumption, energy consumption, wattage, battery,
@@ -46,7 +46,10 @@ NOUNS: dict[str, str] = {
         memory, memory limited, compute limited, memory-limited, compute-limited,
         bandwidth-bound, held back, hurting, hurts, hurting performance, hurts
         performance, eats performance, kills performance, killing performance, in our way,
-        so sluggish, the brakes, brakes, only got, only getting""",
+        so sluggish, the brakes, brakes, only got, only getting, tiny speedup, small
+        speedup, little speedup, poor speedup, low speedup, modest speedup, such a small
+        speedup, such a tiny speedup, such a low speedup, bad speedup, disappointing
+        speedup""",
     "TIME": """
         time, milliseconds, microseconds, cycles, runtime, latency, wall time, seconds,
         time's, timing, timings, times, duration, execution time, run time""",
@@ -90,7 +93,10 @@ NOUNS: dict[str, str] = {
         limits of this gpu, what the hardware can do, what the card can do, what the gpu
         can do, what the chip can do, hardware can do, gpu can do, card can do, of the
         peak, maximum bandwidth, max bandwidth, achievable peak, how near, how close to
-        peak, hw limit, hw limits, physics, the hardware allows, hardware allows""",
+        peak, hw limit, hw limits, physics, the hardware allows, hardware allows, best we
+        could, best we can get, best we could possibly get, best it can get, in theory,
+        theoretically, possible on this card, possible on this gpu, possible on this
+        hardware""",
     "HISTORY": """
         history, tried, attempted, attempts, log, been doing, steps so far, done so far,
         been trying, explored, have you done, did you do, have we done, journey, past
@@ -153,7 +159,9 @@ NOUNS: dict[str, str] = {
         put next to, which is faster, which one is faster, which is better, which one is
         better, pit, difference in speed, relative to, comparable, quicker than, compared,
         compares, next to, in comparison, lined up, line up, up against, weigh up, which
-        one wins, which wins, who wins, how do they compare""",
+        one wins, which wins, who wins, how do they compare, any better than, any faster
+        than, any quicker than, any slower than, much faster than, much slower than, much
+        better than, against, beats, beat, or better than""",
     "CANDWORD": """
         candidate, candidates, version, variant, attempt, number, kernel, solution, cand,
         step, node, versions, kernels, variants, draft, revision, attempts, solutions""",
@@ -268,7 +276,8 @@ NOUNS: dict[str, str] = {
         solely triton, purely triton, only in triton, stick to triton, stay in triton,
         home-grown kernels, homegrown kernels, triton through and through, only
         hand-written kernels, only hand-written triton, only hand-written triton kernels,
-        own kernels and nothing else, only your kernels, only our kernels""",
+        own kernels and nothing else, only your kernels, only our kernels, nothing else,
+        and nothing else, with nothing else""",
     "POLICY": "policy, policies, policy to",
     "MIXED": "mixed, mix, mix of, both",
     "ANYTHING": "any, anything, anything goes, whatever works, no restrictions",

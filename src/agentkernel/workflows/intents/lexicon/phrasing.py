@@ -29,9 +29,9 @@ PHRASING: dict[str, str] = {
         can, at all, by the way, with me, for me, for us, to me, to us, on this, of this,
         at this, on it, of it, in it, for it, at it, with it, first of all, actual,
         straight, clear, clearly, bigger picture, wondering, curious, anyway, though,
-        however, true, sorry, whatever, kind of, sort of, sir, team, folks, everyone,
-        forth, taken, new, run's, yours, mine, more or less, this time, anymore, any more,
-        any longer, oops, whoops, argh, damn, ah, oh no, never mind, yourself, themselves,
+        however, true, sorry, whatever, kind of, sort of, sir, folks, everyone, forth,
+        taken, new, run's, yours, mine, more or less, this time, anymore, any more, any
+        longer, oops, whoops, argh, damn, ah, oh no, never mind, yourself, themselves,
         itself, that said, sounds, seems, promising, interesting, looks, into two, in two,
         main, after all, right now, in plain words, in plain english, in simple words, in
         simple terms, plain words, plain english, like i am five, like i am a beginner, if
@@ -44,25 +44,27 @@ PHRASING: dict[str, str] = {
         mistake, did not mean it, did not mean that, did not mean to, looks best, works
         best, sounds best, seems best, is best, matter, matters, surely, obviously,
         certainly, probably, hopefully, fraction, percentage, percent of, proportion,
-        left, remaining, production, prod, cluster, server, servers, deployment,
-        datacenter, data center, for the moment, while you are at it, when you have time,
-        when you have a moment, when you get a chance, when you are ready, as our best, as
-        the best, as best, as my best, as the winner, as our winner, part, parts, portion,
-        piece, bits, simple, simply put, terms, roughly, approximately, nearly, almost,
-        ever so, altogether, totally, completely, entirely, properly, specifically,
-        especially, particularly, mostly, mainly, finally, lastly, thing is, in fact, to
-        be honest, tbh, btw, fyi, in that case, for this, for that, this way, that way,
-        the way, along, ahead, back then, guys, friend, dear, bro, pal, yo, howdy,
-        greetings, evening, alright then, well then, ok then, okay then, right then, now
-        then, so then, once and for all, on my side, on our side, on our end, on my end,
-        for sure, no problem, no worries, real quick, asap, straight away, right away, at
-        once, soon, later on, these days, nowadays, big, huge, major, key, primary,
-        biggest issue, own request, if you would, if you will, would be nice, would be
-        great, would be good, is fine for now, i think, i believe, i feel, in my opinion,
-        imo, i would say, i mean, you know, you see, shape-wise, speed-wise, memory-wise,
-        after that, in the end, in total, over here, over there, precisely, exact same,
-        every single, no wait, oh wait, wait a second, wait a minute, wait no, actually
-        wait, oh no wait""",
+        left, remaining, production, prod, cluster, deployment, datacenter, data center,
+        for the moment, while you are at it, when you have time, when you have a moment,
+        when you get a chance, when you are ready, as our best, as the best, as best, as
+        my best, as the winner, as our winner, part, parts, portion, piece, bits, simple,
+        simply put, terms, roughly, approximately, nearly, almost, ever so, altogether,
+        totally, completely, entirely, properly, specifically, especially, particularly,
+        mostly, mainly, finally, lastly, thing is, in fact, to be honest, tbh, btw, fyi,
+        in that case, for this, for that, this way, that way, the way, along, ahead, back
+        then, guys, friend, dear, bro, pal, yo, howdy, greetings, evening, alright then,
+        well then, ok then, okay then, right then, now then, so then, once and for all, on
+        my side, on our side, on our end, on my end, for sure, no problem, no worries,
+        real quick, asap, straight away, right away, at once, soon, later on, these days,
+        nowadays, big, huge, major, key, primary, biggest issue, own request, if you
+        would, if you will, would be nice, would be great, would be good, is fine for now,
+        i think, i believe, i feel, in my opinion, imo, i would say, i mean, you know, you
+        see, shape-wise, speed-wise, memory-wise, after that, in the end, in total, over
+        here, over there, precisely, exact same, every single, no wait, oh wait, wait a
+        second, wait a minute, wait no, actually wait, oh no wait, must, may, might, that
+        is what we use, that is what i use, that is what we have, that is what we run,
+        that is what we need, our server, our servers, the server we use, do with, in
+        practice, in reality, in the real world""",
     "THIS": "this, that, it, this thing, that thing, this one, that one, the one",
     "PREP": "for, on, in, with, at, using, under, within, without exceeding",
     "POLITE": """
@@ -127,7 +129,9 @@ PHRASING: dict[str, str] = {
         starting from, starting at, off of, on top of, originating from, next to""",
     "OUT": "out, off",
     "ITIS": "it is, this is, that is, which is, we are, you are, it runs, they are",
-    "NEG": "not, never, neither",
+    "NEG": """
+        not, never, neither, under no circumstances, on no account, by no means, nobody,
+        hardly, barely, in no case, no way i""",
     "HOWTO": "how do i, how do we, how can i, how can we, how would i, how would we, how to",
     "FOREIGN": """
         github, gitlab, git, pull request, email, e-mail, mail, slack, alarm, reminder, install,
@@ -141,11 +145,12 @@ PHRASING: dict[str, str] = {
         password, what time is it, the queue, tomorrow, yesterday, every day, each time, every
         time, whenever, unless, weights to, quantize, quantise, quantization, checkpoint, dataset,
         data set, wandb, tensorboard, jupyter, notebook, vscode, shell, folder, first layer, last
-        layer, gpus in parallel, multi-gpu, twitter, website, internet, wikipedia, chatgpt, gpt""",
+        layer, except, except for, apart from, what is a, what is an, apples, computer, show me the money, save me, save us, explain
+        yourself, gpus in parallel, multi-gpu, twitter, website, internet, wikipedia, chatgpt, gpt""",
     "NEEDLESS": "no need for, no need to, no need of, not necessary, no point in",
     "INSTEADOF": """
-        instead of, rather than, in place of, as opposed to, except, anything but, other
-        than, apart from, over and above, away from, changed my mind about, change my mind
+        instead of, rather than, in place of, as opposed to, anything but, other
+        than, over and above, away from, changed my mind about, change my mind
         about, second thoughts about, second thoughts on, as against""",
     "BUT": "but, only, just",
     "SEP": """

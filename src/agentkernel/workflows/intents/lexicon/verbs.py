@@ -28,7 +28,8 @@ VERBS: dict[str, str] = {
         sense, make no sense, does not make sense, looks odd, looks weird, looks strange,
         looks wrong, looks suspicious, confuses me, confusing, puzzling, puzzles me,
         unclear, not clear, gist, is structured, structured, how this works, how that
-        works, stands for""",
+        works, stands for, i am stuck at, i am stuck on, stuck at, stuck on, i do not see
+        why, not see why, not see what""",
     "RUN": """
         run, go, start, begin, launch, kick off, proceed, continue, resume, carry on, keep
         going, go on, go for it, optimise, optimize, rerun, re-run, iterate, keep at it,
@@ -52,7 +53,13 @@ VERBS: dict[str, str] = {
         work, do the next round, run the next round, pick it up again, pick up again, take
         it from here, let it continue, give it a go, take it away, get it going, get this
         going, get the ball rolling, start it, start it up, off you go, start now, begin
-        now""",
+        now, continue from there, carry on from there, go on from there, proceed from
+        there, continue from here, carry on from here, go on from here, do your magic,
+        work your magic, you have my blessing, carry on searching, keep on searching, keep
+        on trying, keep on, keep at it please, continue searching, continue optimising,
+        continue optimizing, continue working, continue the search, carry on working,
+        resume the search, resume searching, resume work, resume the run, start the run,
+        begin the search, another turn""",
     "AGGRESSIVE": """
         aggressive, aggressively, harder, bolder, bold, wilder, ambitious, go all out, all
         out, push, push it, push harder, push further, dig deeper, deeper, more effort,
@@ -82,7 +89,9 @@ VERBS: dict[str, str] = {
         changes, unconventional, out of the box, outside the box, heavy rewrites, crazy
         ideas, crazy, large rewrites, big rewrites, more drastically, pushing harder, be
         less shy, risky, risk it, risk more, take a risk, take more chances, take some
-        risks""",
+        risks, stop being so careful, stop being so cautious, stop being so timid, stop
+        being so conservative, stop playing safe, stop playing it safe, way too
+        conservative, way too cautious, way too timid, way too careful""",
     "TOOSLOW": "too slow, still slow, not good enough, not enough, disappointing, still too slow",
     "STOP": """
         stop, halt, cancel, abort, pause, hold on, enough, that is enough, that will do,
@@ -134,7 +143,10 @@ VERBS: dict[str, str] = {
         using, would be fine, would be ok, would be okay, would be acceptable, is
         permitted, are permitted, is allowed, are allowed, allowing, enabling, okay with,
         ok with, cool with, fine with, fall back on, fall back to, falling back on, may
-        call, may be used, can be used, be my guest with, good with, comfortable with""",
+        call, may be used, can be used, be my guest with, good with, comfortable with,
+        works for me, work for me, works fine, works for us, is good for me, i have no
+        problem with, i have no issue with, i have no objection to, i have no objections
+        to, we have no problem with, no worries about, would be all right""",
     "FORBID": """
         forbid, forbidden, disallow, disallowed, disable, disabled, ban, banned, prohibit,
         avoid, turn off, switch off, off, drop, remove, get rid of, stop using, quit
@@ -195,7 +207,10 @@ VERBS: dict[str, str] = {
         undo what you did, revert what you just did, revert what you did, revert what i
         just did, unmake, undo my last, scratch it, strike it, wind that back, wind it
         back, wind back, walk that back, walk it back, step backwards, go backwards, oops
-        undo, restore the previous state, go one back, one back, back one""",
+        undo, restore the previous state, go one back, one back, back one, never mind what
+        i just said, never mind what i said, forget what i just said, forget what i said,
+        ignore what i just said, ignore what i said, ignore my last message, ignore that
+        last one""",
     "REDO": """
         redo, redo it, redo that, undo the undo, bring it back, bring that back, reapply,
         put that back, redo the last step, restore that, undo that undo, revert the undo,
@@ -233,13 +248,13 @@ VERBS: dict[str, str] = {
         remove, scrap, toss, toss out, bin, trash, kill, abandon, give up on, do not want,
         dismiss, decline, do not like, no good, is no good, is bad, is useless, forget,
         forget about, prune, erase, rule out, chuck, chuck out, is rubbish, get it out,
-        eliminate, cut, lose, disregard, not worth keeping, thumbs down on""",
+        eliminate, cut, disregard, not worth keeping, thumbs down on""",
     "REJECTED": """
         reject, rejected, fail, failed, fails, failing, failure, wrong, refused, refuse,
-        incorrect, not accepted, thrown out, discarded, dropped, not pass, not good enough,
-        not ok, invalid, turned down, not verified, broken, break, breaks, not work, not
-        correct, disqualified, not right, error, errors, crash, crashed, crashes, mismatch,
-        bad""",
+        incorrect, not accepted, thrown out, discarded, dropped, not pass, not good
+        enough, invalid, turned down, not verified, broken, break, breaks, not work, not
+        correct, disqualified, not right, error, errors, crash, crashed, crashes,
+        mismatch, bad""",
     "TRY": """
         try, try it, try this, try that, try out, attempt, go for, go with, test, pursue,
         do, implement, explore, give a shot, give a go, work on, draft, use, take, pick,
@@ -259,7 +274,8 @@ VERBS: dict[str, str] = {
         export, bundle, package, package up, archive, exporting, export it, zip, zip up,
         pack up, pack, exported, exports, wrap up as a package, ship as a package, as a
         package, package it, package it up, package this up, bundle it, bundle up, bundle
-        everything, zip it up, make a package, make a bundle, make an archive""",
+        everything, zip it up, make a package, make a bundle, make an archive, wrap it up
+        as, wrap this up as, wrap up as""",
     "DROPIN": """
         drop-in, dropin, drop in, file, files, disk, folder, module, optimised module,
         optimized module, directory, copy, replacement, kernel, code, result, best,
