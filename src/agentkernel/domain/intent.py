@@ -200,10 +200,11 @@ class SetPolicy(Frozen):
 
 
 class WriteTo(Frozen):
-    """Write the drop-in (`save`) or the whole session (`export`). `path` is as typed and unchecked;
-    None: the usual place."""
+    """Write the drop-in of `candidate` (`save`) or the whole session (`export`). `path` is as typed
+    and unchecked; None: the usual place."""
 
     name: Literal["save", "export"]
+    candidate: CandidateRef = "current"
     path: str | None = Field(default=None, min_length=1, max_length=1024)
 
 

@@ -248,9 +248,11 @@ def _policy(match: Match, context: IntentContext, original: str) -> list[Slots]:
 
 
 def _write(match: Match, context: IntentContext, original: str) -> list[Slots]:
+    refs = _candidates(match, context)
+    slots: Slots = {"candidate": refs[0]} if refs else {}
     for tag in match.values("PATH"):
-        return [{"path": original[tag.start : tag.end].strip("\"'`").rstrip(".")}]
-    return [{}]
+        slots["path"] = original[tag.start : tag.end].strip("\"'`").rstrip(".")
+    return [slots]
 
 
 def _edit(match: Match, context: IntentContext, original: str) -> list[Slots]:

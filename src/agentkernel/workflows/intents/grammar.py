@@ -90,7 +90,6 @@ shapes            change  OTHER SHAPE|SIZENAME USE|TRY? DTYPEWORD? SHAPE?
 why_slow          info    SLOW WHY? TIME|MEMORY|SPEED|KERNEL|STOP? REF? RETURN?
 why_slow          info    WHY -SPEED|STATUS|GOAL REF? SPEED|GOAL?
 why_slow          info    WHY TOOSLOW REF?
-why_slow          ask     WHAT SPENT SPEED
 why_slow          ask     WHAT SLOW MEMORY|KERNEL? SLOW?
 why_slow          change  TOOSLOW ITIS?
 profile           info    PROFILE REF|KERNEL? RUN|USE|TIME? SPEED? SPENT?
@@ -159,7 +158,7 @@ policy=any        change  POLICY ANYTHING USE|ALLOW?
 cost              info    COST TIME|SPENT|RUN|USE|STATUS|COST? ROUNDWORD? TIME?
 save              act     SAVE|KEEP PATH DROPIN|KERNEL? DROPIN? REF?
 save              act     SAVE DROPIN? REF? DROPIN?
-export            act     EXPORT PATH|REF|DROPIN? PATH|DROPIN? DROPIN? SHOW|HISTORY?
+export            act     EXPORT PATH|DROPIN? PATH|DROPIN? DROPIN? SHOW|HISTORY?
 edit              act     EDIT KERNEL|REF|LINE|LINEWORD KERNEL|REF|EDIT? EDIT?
 edit!             act     EDIT
 repair            act     REPAIR ERROR|KERNEL? REF? REJECTED? ERROR?

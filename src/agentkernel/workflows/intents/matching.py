@@ -16,7 +16,7 @@ VALUES = words_of(
 """Concepts that carry a value: none of them may be left over."""
 WEAK = words_of(
     "RUN SHOW USE TRY STOP KEEP RETURN YES NO HELP UNDO EXPLAIN REJECT SAVE FORK EXPORT EDIT DIFF "
-    "REPAIR COMPARE COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
+    "REPAIR COMPARE RESTART COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
 )
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
 WEAK_WORDS = frozenset({"push", "push it", "deeper", "harder", "bold", "extreme"})

@@ -68,7 +68,8 @@ RUN_WORDS = frozenset(
     }
 )
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
-NOT_ASKED_TO_RUN = words_of("it this that to we i they you production make which")
+NOT_ASKED_TO_RUN = words_of("it this that to we i they you production make which may might can "
+    "should must will would could")
 """Before "run": it says where something runs."""
 CLAUSE_WORDS = words_of("but or so because since cause cuz though although ( )")
 """Words and marks besides "and", comma and colon at which a clause may begin."""
@@ -232,7 +233,10 @@ class _Parts:
         return bool(names & POINTED_BACK_AT)
 
     def _cost(self, parts: list[tuple[int, int]]) -> int:
-        return sum(1 if self._matches(*part) else ASIDE_COST for part in parts)
+        """The number of parts; what is passed over counts by the word."""
+        return sum(
+            1 if self._matches(*part) else ASIDE_COST * (part[1] - part[0]) for part in parts
+        )
 
     def _may_pass(self, start: int, end: int) -> bool:
         tags = self.tags[start:end]
@@ -363,6 +367,8 @@ def before_acts(tags: tuple[Tag, ...]) -> bool:
 
 def _begins_clause(tags: tuple[Tag, ...], at: int) -> bool:
     tag = tags[at]
+    if all(behind.has("MARK") for behind in tags[at:]):
+        return False
     if tag.has("SEP") or tag.text in (",", ":") or tag.text in HARD_BREAKS:
         return True
     return at > 0 and tag.text in CLAUSE_WORDS

@@ -49,7 +49,9 @@ NOUNS: dict[str, str] = {
         so sluggish, the brakes, brakes, only got, only getting, tiny speedup, small
         speedup, little speedup, poor speedup, low speedup, modest speedup, such a small
         speedup, such a tiny speedup, such a low speedup, bad speedup, disappointing
-        speedup""",
+        speedup, eating all the performance, eating performance, eating up performance,
+        eating the performance, eats the performance, costing us performance, costing
+        performance""",
     "TIME": """
         time, milliseconds, microseconds, cycles, runtime, latency, wall time, seconds,
         time's, timing, timings, times, duration, execution time, run time""",

@@ -177,7 +177,8 @@ VERBS: dict[str, str] = {
         keep it small, make do with, optimise it for, optimize it for, optimise this for,
         optimize this for, go for the lowest, dial back, cut back, cut back on, go lower,
         ease off, ease up on, too hungry for, way too high, way too much, way too big,
-        favour, favor, criterion, metric""",
+        favour, favor, criterion, metric, keep running out of, keeps running out of, kept
+        running out of, ran out of, runs out of""",
     "RETURN": """
         go back, go back to, back to, back, return, return to, revert, revert to, roll
         back, rollback, rewind, restore, reset to, switch to, switch back, check out,
