@@ -26,7 +26,8 @@ FINITE = words_of(
 REASONS = words_of("because since as cause cuz though although given which")
 DEMANDS = words_of(
     "want wants wanted need needs must should shall ought would could may might can prefer wish "
-    "rather please let try ensure never remember suggest expect you your yourself"
+    "rather please let try ensure never remember suggest expect you your yourself "
+    "said says say told asked asks suggested suggests thinks think claims wrote"
 )
 """Words by which a clause asks for something, whatever that is."""
 OWN_PURPOSE = re.compile(r"^(?:because |since |as )?(?:i|we) (?:need|have|want|plan|am going) to ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,7 +12,6 @@ from agentkernel.domain.intent import CandidateName, Intent, IntentContext, Size
 from agentkernel.workflows.intents.matching import Match
 from agentkernel.workflows.intents.tags import Tag
 
-INTENTS: TypeAdapter[Intent] = TypeAdapter(Intent)
 ON_CANDIDATE = frozenset(get_args(CandidateName))
 DTYPES = {
     "fp16": "float16", "f16": "float16", "half": "float16", "half precision": "float16",
@@ -41,6 +41,12 @@ class Impossible(Exception):
     """The words fit, their values do not; the text is one line for the user."""
 
 
+@cache
+def _intents() -> TypeAdapter[Intent]:
+    """Made on first use: building it takes longer than the import of all the rest."""
+    return TypeAdapter(Intent)
+
+
 def built(match: Match, context: IntentContext, original: str) -> list[Intent]:
     """The readings of a match: one, or one for each GPU that a name may mean.
 
@@ -50,7 +56,7 @@ def built(match: Match, context: IntentContext, original: str) -> list[Intent]:
     found: list[Intent] = []
     for slots in maker(match, context, original):
         try:
-            found.append(INTENTS.validate_python({"name": match.row.name, **slots}))
+            found.append(_intents().validate_python({"name": match.row.name, **slots}))
         except ValidationError as error:
             what = error.errors()[0]
             raise Impossible(

@@ -23,6 +23,8 @@ WEAK_WORDS = frozenset({"push", "push it", "deeper", "harder", "bold", "extreme"
 """Words that are not enough either, although their concept is."""
 TOLD = words_of("cost history profile status tree roofline plan")
 """Requests that nobody makes by a plain statement: "we pay for electricity" asks for no costs."""
+REPORTED = words_of("stop_at precision policy dtype shapes verify")
+"""Requests that a report makes none of: "it is 2x faster", "it uses cublas"."""
 ASKING = ("SHOW", "TELL", "EXPLAIN", "POLITE", "MAY", "WHAT", "WHERE", "HOW")
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
@@ -68,7 +70,7 @@ def matches(
         and _mood_fits(row, question, asked, polite or "MAY" in present)
         and (whole or not row.alone)
         and not (row.name in TOLD and told and not asked)
-        and not (row.name == "stop_at" and reported)
+        and not (row.name in REPORTED and reported and not (question or asked))
         and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
@@ -84,14 +86,14 @@ def _is_told(tags: tuple[Tag, ...]) -> bool:
 
 
 def _is_reported(tags: tuple[Tag, ...]) -> bool:
-    """True for "it is 2x faster": what was reached, not what is to be reached."""
+    """True for "it is 2x faster", "it uses cublas": what is, not what is to be."""
     words = [tag for tag in tags if not tag.has("MARK", "SEP")]
     first = words[0].text.split(" ")[0] if words else ""
     text = " ".join(tag.text for tag in words).split()
     return (
-        first in ("it", "they", "he", "she", "candidate")
-        and not any(tag.has("UNTIL", "STOP", "ATLEAST") for tag in words)
-        and not {"should", "must", "needs", "need", "has"}.intersection(text)
+        first in ("it", "this", "they", "he", "she")
+        and not any(tag.has("UNTIL", "STOP", "ATLEAST", "ALLOW", "POLITE", "NEG") for tag in words)
+        and not {"should", "must", "needs", "need", "has", "will", "may", "can"}.intersection(text)
     )
 
 
@@ -190,6 +192,8 @@ def _beside_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:
             return True
         if not (used.concepts & tag.concepts).isdisjoint(SLOTS):
             return True
-        if used.has("CAND", "ORD", "NUM", "SIZE") and tag.has("CAND", "ORD", "NUM", "SIZE"):
+        if used.has("CAND", "ORD", "NUM") and tag.has("CAND", "ORD", "NUM"):
+            return True
+        if used.has("SIZE") and tag.has("SIZE", "NUM"):
             return True
     return False

@@ -278,8 +278,7 @@ NOUNS: dict[str, str] = {
         solely triton, purely triton, only in triton, stick to triton, stay in triton,
         home-grown kernels, homegrown kernels, triton through and through, only
         hand-written kernels, only hand-written triton, only hand-written triton kernels,
-        own kernels and nothing else, only your kernels, only our kernels, nothing else,
-        and nothing else, with nothing else""",
+        own kernels and nothing else, only your kernels, only our kernels""",
     "POLICY": "policy, policies, policy to",
     "MIXED": "mixed, mix, mix of, both",
     "ANYTHING": "any, anything, anything goes, whatever works, no restrictions",
