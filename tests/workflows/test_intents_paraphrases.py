@@ -50,7 +50,7 @@ class Row(Frozen):
 
     text: str
     means: tuple[str, ...]
-    slots: dict[str, str | int | float] = {}
+    slots: dict[str, str | int | float]
 
 
 ROWS = TypeAdapter(tuple[Row, ...]).validate_python(

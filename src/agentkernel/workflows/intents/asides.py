@@ -36,7 +36,8 @@ BEFORE = re.compile(r"^before (?:you|we|i) \w+")
 NO_STATEMENT = words_of("NEG NO YES IF WHEN WHY WHERE HOW WHATDOES MAY ADVICE FOREIGN INSTEADOF")
 GENERIC = words_of(
     "FILLER THIS PREP MARK SEP BUT AUX PAST ITIS AGAINST OUT OR USE TRY SHOW TELL SPENT DROPIN "
-    "COMMENT AFTER GOAL POLITE OTHER ALLOW STATUS CANDWORD TARGETWORD PRECISION RUN WHAT KERNEL TIME"
+    "COMMENT AFTER GOAL POLITE OTHER ALLOW STATUS CANDWORD TARGETWORD PRECISION RUN WHAT "
+    "KERNEL TIME"
 )
 """Concepts of words so common that a statement with them speaks of no request."""
 LEAD = (
@@ -48,7 +49,8 @@ BACK = re.compile(
     LEAD + r"(?:(?:use|take|try|test|do|go with|go for|stick to|stick with|respect|obey|honou?r|"
     r"stay (?:within|below|under|inside)|aim for|target|assume|work with|keep to|adapt to|"
     r"go ahead with|do it for|(?:tune|optimi[sz]e|compile|build|generate)(?: it| this)? for) "
-    r"(?:it|that|this|those|these|them|that one|this one|those ones|that thing|exactly that))" + TAIL
+    r"(?:it|that|this|those|these|them|that one|this one|those ones|that thing|exactly that))"
+    + TAIL
 )
 """A clause that points back at a setting or an idea."""
 BACK_TO_GOAL = re.compile(

@@ -18,11 +18,13 @@ Kind = Literal["info", "act", "change", "ask"]
 and what starts work; neither may be a question."""
 ALIASES = {
     "REF": "CAND|ORD|NUM|PLACE",
+    "KNOWN": "TF32|BF16|STRICT|TARGET|IDEA|SHAPE|IDEAWORD|LIBRARY",
     "ENDS": "STOP|QUIT|UNTIL|GOAL",
     "DOES": "RUN|TRY|USE",
     "ASKS": "WHAT|WHATDOES|WHY|HOW",
 }
-"""Short names of the table: a candidate, what ends a run, what one does, question words."""
+"""Short names of the table: a candidate, what may have been tried, what ends a run, what one does,
+question words."""
 LIGHT = frozenset({"FILLER", "THIS", "PREP", "MARK", "SEP", "BUT"})
 TOLERATED: dict[Kind, frozenset[str]] = {
     "info": LIGHT
@@ -93,12 +95,12 @@ why_slow          info    WHY TOOSLOW REF?
 why_slow          ask     WHAT SLOW MEMORY|KERNEL? SLOW?
 why_slow          change  TOOSLOW ITIS?
 profile           info    PROFILE REF|KERNEL? RUN|USE|TIME? SPEED? SPENT?
-profile           ask     SPENT WHAT KERNEL|TIME? 
+profile           ask     SPENT WHAT KERNEL|TIME?
 profile           info    TIME SPENT WHERE|WHAT|HOW|KERNEL? WHY|EXPLAIN? REF?
 profile           info    WHERE|WHAT TIME REF? KERNEL?
 profile           ask     MEMORY HOW|WHAT|WHERE USE|SPENT|MEMORY|ALLOW? REF?
 roofline          info    ROOFLINE SPEED|ROOFLINE? REF? STATUS? AGAINST? SLOW? UNTIL? LOCAL? ATMOST?
-history           info    HISTORY TF32|BF16|STRICT|TARGET|IDEA|SHAPE|IDEAWORD|LIBRARY? STATUS? DOES? HISTORY? AFTER?
+history           info    HISTORY KNOWN? STATUS? DOES? HISTORY? AFTER?
 history           info    HISTORY REJECTED IDEAWORD|CANDWORD|IDEA? HISTORY?
 history           ask     AUX TRY TF32|BF16|TARGET|IDEA|IDEAWORD?
 tree              info    TREE KERNEL? TIME? HISTORY? RUN?

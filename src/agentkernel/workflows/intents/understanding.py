@@ -68,8 +68,9 @@ RUN_WORDS = frozenset(
     }
 )
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
-NOT_ASKED_TO_RUN = words_of("it this that to we i they you production make which may might can "
-    "should must will would could")
+NOT_ASKED_TO_RUN = words_of(
+    "it this that to we i they you production make which may might can should must will would could"
+)
 """Before "run": it says where something runs."""
 CLAUSE_WORDS = words_of("but or so because since cause cuz though although ( )")
 """Words and marks besides "and", comma and colon at which a clause may begin."""
@@ -177,7 +178,11 @@ class _Parts:
         clauses = [at for at in range(len(self.tags)) if _begins_clause(self.tags, at)]
         prepositions = [at for at, tag in enumerate(self.tags) if _may_begin(tag)]
         self.clauses = {0, *clauses, len(self.tags)}
-        ways = ([], clauses[:MOST_BREAKS], sorted({*clauses, *prepositions})[:MOST_BREAKS])
+        ways: tuple[list[int], ...] = (
+            [],
+            clauses[:MOST_BREAKS],
+            sorted({*clauses, *prepositions})[:MOST_BREAKS],
+        )
         for asides in (False, True):
             for cuts in ways:
                 places = [0, *(at for at in cuts if at > 0), len(self.tags)]
@@ -188,7 +193,9 @@ class _Parts:
 
     def as_one(self) -> list[Intent]:
         """The one request that all of it makes together; none where there is none."""
-        return self._ordered([(0, len(self.tags))], set()) if self._matches(0, len(self.tags)) else []
+        return (
+            self._ordered([(0, len(self.tags))], set()) if self._matches(0, len(self.tags)) else []
+        )
 
     def _cut(
         self, places: list[int], prepositions: set[int], asides: bool
@@ -208,7 +215,7 @@ class _Parts:
                     continue
                 if self._points_back(best[start], start, end):
                     found = []
-                elif self.backwards(start, end) or (
+                elif self._backwards(start, end) or (
                     not found and not (asides and self._may_pass(start, end))
                 ):
                     continue
@@ -218,14 +225,14 @@ class _Parts:
         parts = best.get(len(self.tags))
         return parts if parts and self._asides_fit(parts) else None
 
-    def backwards(self, start: int, end: int) -> bool:
+    def _backwards(self, start: int, end: int) -> bool:
         """True where the part is a clause that points back, at what is read apart from it."""
         tags = self.tags[start:end]
         return start > 0 and (refers_back(tags) or ends_at_goal(tags))
 
     def _points_back(self, before: list[tuple[int, int]], start: int, end: int) -> bool:
         """True where the part points back at the request that was read before it."""
-        if not before or not self.backwards(start, end):
+        if not before or not self._backwards(start, end):
             return False
         names = {match.row.name for match in self._matches(*before[-1])[:1]}
         if ends_at_goal(self.tags[start:end]):
@@ -250,7 +257,7 @@ class _Parts:
         known = frozenset[str]().union(*(row.known for row in rows))
         for part in parts:
             tags = self.tags[part[0] : part[1]]
-            if self._matches(*part) or self.backwards(*part):
+            if self._matches(*part) or self._backwards(*part):
                 continue
             if leads_in(tags) and not states(tags) and any(row.kind != "info" for row in rows):
                 return False
@@ -276,7 +283,7 @@ class _Parts:
 
     def _ends_pointing_back(self, start: int, end: int) -> bool:
         inner = (at for at in self.clauses if start < at < end)
-        return any(self.backwards(at, end) for at in inner)
+        return any(self._backwards(at, end) for at in inner)
 
     def _ordered(self, parts: list[tuple[int, int]], prepositions: set[int]) -> list[Intent]:
         """What follows a preposition ("run for h200") is set before that which it belongs to."""
@@ -318,7 +325,7 @@ class _Parts:
     def _one(self, start: int, end: int) -> Intent | None:
         """The best match's request, None for a comment. Raises where several are as good."""
         found = self._matches(start, end)
-        if not found or self.backwards(start, end) or found[0].row.name == "comment":
+        if not found or self._backwards(start, end) or found[0].row.name == "comment":
             return None
         top = [match for match in found if match.score >= found[0].score]
         options: list[Intent] = []
@@ -337,17 +344,29 @@ def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
         return False
     if all(tag.has("FILLER", "AGAINST", "PREP", "POLITE", "MARK", "SEP") for tag in tags[:at]):
         return False
-    if refers_back(_clause(tags, at)):
+    if refers_back(_clause(tags, at)) or _only_gives_up(tags[:at]):
         return False
     rest = [tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")]
-    if tags[at].has("SEP") and len(rest) > 1 and rest[0].has("TELL") and rest[1].has("WHY", "WHAT", "HOW"):
+    if (
+        tags[at].has("SEP")
+        and len(rest) > 1
+        and rest[0].has("TELL")
+        and rest[1].has("WHY", "WHAT", "HOW")
+    ):
         return True
     if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
         return False
     same_thing = rest[0].text.split(" ")[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
     verbs = rest[0].concepts & VERBS
     before = frozenset[str]().union(*(tag.concepts for tag in tags[:at]))
-    return not same_thing or (tags[at].has("SEP") and verbs.isdisjoint(before) and before_acts(tags[:at]))
+    return not same_thing or (
+        tags[at].has("SEP") and verbs.isdisjoint(before) and _acts_on_a_candidate(tags[:at])
+    )
+
+
+def _only_gives_up(tags: tuple[Tag, ...]) -> bool:
+    """ "forget bf16": what is wanted instead follows."""
+    return any(tag.has("INSTEADOF") for tag in tags) and not any(tag.has(*VERBS) for tag in tags)
 
 
 def _clause(tags: tuple[Tag, ...], at: int) -> tuple[Tag, ...]:
@@ -360,8 +379,8 @@ def _clause(tags: tuple[Tag, ...], at: int) -> tuple[Tag, ...]:
     return tags[at : ends[0] if ends else len(tags)]
 
 
-def before_acts(tags: tuple[Tag, ...]) -> bool:
-    """True where a command with a value stands before: "keep 7" """
+def _acts_on_a_candidate(tags: tuple[Tag, ...]) -> bool:
+    """True for "keep 7": a command with the candidate that it is about."""
     return any(tag.has(*VERBS) for tag in tags) and any(tag.has("NUM", "CAND") for tag in tags)
 
 

@@ -37,7 +37,18 @@ MEASURES = frozenset({"long", "wide", "deep", "high", "tall"})
 """Adjectives behind a size: "8192 long"."""
 NOT_COUNTED = frozenset({"instead", "again", "look", "looks", "better", "best", "first", "only"})
 COUNTED = frozenset(
-    {"gpu", "gpus", "cards", "devices", "machines", "machine", "workers", "things", "jobs", "layers"}
+    {
+        "gpu",
+        "gpus",
+        "cards",
+        "devices",
+        "machines",
+        "machine",
+        "workers",
+        "things",
+        "jobs",
+        "layers",
+    }
 )
 MORE = frozenset({"more", "further", "extra", "additional", "another", "of", "other"})
 MORE_ROUNDS = frozenset({"more rounds", "more attempts", "more tries", "more candidates"})
@@ -68,7 +79,9 @@ def _counting(tags: list[Tag], at: int) -> Tag:
 def _describes(tag: Tag) -> bool:
     """True for what makes a pronoun of "one": "that one", "a leaner one"."""
     bare = tag.text in ("of", "to", "and", "or", "from", "with", "than", "number", "by", "at")
-    return not bare and (not tag.concepts or tag.has("FILLER", "THIS", "OTHER", "REDUCE", "SPEED", "SPENT"))
+    return not bare and (
+        not tag.concepts or tag.has("FILLER", "THIS", "OTHER", "REDUCE", "SPEED", "SPENT")
+    )
 
 
 def _quantities(tags: list[Tag]) -> list[Tag]:

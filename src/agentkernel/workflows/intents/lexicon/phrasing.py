@@ -135,19 +135,21 @@ PHRASING: dict[str, str] = {
         hardly, barely, in no case, no way i""",
     "HOWTO": "how do i, how do we, how can i, how can we, how would i, how would we, how to",
     "FOREIGN": """
-        github, gitlab, git, pull request, email, e-mail, mail, slack, alarm, reminder, install,
-        uninstall, upgrade, update the driver, driver, docker, conda, pip, onnx, tensorrt, cuda,
-        cuda graphs, hip, rocm, metal, jax, c++, rust, rename, for good, forever, permanently,
-        for ever, learning rate, optimizer, epochs, epoch, training run, temperature, workers,
-        threads, random seed, block size, block sizes, num_warps, num_stages, warps, stages,
-        docstring, comments, unit test, unit tests, font, colours, colors, colour, color, dark
-        mode, terminal, window, weather, joke, haiku, poem, coffee, lunch, dinner, music, song,
-        boss, manager, meeting, invoice, license, licence, windows, macos, linux, laptop, phone,
-        password, what time is it, the queue, tomorrow, yesterday, every day, each time, every
-        time, whenever, unless, weights to, quantize, quantise, quantization, checkpoint, dataset,
-        data set, wandb, tensorboard, jupyter, notebook, vscode, shell, folder, first layer, last
-        layer, except, except for, apart from, what is a, what is an, apples, computer, show me the money, save me, save us, explain
-        yourself, gpus in parallel, multi-gpu, twitter, website, internet, wikipedia, chatgpt, gpt""",
+        github, gitlab, git, pull request, email, e-mail, mail, slack, alarm, reminder,
+        install, uninstall, upgrade, update the driver, driver, docker, conda, pip, onnx,
+        tensorrt, cuda, cuda graphs, hip, rocm, metal, jax, c++, rust, rename, for good,
+        forever, permanently, for ever, learning rate, optimizer, epochs, epoch, training
+        run, temperature, workers, threads, random seed, block size, block sizes,
+        num_warps, num_stages, warps, stages, docstring, comments, unit test, unit tests,
+        font, colours, colors, colour, color, dark mode, terminal, window, weather, joke,
+        haiku, poem, coffee, lunch, dinner, music, song, boss, manager, meeting, invoice,
+        license, licence, windows, macos, linux, laptop, phone, password, what time is it,
+        the queue, tomorrow, yesterday, every day, each time, every time, whenever,
+        unless, weights to, quantize, quantise, quantization, checkpoint, dataset, data
+        set, wandb, tensorboard, jupyter, notebook, vscode, shell, folder, first layer,
+        last layer, except, except for, apart from, what is a, what is an, apples,
+        computer, show me the money, save me, save us, explain yourself, gpus in parallel,
+        multi-gpu, twitter, website, internet, wikipedia, chatgpt, gpt""",
     "NEEDLESS": "no need for, no need to, no need of, not necessary, no point in",
     "INSTEADOF": """
         instead of, rather than, in place of, as opposed to, anything but, other
