@@ -23,8 +23,8 @@ from agentkernel.workflows.intents.words import entries
 
 CONTEXT = IntentContext(targets=("a100", "h100", "h200"), candidates=(1, 2, 3), current=2)
 MOST_SECONDS = 0.02
-MOST_IMPORT_SECONDS = 0.05
-"""Beyond pydantic's own import."""
+MOST_IMPORT_RATIO = 0.6
+"""Of pydantic's own import, so that a busy machine does not count; about 50 ms on a free one."""
 COMMANDS: dict[str, IntentName] = {
     "use tf32": "precision",
     "allow bf16": "precision",
@@ -183,11 +183,13 @@ def test_a_clause_of_weight_is_no_aside(aside: str) -> None:
 
 def test_the_import_is_light() -> None:
     code = (
-        "import time, pydantic, difflib\n"
+        "import time\n"
+        "begin = time.thread_time()\n"
+        "import pydantic, difflib\n"
         "class Warm(pydantic.BaseModel):\n    at: int = 1\n"
         "start = time.thread_time()\n"
         "import agentkernel.workflows.intents\n"
-        "print(time.thread_time() - start)"
+        "print((time.thread_time() - start) / (start - begin))"
     )
     took = []
     for _ in range(3):
@@ -195,7 +197,7 @@ def test_the_import_is_light() -> None:
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
         )
         took.append(float(done.stdout))
-    assert min(took) < MOST_IMPORT_SECONDS
+    assert min(took) < MOST_IMPORT_RATIO
 
 
 @given(st.sampled_from(sorted(EXAMPLES.values())), st.sampled_from(["\x00", "\x07", "\u200b"]))
