@@ -21,6 +21,7 @@ from agentkernel.domain.intent import (
 from agentkernel.workflows.intents import EXAMPLES, understand
 from agentkernel.workflows.intents.grammar import rows
 from agentkernel.workflows.intents.matching import VALUES
+from agentkernel.workflows.intents.numerals import spelled
 from agentkernel.workflows.intents.spelling import corrected
 from agentkernel.workflows.intents.words import LEXICON
 
@@ -28,6 +29,32 @@ TARGETS = ("a100", "a100-40", "a100-80", "b200", "h100", "h100-pcie", "h100-sxm"
            "l40s", "mi300x", "rtx4090", "4090", "rtx5090", "5090")  # fmt: skip
 CONTEXT = IntentContext(targets=TARGETS, candidates=(1, 2, 3, 4, 5), current=4)
 UNDERSTOOD = [
+    ("what I actually deploy on is an L4, optimise for that", "target target=l4"),
+    ("our cluster has H200s", "target target=h200"),
+    ("our real traffic has batch 8, use that", "shapes sizes=[{'name': 'batch', 'value': 8}]"),
+    (
+        "batch size should be 64 not 16",
+        "shapes sizes=[{'name': 'batch', 'value': 64}]",
+    ),
+    ("seq len 4k please", "shapes sizes=[{'name': 'seq_len', 'value': 4096}]"),
+    ("use a batch of thirty two", "shapes sizes=[{'name': 'batch', 'value': 32}]"),
+    ("twenty-five minutes max", "budget seconds=1500.0"),
+    ("give it an hour and a half", "budget seconds=5400.0"),
+    ("never go over 12 GB of device memory", "memory_limit max_bytes=12884901888"),
+    ("don't take more than ten minutes", "budget seconds=600.0"),
+    ("10 minutes max, or until you hit 2.5x", "budget seconds=600.0; stop_at speedup=2.5"),
+    ("forget bf16, use tf32", "precision precision=tf32"),
+    ("hop over to the splitk branch", "switch_branch branch=splitk"),
+    ("move me back onto main", "switch_branch branch=main"),
+    ("save candidate 3 to c3.py", "save candidate=3 path=c3.py"),
+    ("keep 3 and save it to build/ln.py", "keep candidate=3; save path=build/ln.py"),
+    ("line 12 looks odd to me. explain?", "explain_line line=12"),
+    ("before you start: which steps do you intend to take?", "plan"),
+    ("before we go on, what's the plan?", "plan"),
+    ("check it against the reference", "verify"),
+    ("it doesn't have to be only triton", "policy policy=mixed"),
+    ("I care about joules, not milliseconds", "less_energy"),
+    ("use half precision inputs", "dtype dtype=float16"),
     ("allow tf32 and run again", "precision precision=tf32; run"),
     ("don't use tf32", "precision precision=strict"),
     ("don't use tf32 and bf16", "precision precision=strict"),
@@ -62,8 +89,8 @@ UNDERSTOOD = [
     ("at most $5", "budget usd=5.0"),
     (
         "run it on the h200 in bf16 with batch size 64",
-        "shapes sizes=[{'name': 'batch', 'value': 64}]; precision precision=bf16; "
-        "target target=h200; run",
+        "target target=h200; precision precision=bf16; "
+        "shapes sizes=[{'name': 'batch', 'value': 64}]; run",
     ),
     ("now for an A100", "target target=a100"),
     ("what about the rtx 4090?", "target target=rtx4090"),
@@ -103,7 +130,6 @@ UNDERSTOOD = [
     ("accept c3", "keep candidate=3"),
     ("I like it, keep it", "keep"),
     ("discard c3", "reject candidate=3"),
-    ("don't keep it", "reject"),
     ("drop candidate 4", "reject candidate=4"),
     ("stop", "stop"),
     ("bye", "quit"),
@@ -281,7 +307,7 @@ UNDERSTOOD = [
         "allow tf32, then run again, and stop at 2x",
         "precision precision=tf32; run; stop_at speedup=2.0",
     ),
-    ("for a100 in bf16", "precision precision=bf16; target target=a100"),
+    ("for a100 in bf16", "target target=a100; precision precision=bf16"),
     ("what if we allowed tf32?", "precision precision=tf32"),
     ("have you tried bf16?", "history"),
     ("stop using bf16", "precision precision=strict"),
@@ -363,7 +389,6 @@ UNDERSTOOD = [
     ("there's a NaN, please fix", "repair"),
     ("debug this", "repair"),
     ("start from scratch", "restart"),
-    ("do not accept c3", "reject candidate=3"),
     ("I don't want bf16", "precision precision=strict"),
     ("forget about tf32", "precision precision=strict"),
     ("how do I use this?", "help"),
@@ -372,10 +397,12 @@ UNDERSTOOD = [
     ("not less than 2x", "stop_at speedup=2.0"),
     ("show c4's code", "show_candidate candidate=4"),
     ("speedup 1.5", "stop_at speedup=1.5"),
-    ("never accept c3", "reject candidate=3"),
     ("not the h100 but the h200", "target target=h200"),
 ]
 ASKED_BACK = [
+    ("don't keep it", "reject"),
+    ("do not accept c3", "reject candidate=3"),
+    ("never accept c3", "reject candidate=3"),
     ("use fp16", "dtype dtype=float16"),
     ("make it faster", "more_aggressive | lower_latency"),
     ("it's too slow", "more_aggressive | why_slow"),
@@ -383,6 +410,10 @@ ASKED_BACK = [
     ("tf32 and bf16 are both fine", "precision precision=tf32 | precision precision=bf16"),
 ]
 REFUSED = [
+    "for an L40",
+    "what does L4 do?",
+    "before you start: undo that",
+    "there's no need for tf32",
     "no, tf32",
     "what is love",
     "buy milk and run",
@@ -519,6 +550,24 @@ def test_a_query_stays_as_it_was_typed() -> None:
 )
 def test_spelling(word: str, meant: str | None) -> None:
     assert corrected(word) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "used"),
+    [
+        ("thirty two", 32, 2),
+        ("a hundred", None, 0),
+        ("hundred and twenty eight inputs", 128, 4),
+        ("two thousand and forty eight", 2048, 5),
+        ("one two", 1, 1),
+        ("two and three", 2, 1),
+        ("twenty minutes", 20, 1),
+        ("many", None, 0),
+    ],
+)
+def test_numbers_in_words(words: str, value: int | None, used: int) -> None:
+    found = spelled(words.split())
+    assert (found.value, found.used) == (value, used) if found else value is None
 
 
 def test_torch_is_not_imported() -> None:

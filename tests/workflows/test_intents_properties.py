@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -20,6 +23,8 @@ from agentkernel.workflows.intents.words import entries
 
 CONTEXT = IntentContext(targets=("a100", "h100", "h200"), candidates=(1, 2, 3), current=2)
 MOST_SECONDS = 0.02
+MOST_IMPORT_RATIO = 0.6
+"""Of pydantic's own import, so that a busy machine does not count; about 50 ms on a free one."""
 COMMANDS: dict[str, IntentName] = {
     "use tf32": "precision",
     "allow bf16": "precision",
@@ -44,7 +49,39 @@ COMMANDS: dict[str, IntentName] = {
 }
 NEGATIONS = ("don't {}", "do not {}", "never {}", "please don't {}", "you should not {}",
              "I told you not to {}", "we can't {}", "why did you {}", "did you {}?",
-             "don't {} please")  # fmt: skip
+             "don't {} please", "nobody should {}", "under no circumstances {}",
+             "there is no need to {}", "you must not {}", "please do not {}",
+             "keep going, but don't {}")  # fmt: skip
+OFF_TOPIC = (
+    "what time is it", "set an alarm for 20 minutes", "use 4 GPUs", "run it on 8 machines",
+    "push it to github", "delete candidate 5 for good", "restart the server", "run, buy milk",
+    "what is a kernel?", "use bf16 for the weights only", "use tf32 only for the first layer",
+    "it is 2x faster", "it uses cublas", "my colleague said: use tf32", "keep 3, tell my boss",
+    "export candidate 4", "use a tile of 64x64", "run again, the font should be bigger",
+    "keep 3 unless 4 is better", "save it when you are done", "run tomorrow",
+)  # fmt: skip
+"""Sentences with words of requests that ask for none of them, or for more than there is."""
+QUANTITIES = (
+    "7", "13x", "17 minutes", "19 GB", "23%", "29 us", "31 rounds", "37 steps", "candidate 41",
+    "c43", "line 47", "batch 53", "$59", "61 ms", "67k", "71 GPUs", "73 bits", "#79", "83 hours",
+    "97 tokens per second", "101 times", "seq 103", "107x109",
+)  # fmt: skip
+PLACES_FOR_QUANTITIES = (
+    "keep {}", "go back to {}", "stop at {}", "at most {}", "use {}", "run for {}",
+    "save it to {}", "try idea {}", "explain line {}", "show {}", "undo {}", "compare {} and {}",
+    "batch size {}", "allow tf32 {}", "be more aggressive {}", "why is it slow {}",
+    "cut memory by {}", "verify {}", "don't go over {}", "budget {}", "{} is enough",
+    "what changed since {}", "I have {}, so use that", "we measured {}, go on",
+    "that was {}, undo it", "fork from {}", "export {}", "switch to branch {}", "profile {}",
+)  # fmt: skip
+WITH_QUANTITIES = st.tuples(
+    st.sampled_from(PLACES_FOR_QUANTITIES),
+    st.sampled_from(["", " and {}", ", {}", " then {}"]),
+    st.sampled_from(PLACES_FOR_QUANTITIES),
+    st.lists(st.sampled_from(QUANTITIES), min_size=4, max_size=4),
+)
+ASIDES = ("that one was nicer", "since this is nice", "it is late", "I am in a hurry",
+          "because my colleague hates it", "those were better days")  # fmt: skip
 SENTENCE = st.lists(st.sampled_from(sorted(entries())), min_size=1, max_size=12).map(" ".join)
 
 
@@ -91,6 +128,76 @@ def test_a_negated_command_is_not_the_command(command: str, form: str) -> None:
     found = understand(form.format(command), CONTEXT)
     if isinstance(found, Understood):
         assert wanted.intents[0] not in found.intents
+
+
+@pytest.mark.parametrize("text", OFF_TOPIC)
+def test_what_is_no_request_is_not_done(text: str) -> None:
+    assert not isinstance(understand(text, CONTEXT), Understood)
+
+
+@settings(max_examples=300, deadline=None)
+@given(WITH_QUANTITIES)
+def test_no_number_is_dropped(parts: tuple[str, str, str, list[str]]) -> None:
+    first, join, second, quantities = parts
+    text = (first + join.replace("{}", second)).format(*quantities)
+    found = understand(text, IntentContext(current=3))
+    if isinstance(found, Understood):
+        said = [float(each) for each in re.findall(r"\d+", text.replace("tf32", ""))]
+        slots = " ".join(intent.model_dump_json() for intent in found.intents)
+        taken = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", slots)]
+        for number in said:
+            assert any(abs(each - form) < 1e-6 * form for each in taken for form in forms(number))
+
+
+def forms(number: float) -> tuple[float, ...]:
+    """What a slot may hold for a number: in seconds, microseconds, bytes, or as a fraction."""
+    scaled = (number * scale for scale in (1, 60, 3600, 1000, 1024, 2**30))
+    return (*scaled, 1 / number, 1 + number / 100, abs(1 - number / 100))
+
+
+@pytest.mark.parametrize("aside", ASIDES)
+@pytest.mark.parametrize("command", ["keep c3", "undo that", "run again", "go back to c3"])
+def test_an_aside_changes_nothing(command: str, aside: str) -> None:
+    wanted = understand(command, CONTEXT)
+    assert isinstance(wanted, Understood)
+    assert understand(f"{command}, {aside}", CONTEXT) == wanted
+
+
+@pytest.mark.parametrize(
+    "aside",
+    [
+        "it was wrong",
+        "don't fork",
+        "we had 3 rounds",
+        "I want pizza",
+        "c2 is slower",
+        "if it is slower",
+        "you should email bob",
+        "the font should be bigger",
+    ],
+)
+def test_a_clause_of_weight_is_no_aside(aside: str) -> None:
+    wanted = understand("run again", CONTEXT)
+    assert understand(f"run again, {aside}", CONTEXT) != wanted
+
+
+def test_the_import_is_light() -> None:
+    code = (
+        "import time\n"
+        "begin = time.thread_time()\n"
+        "import pydantic, difflib\n"
+        "class Warm(pydantic.BaseModel):\n    at: int = 1\n"
+        "start = time.thread_time()\n"
+        "import agentkernel.workflows.intents\n"
+        "print((time.thread_time() - start) / (start - begin))"
+    )
+    took = []
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        )
+        took.append(float(done.stdout))
+    assert min(took) < MOST_IMPORT_RATIO
 
 
 @given(st.sampled_from(sorted(EXAMPLES.values())), st.sampled_from(["\x00", "\x07", "\u200b"]))

@@ -17,6 +17,8 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 CandidateRef: TypeAlias = Count | Which
 """3 for c3, or a place."""
 IdeaRef: TypeAlias = Count | Literal["next", "last"]
+BranchRef: TypeAlias = Count | Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]{0,63}$")]
+"""2 for the second branch, or a name in lower case."""
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 PlainName = Literal[
     "more_aggressive",
@@ -55,20 +57,24 @@ CandidateName = Literal[
 ]
 
 
-class Plain(Frozen):
+class Request(Frozen, defer_build=True):
+    """A value whose validator is made on first use, so that the import stays light."""
+
+
+class Plain(Request):
     """A request without values."""
 
     name: PlainName
 
 
-class OnCandidate(Frozen):
+class OnCandidate(Request):
     """A request about one candidate."""
 
     name: CandidateName
     candidate: CandidateRef = "current"
 
 
-class Run(Frozen):
+class Run(Request):
     """Go on: as the settings say, or for so many rounds or seconds more."""
 
     name: Literal["run"] = "run"
@@ -76,42 +82,42 @@ class Run(Frozen):
     seconds: Seconds | None = None
 
 
-class LessMemory(Frozen):
+class LessMemory(Request):
     """Make the peak memory small: as small as can be, or to `fraction` of what it is now."""
 
     name: Literal["less_memory"] = "less_memory"
     fraction: float | None = Field(default=None, gt=0, lt=1)
 
 
-class MemoryLimit(Frozen):
+class MemoryLimit(Request):
     """At most so many bytes at the peak."""
 
     name: Literal["memory_limit"] = "memory_limit"
     max_bytes: int = Field(ge=1, le=2**60)
 
 
-class SetPrecision(Frozen):
+class SetPrecision(Request):
     """How far results may be from the oracle's."""
 
     name: Literal["precision"] = "precision"
     precision: Precision
 
 
-class SetTarget(Frozen):
+class SetTarget(Request):
     """Another GPU: a name of the context's targets, or `local`; None: which is still to be said."""
 
     name: Literal["target"] = "target"
     target: str | None = None
 
 
-class Size(Frozen):
+class Size(Request):
     """One dimension by its name: `batch` 64."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")
     value: Count
 
 
-class SetShapes(Frozen):
+class SetShapes(Request):
     """Other input shapes. All empty: others are wanted, which is still to be said."""
 
     name: Literal["shapes"] = "shapes"
@@ -119,14 +125,14 @@ class SetShapes(Frozen):
     sizes: tuple[Size, ...] = ()
 
 
-class SetDtype(Frozen):
+class SetDtype(Request):
     """Inputs of another dtype."""
 
     name: Literal["dtype"] = "dtype"
     dtype: DType
 
 
-class ExplainLine(Frozen):
+class ExplainLine(Request):
     """What `line` (counted from 1) of a candidate does; with `last_line`, from there to there.
     None: "this line", the one that was last shown."""
 
@@ -136,7 +142,7 @@ class ExplainLine(Frozen):
     candidate: CandidateRef = "current"
 
 
-class Diff(Frozen):
+class Diff(Request):
     """The changed lines of `candidate`, seen from `against`."""
 
     name: Literal["diff"] = "diff"
@@ -144,7 +150,7 @@ class Diff(Frozen):
     against: CandidateRef = "parent"
 
 
-class Compare(Frozen):
+class Compare(Request):
     """Times, memory and verdicts of two candidates beside each other."""
 
     name: Literal["compare"] = "compare"
@@ -152,28 +158,28 @@ class Compare(Frozen):
     second: CandidateRef
 
 
-class TryIdea(Frozen):
+class TryIdea(Request):
     """Draft from this idea of the plan."""
 
     name: Literal["try_idea"] = "try_idea"
     idea: IdeaRef
 
 
-class Undo(Frozen):
+class Undo(Request):
     """So many steps back."""
 
     name: Literal["undo"] = "undo"
     steps: Count = 1
 
 
-class SwitchBranch(Frozen):
-    """Work on another branch of the tree; None: the other one."""
+class SwitchBranch(Request):
+    """Work on another branch of the tree, by its number or its name; None: the other one."""
 
     name: Literal["switch_branch"] = "switch_branch"
-    branch: Count | None = None
+    branch: BranchRef | None = None
 
 
-class StopAt(Frozen):
+class StopAt(Request):
     """The goal: a speedup (times the baseline), or a time of the module in microseconds."""
 
     name: Literal["stop_at"] = "stop_at"
@@ -181,7 +187,7 @@ class StopAt(Frozen):
     runtime_us: float | None = Field(default=None, gt=0, le=1e12)
 
 
-class SetBudget(Frozen):
+class SetBudget(Request):
     """When a run stops, whatever it has reached."""
 
     name: Literal["budget"] = "budget"
@@ -190,29 +196,30 @@ class SetBudget(Frozen):
     usd: float | None = Field(default=None, gt=0, le=1e6)
 
 
-class SetPolicy(Frozen):
+class SetPolicy(Request):
     """What a candidate may call besides its own kernels."""
 
     name: Literal["policy"] = "policy"
     policy: Policy
 
 
-class WriteTo(Frozen):
-    """Write the drop-in (`save`) or the whole session (`export`). `path` is as typed and unchecked;
-    None: the usual place."""
+class WriteTo(Request):
+    """Write the drop-in of `candidate` (`save`) or the whole session (`export`). `path` is as typed
+    and unchecked; None: the usual place."""
 
     name: Literal["save", "export"]
+    candidate: CandidateRef = "current"
     path: str | None = Field(default=None, min_length=1, max_length=1024)
 
 
-class AskDocs(Frozen):
+class AskDocs(Request):
     """Search the documentation for `query`, words as typed."""
 
     name: Literal["ask_docs"] = "ask_docs"
     query: str = Field(min_length=1, max_length=1000)
 
 
-class Edit(Frozen):
+class Edit(Request):
     """Open a candidate's source for a change by hand, at `line` where one is named."""
 
     name: Literal["edit"] = "edit"
@@ -272,7 +279,7 @@ IntentName = (
 )
 
 
-class IntentContext(Frozen):
+class IntentContext(Request):
     """What a sentence may refer to.
 
     `targets`: every name and alias that the session takes. `candidates`: numbers that exist; empty:
@@ -285,27 +292,27 @@ class IntentContext(Frozen):
     precision: Precision = "strict"
 
 
-class Suggestion(Frozen):
+class Suggestion(Request):
     """Something that is understood, with a sentence that asks for it."""
 
     name: IntentName
     example: str
 
 
-class Understood(Frozen):
+class Understood(Request):
     """What to do, in this order."""
 
     intents: tuple[Intent, ...] = Field(min_length=1)
 
 
-class Ambiguous(Frozen):
+class Ambiguous(Request):
     """The sentence has more than one reading, or one that is not sure: each of `options` is one."""
 
     text: str
     options: tuple[tuple[Intent, ...], ...] = Field(min_length=1)
 
 
-class NotUnderstood(Frozen):
+class NotUnderstood(Request):
     """No reading. `reason` is one line for the user; `nearest` comes best first, never empty."""
 
     text: str

@@ -27,7 +27,7 @@ Precision = Literal["strict", "tf32", "bf16"]
 Policy = Literal["triton", "mixed", "any"]
 
 
-class PolicyViolation(Frozen):
+class PolicyViolation(Frozen, defer_build=True):
     """The static policy refused the source: which rule, where."""
 
     kind: Literal["policy"] = "policy"
@@ -36,14 +36,14 @@ class PolicyViolation(Frozen):
     text: str
 
 
-class LoadFailed(Frozen):
+class LoadFailed(Frozen, defer_build=True):
     """Importing the file, building `ModelNew` or loading the state dict raised."""
 
     kind: Literal["load"] = "load"
     log: str
 
 
-class CompileFailed(Frozen):
+class CompileFailed(Frozen, defer_build=True):
     """Triton or ptxas refused a kernel. `line` is the candidate's line where known."""
 
     kind: Literal["compile"] = "compile"
@@ -51,7 +51,7 @@ class CompileFailed(Frozen):
     line: int | None = None
 
 
-class RunFailed(Frozen):
+class RunFailed(Frozen, defer_build=True):
     """`forward` raised, the process died, ran out of time or memory, or wrote out of bounds."""
 
     kind: Literal["run"] = "run"
@@ -60,7 +60,7 @@ class RunFailed(Frozen):
     case: str
 
 
-class WrongMeta(Frozen):
+class WrongMeta(Frozen, defer_build=True):
     """An output has the wrong dtype, shape, stride or count."""
 
     kind: Literal["meta"] = "meta"
@@ -70,7 +70,7 @@ class WrongMeta(Frozen):
     found: str
 
 
-class Mismatch(Frozen):
+class Mismatch(Frozen, defer_build=True):
     """An output is too far from the fp64 oracle, or differs between program orders."""
 
     kind: Literal["mismatch"] = "mismatch"
@@ -91,7 +91,7 @@ class Mismatch(Frozen):
     largest_allowed: float = 0.0
 
 
-class InputsChanged(Frozen):
+class InputsChanged(Frozen, defer_build=True):
     """The candidate wrote to an input, a parameter or a buffer that the reference leaves alone."""
 
     kind: Literal["inputs"] = "inputs"
@@ -99,7 +99,7 @@ class InputsChanged(Frozen):
     name: str
 
 
-class ExecutionFailed(Frozen):
+class ExecutionFailed(Frozen, defer_build=True):
     """The work was not done by the kernels that the policy asks for.
 
     `rule`: no-kernel, torch-compute, dead-kernel, side-work (a stream, thread or process that
@@ -112,7 +112,7 @@ class ExecutionFailed(Frozen):
     case: str = ""
 
 
-class RaceFound(Frozen):
+class RaceFound(Frozen, defer_build=True):
     """Threads or programs touch the same address without order: by which tool, where."""
 
     kind: Literal["races"] = "races"
@@ -121,7 +121,7 @@ class RaceFound(Frozen):
     text: str
 
 
-class TimingDisputed(Frozen):
+class TimingDisputed(Frozen, defer_build=True):
     """The judge's clock and the candidate's process do not agree on the time of a call."""
 
     kind: Literal["timing"] = "timing"
@@ -145,7 +145,7 @@ Failure = Annotated[
 ]
 
 
-class CaseResult(Frozen):
+class CaseResult(Frozen, defer_build=True):
     """One judged call: errors against the fp64 oracle, of the candidate and of eager PyTorch.
 
     `norm_error` = ||out - oracle|| / ||oracle||, the largest over the outputs; `element_error` =
@@ -165,7 +165,7 @@ class CaseResult(Frozen):
     largest_error: float = 0.0
 
 
-class Verdict(Frozen):
+class Verdict(Frozen, defer_build=True):
     """The judge's finding on one candidate. `interpreted` means: no GPU ran it."""
 
     candidate: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,7 +12,6 @@ from agentkernel.domain.intent import CandidateName, Intent, IntentContext, Size
 from agentkernel.workflows.intents.matching import Match
 from agentkernel.workflows.intents.tags import Tag
 
-INTENTS: TypeAdapter[Intent] = TypeAdapter(Intent)
 ON_CANDIDATE = frozenset(get_args(CandidateName))
 DTYPES = {
     "fp16": "float16", "f16": "float16", "half": "float16", "half precision": "float16",
@@ -41,6 +41,12 @@ class Impossible(Exception):
     """The words fit, their values do not; the text is one line for the user."""
 
 
+@cache
+def _intents() -> TypeAdapter[Intent]:
+    """Made on first use: building it takes longer than the import of all the rest."""
+    return TypeAdapter(Intent)
+
+
 def built(match: Match, context: IntentContext, original: str) -> list[Intent]:
     """The readings of a match: one, or one for each GPU that a name may mean.
 
@@ -50,7 +56,7 @@ def built(match: Match, context: IntentContext, original: str) -> list[Intent]:
     found: list[Intent] = []
     for slots in maker(match, context, original):
         try:
-            found.append(INTENTS.validate_python({"name": match.row.name, **slots}))
+            found.append(_intents().validate_python({"name": match.row.name, **slots}))
         except ValidationError as error:
             what = error.errors()[0]
             raise Impossible(
@@ -125,6 +131,8 @@ def _precision(match: Match, context: IntentContext, original: str) -> list[Slot
 
 def _target(match: Match, context: IntentContext, original: str) -> list[Slots]:
     for tag in match.values("TARGET"):
+        if not tag.value:
+            raise Impossible(f"{tag.text!r} is none of the targets: 'which targets are there?'")
         if isinstance(tag.value, tuple):
             return [{"target": str(name)} for name in tag.value]
     return [{"target": "local"} if match.values("LOCAL") else {}]
@@ -154,7 +162,7 @@ def _size_name(match: Match) -> str:
 
 def _dtype(match: Match, context: IntentContext, original: str) -> list[Slots]:
     for tag in match.values("DTYPE"):
-        return [{"dtype": DTYPES[str(tag.value)]}]
+        return [{"dtype": DTYPES["half" if tag.has("HALF") else str(tag.value)]}]
     return [{"dtype": "bfloat16" if match.values("BF16") else "float32"}]
 
 
@@ -195,6 +203,14 @@ def _compare(match: Match, context: IntentContext, original: str) -> list[Slots]
     return [{"first": first, "second": second}]
 
 
+def _verify(match: Match, context: IntentContext, original: str) -> list[Slots]:
+    """What is checked against the original is the other candidate, or the current one."""
+    refs = [ref for ref in _candidates(match, context) if ref != "original"]
+    if len(refs) > 1:
+        raise Impossible("A candidate is verified against the original module only.")
+    return [{"candidate": refs[0]} if refs else {}]
+
+
 def _try_idea(match: Match, context: IntentContext, original: str) -> list[Slots]:
     if match.row.value:
         return [{"idea": match.row.value}]
@@ -211,6 +227,8 @@ def _undo(match: Match, context: IntentContext, original: str) -> list[Slots]:
 def _switch_branch(match: Match, context: IntentContext, original: str) -> list[Slots]:
     for tag in match.values("BRANCHNO"):
         return [{"branch": _count(tag)}]
+    for tag in match.values("BRANCHNAME"):
+        return [{"branch": str(tag.value)}]
     return [{}]
 
 
@@ -236,9 +254,11 @@ def _policy(match: Match, context: IntentContext, original: str) -> list[Slots]:
 
 
 def _write(match: Match, context: IntentContext, original: str) -> list[Slots]:
+    refs = _candidates(match, context)
+    slots: Slots = {"candidate": refs[0]} if refs else {}
     for tag in match.values("PATH"):
-        return [{"path": original[tag.start : tag.end].strip("\"'`").rstrip(".")}]
-    return [{}]
+        slots["path"] = original[tag.start : tag.end].strip("\"'`").rstrip(".")
+    return [slots]
 
 
 def _edit(match: Match, context: IntentContext, original: str) -> list[Slots]:
@@ -259,6 +279,7 @@ MAKERS: dict[str, Maker] = {
     "explain_line": _explain_line,
     "diff": _diff,
     "compare": _compare,
+    "verify": _verify,
     "try_idea": _try_idea,
     "undo": _undo,
     "switch_branch": _switch_branch,

@@ -11,14 +11,21 @@ from agentkernel.workflows.intents.text import words_of
 
 VALUES = words_of(
     "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET "
-    "TF32 BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO"
+    "TF32 BF16 STRICT FP32 DTYPE SHAPELIT SIZE PATH BRANCHNO KILO QUANTITY BRANCHNAME"
 )
 """Concepts that carry a value: none of them may be left over."""
 WEAK = words_of(
     "RUN SHOW USE TRY STOP KEEP RETURN YES NO HELP UNDO EXPLAIN REJECT SAVE FORK EXPORT EDIT DIFF "
-    "REPAIR COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
+    "REPAIR COMPARE RESTART COMMENT QUIT SPEED CAND KERNEL VERIFY SLOW STATUS TREE HISTORY LINE"
 )
 """Concepts that are not enough by themselves where the sentence has an unknown word too."""
+WEAK_WORDS = frozenset({"push", "push it", "deeper", "harder", "bold", "extreme"})
+"""Words that are not enough either, although their concept is."""
+TOLD = words_of("cost history profile status tree roofline plan")
+"""Requests that nobody makes by a plain statement: "we pay for electricity" asks for no costs."""
+REPORTED = words_of("stop_at precision policy dtype shapes verify")
+"""Requests that a report makes none of: "it is 2x faster", "it uses cublas"."""
+ASKING = ("SHOW", "TELL", "EXPLAIN", "POLITE", "MAY", "WHAT", "WHERE", "HOW")
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
 SAFE_CHANGES = frozenset(
@@ -43,22 +50,51 @@ class Match:
         return sorted(found, key=lambda tag: tag.start)
 
 
-def matches(tags: tuple[Tag, ...], whole: bool, question: bool, asked: bool) -> list[Match]:
+def matches(
+    tags: tuple[Tag, ...], whole: bool, question: bool, asked: bool, spare: int = 0
+) -> list[Match]:
     """Every row that `tags` fit, best first.
 
     `whole`: they are the whole text. `question`: put as one. `asked`: a "?" stands behind.
+    `spare`: so many more unknown words may stand in a part whose end points back at its value.
     """
+    if any(tag.has("FOREIGN") for tag in tags):
+        return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
+    told, reported = _is_told(tags), _is_reported(tags)
     found = [
         match
         for row in rows()
         if all(not item.concepts.isdisjoint(present) for item in row.needed)
         and _mood_fits(row, question, asked, polite or "MAY" in present)
         and (whole or not row.alone)
-        and (match := _match(row, tags)) is not None
+        and not (row.name in TOLD and told and not asked)
+        and not (row.name in REPORTED and reported and not (question or asked))
+        and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
+
+
+def _is_told(tags: tuple[Tag, ...]) -> bool:
+    words = [tag for tag in tags if not tag.has("MARK", "SEP") and tag.text not in ("so", "but")]
+    return (
+        bool(words)
+        and words[0].text in ("i", "we", "they", "it", "he", "she")
+        and not any(tag.has(*ASKING) for tag in words)
+    )
+
+
+def _is_reported(tags: tuple[Tag, ...]) -> bool:
+    """True for "it is 2x faster", "it uses cublas": what is, not what is to be."""
+    words = [tag for tag in tags if not tag.has("MARK", "SEP")]
+    first = words[0].text.split(" ")[0] if words else ""
+    text = " ".join(tag.text for tag in words).split()
+    return (
+        first in ("it", "this", "they", "he", "she")
+        and not any(tag.has("UNTIL", "STOP", "ATLEAST", "ALLOW", "POLITE", "NEG") for tag in words)
+        and not {"should", "must", "needs", "need", "has", "will", "may", "can"}.intersection(text)
+    )
 
 
 def _mood_fits(row: Row, question: bool, asked: bool, polite: bool) -> bool:
@@ -69,13 +105,13 @@ def _mood_fits(row: Row, question: bool, asked: bool, polite: bool) -> bool:
     return not question and (polite or not asked)
 
 
-def _match(row: Row, tags: tuple[Tag, ...]) -> Match | None:
+def _match(row: Row, tags: tuple[Tag, ...], spare: int) -> Match | None:
     filled = _fill(row, tags)
     if filled is None:
         return None
     rest = [tag for tag in tags if all(tag is not used for _, used in filled)]
     unknown = sum(1 for tag in rest if not tag.concepts)
-    if unknown > _most_unknown(row, filled):
+    if unknown > _most_unknown(row, filled) + (spare if _names_a_value(filled) else 0):
         return None
     if not all(_tolerated(tag, row, filled) for tag in rest if tag.concepts):
         return None
@@ -111,10 +147,14 @@ def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:
     return filled
 
 
+def _names_a_value(filled: list[tuple[Item, Tag]]) -> bool:
+    return any(item.needed and tag.has(*VALUES) for item, tag in filled)
+
+
 def _most_unknown(row: Row, filled: list[tuple[Item, Tag]]) -> int:
     """How many words that nobody knows may stand beside so much that is known."""
     needed = [tag for item, tag in filled if item.needed]
-    if len(needed) == 1 and needed[0].has(*WEAK):
+    if len(needed) == 1 and (needed[0].has(*WEAK, *VALUES) or needed[0].text in WEAK_WORDS):
         return 0
     most = 1 if row.name in SAFE_CHANGES else MOST_UNKNOWN[row.kind]
     return min(most, len(filled))
@@ -140,7 +180,7 @@ def _tolerated(tag: Tag, row: Row, filled: list[tuple[Item, Tag]]) -> bool:
 def _rules_out_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:
     """A "not" in a row that wants something: only beside the same sort of thing, said before or
     behind it ("bf16, not tf32"), which `_tolerated` sees at the slot that it reaches."""
-    return any(used.has(*SLOTS) and not used.negated for _, used in filled)
+    return any(used.has(*SLOTS, "SIZE") and not used.negated for _, used in filled)
 
 
 def _beside_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:
@@ -153,5 +193,7 @@ def _beside_another(tag: Tag, filled: list[tuple[Item, Tag]]) -> bool:
         if not (used.concepts & tag.concepts).isdisjoint(SLOTS):
             return True
         if used.has("CAND", "ORD", "NUM") and tag.has("CAND", "ORD", "NUM"):
+            return True
+        if used.has("SIZE") and tag.has("SIZE", "NUM"):
             return True
     return False

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentkernel.domain.intent import IntentContext
+from agentkernel.workflows.intents.numerals import ORDINALS, spelled
 from agentkernel.workflows.intents.spelling import corrected
-from agentkernel.workflows.intents.text import Token
+from agentkernel.workflows.intents.text import Token, words_of
 from agentkernel.workflows.intents.words import (
     ALWAYS_A_CANDIDATE,
-    CARDINALS,
-    ORDINALS,
     PLACE_NOUNS,
     PLACES,
     entries,
@@ -19,6 +18,11 @@ from agentkernel.workflows.intents.words import (
 
 Value = int | float | str | tuple[int, ...] | tuple[str, ...] | None
 MOST_TARGET_WORDS = 3
+AUXILIARIES = words_of("do does did is are was were have has had can could will would should")
+"""Words that a "not" behind them negates, whatever phrase they end ("please do")."""
+ARTICLES = frozenset({"a", "an"})
+THOUSANDS = {"k": 1024.0}
+"""What a letter right behind a number stands for in the field: 4k is 4096."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ def tagged(tokens: list[Token], context: IntentContext) -> list[Tag]:
             _target(tokens, at, targets)
             or _literal(tokens, at)
             or _phrase(tokens, at)
+            or _numeral(tokens, at)
             or _place(tokens, at)
             or (_word(tokens[at]), 1)
         )
@@ -89,6 +94,9 @@ def _literal(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     """Numbers, shapes, paths, quoted words, c3, #3, $5 and M=64 are values in themselves."""
     token, after = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
     if token.kind == "number":
+        if after is not None and after.text in THOUSANDS and after.start == token.end:
+            number = float(token.text.replace(",", "")) * THOUSANDS[after.text]
+            return _join([token, after], {"KILO"}, number), 2
         number = float(token.text.removesuffix("'s").replace(",", ""))
         return _join([token], {"NUM"}, number), 1
     if token.kind == "ordinal":
@@ -103,8 +111,28 @@ def _literal(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
         return _join([token, after], {"CAND" if token.text == "#" else "MONEY"}, number), 2
     letter, digits = token.text[:1], token.text[1:].removesuffix("'s")
     if letter in "cvl" and digits.isascii() and digits.isdecimal() and len(digits) < 10:
+        if letter == "l" and at and tokens[at - 1].text in ARTICLES:
+            return _join([token], {"TARGET"}, ()), 1
         return _join([token], {"LINE" if letter == "l" else "CAND"}, int(digits)), 1
     return None
+
+
+def _numeral(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
+    """A number in words, hyphens taken apart."""
+    if tokens[at].kind != "word":
+        return None
+    parts: list[str] = []
+    ends: dict[int, int] = {}
+    for used, token in enumerate(tokens[at : at + 6], start=1):
+        if token.kind != "word":
+            break
+        parts += token.text.split("-")
+        ends[len(parts)] = used
+    found = spelled(parts)
+    if found is None or found.used not in ends:
+        return None
+    here = tokens[at : at + ends[found.used]]
+    return _join(here, {"NUM", "CARDINAL"}, float(found.value)), len(here)
 
 
 def _dims(text: str) -> tuple[int, ...]:
@@ -118,7 +146,10 @@ def _phrase(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     known = entries()
     for used in range(min(longest_phrase(), len(tokens) - at), 1, -1):
         here = tokens[at : at + used]
-        if any(item.kind not in ("word", "mark") for item in here):
+        negated = tokens[at + used].text == "not" if at + used < len(tokens) else False
+        if negated and here[-1].text in AUXILIARIES:
+            continue
+        if any(item.kind not in ("word", "mark", "number") for item in here):
             continue
         if concepts := known.get(" ".join(item.text for item in here)):
             value = _value_of_word(" ".join(item.text for item in here), concepts)
@@ -144,8 +175,6 @@ def _word(token: Token) -> Tag:
     word = token.text
     if word in ORDINALS:
         return _join([token], {"ORD"}, ORDINALS[word])
-    if word in CARDINALS:
-        return _join([token], {"NUM", "CARDINAL"}, float(CARDINALS[word]))
     known = entries()
     for form in _forms(word):
         if form in known:

@@ -29,6 +29,8 @@ TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+DASH = re.compile(r"(?<=[^\d\s])\s+(?:--?|–)\s+|(?<=\d)\s+(?:--?|–)\s+(?=\D)|\s*—\s*")
+"""A dash between clauses; between two numbers it is a range."""
 CONTRACTIONS = {
     "can't": "can not",
     "cannot": "can not",
@@ -57,6 +59,18 @@ CONTRACTIONS = {
     "id": "i would",
     "ive": "i have",
     "u": "you",
+    "ur": "your",
+    "youre": "you are",
+    "theres": "there is",
+    "havent": "have not",
+    "arent": "are not",
+    "aint": "is not",
+    "dunno": "do not know",
+    "cuz": "because",
+    "coz": "because",
+    "y'all": "you",
+    "thx": "thanks",
+    "ty": "thanks",
     "pls": "please",
     "plz": "please",
 }
@@ -78,7 +92,8 @@ class Token:
 def clean(text: str) -> str:
     """The text in one normal form, control and format characters as spaces, line breaks kept."""
     normal = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
-    normal = normal.replace("“", '"').replace("”", '"').replace("—", ", ").replace("µ", "u")
+    normal = DASH.sub(", ", normal)
+    normal = normal.replace("“", '"').replace("”", '"').replace("µ", "u")
     return "".join(
         letter if letter == "\n" or unicodedata.category(letter)[0] != "C" else " "
         for letter in normal.replace("μ", "u")

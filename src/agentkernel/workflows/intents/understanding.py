@@ -17,6 +17,13 @@ from agentkernel.domain.intent import (
     Understanding,
     Understood,
 )
+from agentkernel.workflows.intents.asides import (
+    ends_at_goal,
+    leads_in,
+    refers_back,
+    speaks_of,
+    states,
+)
 from agentkernel.workflows.intents.building import Impossible, built
 from agentkernel.workflows.intents.grammar import EXAMPLES, rows
 from agentkernel.workflows.intents.matching import Match, matches
@@ -61,6 +68,17 @@ RUN_WORDS = frozenset(
     }
 )
 """Words that ask for a run although the sentence is about a setting ("run it on the h200")."""
+NOT_ASKED_TO_RUN = words_of(
+    "it this that to we i they you production make which may might can should must will would could"
+)
+"""Before "run": it says where something runs."""
+CLAUSE_WORDS = words_of("but or so because since cause cuz though although ( )")
+"""Words and marks besides "and", comma and colon at which a clause may begin."""
+SPARE_WORDS = 4
+ASIDE_COST = 10
+ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
+"""Requests that "or" may join: a run ends at whichever comes first."""
+POINTED_BACK_AT = SETTINGS | {"try_idea"}
 PRONOUNS = frozenset({"it", "this", "that"})
 ANSWERS = frozenset({"approve", "decline"})
 Reading = tuple[Intent, ...]
@@ -101,18 +119,36 @@ def understand(text: str, context: IntentContext) -> Understanding:
 
 
 def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
-    sentences = _sentences(tags)
-    found: list[Intent] = []
-    for sentence in sentences:
-        marked = with_polarity(sentence)
-        asked = marked[-1].text == "?"
-        docs = _docs(marked, shown)
-        if docs is not None:
-            found.append(docs)
-            continue
-        parts = _Parts(tuple(marked), context, shown, len(sentences) == 1, asked)
-        found.extend(parts.read())
-    return found
+    """The requests of each sentence; where one has none by itself, of all of them read as one."""
+    sentences = [with_polarity(sentence) for sentence in _sentences(tags)]
+    whole = [tag for tags in sentences for tag in tags]
+    if any(_has_no_object(sentence) for sentence in sentences[1:]):
+        one = _Parts(tuple(whole), context, shown, True, whole[-1].text == "?").as_one()
+        if one:
+            return one
+    try:
+        return [
+            intent
+            for sentence in sentences
+            for intent in _sentence(sentence, context, shown, len(sentences) == 1)
+        ]
+    except _NoReading:
+        if len(sentences) == 1 or any(_docs(tags, shown) for tags in sentences):
+            raise
+        return _sentence(whole, context, shown, True)
+
+
+def _sentence(tags: list[Tag], context: IntentContext, shown: str, only: bool) -> list[Intent]:
+    docs = _docs(tags, shown)
+    if docs is not None:
+        return [docs]
+    return _Parts(tuple(tags), context, shown, only, tags[-1].text == "?").read()
+
+
+def _has_no_object(tags: list[Tag]) -> bool:
+    """True for a verb by itself, which looks back for what it is about: "explain?" """
+    words = [tag for tag in tags if not tag.has("MARK", "SEP", "POLITE", "MAY")]
+    return len(words) == 1 and words[0].has("EXPLAIN", "VERIFY", "COMPARE")
 
 
 def _sentences(tags: list[Tag]) -> list[list[Tag]]:
@@ -134,23 +170,38 @@ class _Parts:
         self.only, self.asked = only, asked
         self.forced = {at for at in range(len(tags)) if _new_command(tags, at)}
         self.known: dict[tuple[int, int], list[Match]] = {}
+        self.clauses = {0, len(tags)}
 
     def read(self) -> list[Intent]:
-        """The requests: of the whole, else cut at "and" and commas, else at prepositions too."""
-        soft = [
-            at
-            for at, tag in enumerate(self.tags)
-            if tag.has("SEP") or tag.text in (",", ":", "but")
-        ]
+        """The requests: of the whole, else cut at "and" and commas, else at prepositions too;
+        first without clauses that are passed over, then with them."""
+        clauses = [at for at in range(len(self.tags)) if _begins_clause(self.tags, at)]
         prepositions = [at for at, tag in enumerate(self.tags) if _may_begin(tag)]
-        for cuts in ([], soft[:MOST_BREAKS], sorted({*soft, *prepositions})[:MOST_BREAKS]):
-            best = self._cut([0, *(at for at in cuts if at > 0), len(self.tags)], set(prepositions))
-            if best is not None:
-                return self._ordered(best, set(prepositions))
+        self.clauses = {0, *clauses, len(self.tags)}
+        ways: tuple[list[int], ...] = (
+            [],
+            clauses[:MOST_BREAKS],
+            sorted({*clauses, *prepositions})[:MOST_BREAKS],
+        )
+        for asides in (False, True):
+            for cuts in ways:
+                places = [0, *(at for at in cuts if at > 0), len(self.tags)]
+                best = self._cut(places, set(prepositions), asides)
+                if best is not None:
+                    return self._ordered(best, set(prepositions))
         raise _NoReading("No request that I know.")
 
-    def _cut(self, places: list[int], prepositions: set[int]) -> list[tuple[int, int]] | None:
-        """The fewest parts, each of which fits a row. `places` holds both ends."""
+    def as_one(self) -> list[Intent]:
+        """The one request that all of it makes together; none where there is none."""
+        return (
+            self._ordered([(0, len(self.tags))], set()) if self._matches(0, len(self.tags)) else []
+        )
+
+    def _cut(
+        self, places: list[int], prepositions: set[int], asides: bool
+    ) -> list[tuple[int, int]] | None:
+        """The fewest parts, each of which fits a row or may be passed over. `places` holds both
+        ends."""
         places = sorted(set(places))
         best: dict[int, list[tuple[int, int]]] = {0: []}
         for end in places[1:]:
@@ -159,12 +210,60 @@ class _Parts:
                     continue
                 found = self._matches(start, end)
                 late = start in prepositions and start > 0 and not self.tags[start].has("SEP")
-                if not found or (late and found[0].row.name not in SETTINGS | {"fork"}):
+                late = late and start not in self.clauses
+                if late and found and found[0].row.name not in SETTINGS | {"fork"}:
+                    continue
+                if self._points_back(best[start], start, end):
+                    found = []
+                elif self._backwards(start, end) or (
+                    not found and not (asides and self._may_pass(start, end))
+                ):
                     continue
                 option = [*best[start], (start, end)]
-                if end not in best or len(option) < len(best[end]):
+                if end not in best or self._cost(option) < self._cost(best[end]):
                     best[end] = option
-        return best.get(len(self.tags))
+        parts = best.get(len(self.tags))
+        return parts if parts and self._asides_fit(parts) else None
+
+    def _backwards(self, start: int, end: int) -> bool:
+        """True where the part is a clause that points back, at what is read apart from it."""
+        tags = self.tags[start:end]
+        return start > 0 and (refers_back(tags) or ends_at_goal(tags))
+
+    def _points_back(self, before: list[tuple[int, int]], start: int, end: int) -> bool:
+        """True where the part points back at the request that was read before it."""
+        if not before or not self._backwards(start, end):
+            return False
+        names = {match.row.name for match in self._matches(*before[-1])[:1]}
+        if ends_at_goal(self.tags[start:end]):
+            return bool(names & ENDS_OF_A_RUN)
+        return bool(names & POINTED_BACK_AT)
+
+    def _cost(self, parts: list[tuple[int, int]]) -> int:
+        """The number of parts; what is passed over counts by the word."""
+        return sum(
+            1 if self._matches(*part) else ASIDE_COST * (part[1] - part[0]) for part in parts
+        )
+
+    def _may_pass(self, start: int, end: int) -> bool:
+        tags = self.tags[start:end]
+        if start not in self.clauses or end not in self.clauses:
+            return False
+        return leads_in(tags) or (states(tags) and not (self.asked and end == len(self.tags)))
+
+    def _asides_fit(self, parts: list[tuple[int, int]]) -> bool:
+        """True where what is passed over speaks of nothing but what is asked for beside it."""
+        rows = [self._matches(*part)[0].row for part in parts if self._matches(*part)]
+        known = frozenset[str]().union(*(row.known for row in rows))
+        for part in parts:
+            tags = self.tags[part[0] : part[1]]
+            if self._matches(*part) or self._backwards(*part):
+                continue
+            if leads_in(tags) and not states(tags) and any(row.kind != "info" for row in rows):
+                return False
+            if not leads_in(tags) and not speaks_of(tags, known):
+                return False
+        return bool(rows)
 
     def _spans(self, start: int, end: int) -> bool:
         return any(start < at < end for at in self.forced)
@@ -172,10 +271,19 @@ class _Parts:
     def _matches(self, start: int, end: int) -> list[Match]:
         if (start, end) not in self.known:
             tags = self.tags[start:end]
+            either = start > 0 and tags[0].text == "or"
             whole = self.only and start == 0 and end == len(self.tags)
             asked = self.asked and end == len(self.tags)
-            self.known[start, end] = matches(tags, whole, is_question(list(tags)), asked)
+            spare = SPARE_WORDS if self._ends_pointing_back(start, end) else 0
+            found = matches(tags[either:], whole, is_question(list(tags)), asked, spare)
+            if either:
+                found = [match for match in found if match.row.name in ENDS_OF_A_RUN]
+            self.known[start, end] = found
         return self.known[start, end]
+
+    def _ends_pointing_back(self, start: int, end: int) -> bool:
+        inner = (at for at in self.clauses if start < at < end)
+        return any(self._backwards(at, end) for at in inner)
 
     def _ordered(self, parts: list[tuple[int, int]], prepositions: set[int]) -> list[Intent]:
         """What follows a preposition ("run for h200") is set before that which it belongs to."""
@@ -184,10 +292,15 @@ class _Parts:
         for start, end in parts:
             self._refuse_answer_with_bare_noun(parts, start, end)
             intent = self._one(start, end)
-            runs = any(tag.text in RUN_WORDS for tag in self.tags[start:end])
+            runs = any(
+                tag.text in RUN_WORDS and self._asked_to_run(at)
+                for at, tag in enumerate(self.tags[start:end], start=start)
+            )
             if intent is None:
                 group = len(found)
-            elif start in prepositions and start > 0:
+            elif start in prepositions and start > 0 and intent.name in SETTINGS:
+                while group < len(found) and found[group].name in SETTINGS:
+                    group += 1
                 found.insert(group, intent)
             else:
                 group = len(found)
@@ -196,11 +309,15 @@ class _Parts:
                 found.append(Run())
         return found
 
+    def _asked_to_run(self, at: int) -> bool:
+        return at == 0 or self.tags[at - 1].text not in NOT_ASKED_TO_RUN
+
     def _refuse_answer_with_bare_noun(
         self, parts: list[tuple[int, int]], start: int, end: int
     ) -> None:
         """ "no, tf32" may forbid it or ask for it."""
-        if start > 0 and self._matches(*parts[0])[0].row.name == "decline":
+        first = self._matches(*parts[0])
+        if start > 0 and first and first[0].row.name == "decline":
             tags = self.tags[start:end]
             if any(tag.has(*NOUNS) for tag in tags) and not any(tag.has(*VERBS) for tag in tags):
                 raise _NoReading("After 'no' I need a verb: what is to be done?")
@@ -208,7 +325,7 @@ class _Parts:
     def _one(self, start: int, end: int) -> Intent | None:
         """The best match's request, None for a comment. Raises where several are as good."""
         found = self._matches(start, end)
-        if found[0].row.name == "comment":
+        if not found or self._backwards(start, end) or found[0].row.name == "comment":
             return None
         top = [match for match in found if match.score >= found[0].score]
         options: list[Intent] = []
@@ -227,11 +344,53 @@ def _new_command(tags: tuple[Tag, ...], at: int) -> bool:
         return False
     if all(tag.has("FILLER", "AGAINST", "PREP", "POLITE", "MARK", "SEP") for tag in tags[:at]):
         return False
+    if refers_back(_clause(tags, at)) or _only_gives_up(tags[:at]):
+        return False
     rest = [tag for tag in tags[at + 1 :] if not tag.has("SEP", "POLITE", "MARK")]
+    if (
+        tags[at].has("SEP")
+        and len(rest) > 1
+        and rest[0].has("TELL")
+        and rest[1].has("WHY", "WHAT", "HOW")
+    ):
+        return True
     if not rest or not rest[0].has(*VERBS) or rest[0].has(*NOUNS, "FILLER"):
         return False
     same_thing = rest[0].text.split(" ")[-1] in PRONOUNS or (len(rest) > 1 and rest[1].has("THIS"))
-    return not same_thing
+    verbs = rest[0].concepts & VERBS
+    before = frozenset[str]().union(*(tag.concepts for tag in tags[:at]))
+    return not same_thing or (
+        tags[at].has("SEP") and verbs.isdisjoint(before) and _acts_on_a_candidate(tags[:at])
+    )
+
+
+def _only_gives_up(tags: tuple[Tag, ...]) -> bool:
+    """ "forget bf16": what is wanted instead follows."""
+    return any(tag.has("INSTEADOF") for tag in tags) and not any(tag.has(*VERBS) for tag in tags)
+
+
+def _clause(tags: tuple[Tag, ...], at: int) -> tuple[Tag, ...]:
+    """From `at` to the next comma or the next "and"."""
+    ends = [
+        end
+        for end in range(at + 1, len(tags))
+        if tags[end].has("SEP") or tags[end].text in (",", ":")
+    ]
+    return tags[at : ends[0] if ends else len(tags)]
+
+
+def _acts_on_a_candidate(tags: tuple[Tag, ...]) -> bool:
+    """True for "keep 7": a command with the candidate that it is about."""
+    return any(tag.has(*VERBS) for tag in tags) and any(tag.has("NUM", "CAND") for tag in tags)
+
+
+def _begins_clause(tags: tuple[Tag, ...], at: int) -> bool:
+    tag = tags[at]
+    if all(behind.has("MARK") for behind in tags[at:]):
+        return False
+    if tag.has("SEP") or tag.text in (",", ":") or tag.text in HARD_BREAKS:
+        return True
+    return at > 0 and tag.text in CLAUSE_WORDS
 
 
 def _may_begin(tag: Tag) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.workflows.intents.tags import Tag, merged
+from agentkernel.workflows.intents.words import entries
 
 SECONDS = {
     "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
@@ -27,7 +28,28 @@ FACTORS = {"twice": 2.0, "double": 2.0, "doubled": 2.0, "triple": 3.0, "thrice":
            "quadruple": 4.0, "twofold": 2.0, "threefold": 3.0, "doubling": 2.0}  # fmt: skip
 HALVES = {"half": 0.5, "halve": 0.5, "halved": 0.5, "halving": 0.5, "third": 1 / 3,
           "quarter": 0.25}  # fmt: skip
-BETWEEN = frozenset({"of", "to", "=", "is", "number", "no", "#", ":", "at"})
+BETWEEN = frozenset(
+    {"of", "to", "=", "is", "are", "number", "no", "#", ":", "at", "should", "be", "will", "was"}
+)
+TRUNK = frozenset({"main", "master", "trunk"})
+MOST_BETWEEN = 3
+MEASURES = frozenset({"long", "wide", "deep", "high", "tall"})
+"""Adjectives behind a size: "8192 long"."""
+NOT_COUNTED = frozenset({"instead", "again", "look", "looks", "better", "best", "first", "only"})
+COUNTED = frozenset(
+    {
+        "gpu",
+        "gpus",
+        "cards",
+        "devices",
+        "machines",
+        "machine",
+        "workers",
+        "things",
+        "jobs",
+        "layers",
+    }
+)
 MORE = frozenset({"more", "further", "extra", "additional", "another", "of", "other"})
 MORE_ROUNDS = frozenset({"more rounds", "more attempts", "more tries", "more candidates"})
 RANGE = frozenset({"to", "-", "through", "and", "until"})
@@ -36,7 +58,30 @@ MOST_NUMBER = 10**9
 
 def with_values(tags: list[Tag]) -> list[Tag]:
     """The same tags, those that make one value joined."""
-    return _nouns(_quantities(tags))
+    found = _nouns(_quantities(tags))
+    return [_counting(found, at) for at in range(len(found))]
+
+
+def _counting(tags: list[Tag], at: int) -> Tag:
+    """A bare number that counts something which no request has ("4 GPUs") names no candidate."""
+    tag = tags[at]
+    behind = tags[at + 1] if at + 1 < len(tags) else None
+    if tag.text == "one" and at and _describes(tags[at - 1]):
+        return Tag(frozenset({"FILLER"}), tag.text, tag.start, tag.end)
+    if behind is None or not tag.has("NUM") or tag.text == "one":
+        return tag
+    word = behind.text.replace("-", "").isalpha() and behind.text not in NOT_COUNTED
+    if (word and not behind.concepts) or behind.text in COUNTED:
+        return merged([tag], "QUANTITY", tag.value)
+    return tag
+
+
+def _describes(tag: Tag) -> bool:
+    """True for what makes a pronoun of "one": "that one", "a leaner one"."""
+    bare = tag.text in ("of", "to", "and", "or", "from", "with", "than", "number", "by", "at")
+    return not bare and (
+        not tag.concepts or tag.has("FILLER", "THIS", "OTHER", "REDUCE", "SPEED", "SPENT")
+    )
 
 
 def _quantities(tags: list[Tag]) -> list[Tag]:
@@ -60,7 +105,10 @@ def _quantity(tags: list[Tag], at: int) -> tuple[Tag, int]:
     if tag.text in HALVES and not tag.has("ORD"):
         return Tag(tag.concepts | {"HALF"}, tag.text, tag.start, tag.end, HALVES[tag.text]), 1
     if tag.text in ("a", "an") and after[0] in ("minute", "hour"):
-        return merged(tags[at : at + 2], "DURATION", SECONDS[after[0]]), 2
+        seconds = SECONDS[after[0]]
+        if _texts(tags, at + 2, 3) == ["and", "a", "half"]:
+            return merged(tags[at : at + 5], "DURATION", 1.5 * seconds), 5
+        return merged(tags[at : at + 2], "DURATION", seconds), 2
     if not tag.has("NUM") or not isinstance(tag.value, float):
         return tag, 1
     number, unit = tag.value, after[0]
@@ -122,17 +170,21 @@ def _named(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
     """A noun before its number: "candidate 3", "lines 4 to 9", "batch size of 64"."""
     tag = tags[at]
     behind = _texts(tags, at + 1, 1)[0]
+    if (branch := _branch(tags, at)) is not None:
+        return branch
     if tag.has("NUM") and behind == "by" and at + 2 < len(tags):
         width, height = _whole(tag), _whole(tags[at + 2])
         if width and height:
             return merged(tags[at : at + 3], "SHAPELIT", (width, height)), 3
     used = 1
-    while used < 3 and at + used < len(tags) and tags[at + used].text in BETWEEN:
+    while used <= MOST_BETWEEN and at + used < len(tags) and tags[at + used].text in BETWEEN:
         used += 1
     number = tags[at + used] if at + used < len(tags) else None
     if number is not None and number.has("NUM") and tag.text in ("factor", "speedup", "speed-up"):
         return merged(tags[at : at + used + 1], "FACTOR", number.value), used + 1
-    if number is None or not number.has("NUM") or not (first := _whole(number)):
+    if number is None or not number.has("NUM", "KILO") or not (first := _whole(number)):
+        return None
+    if number.has("KILO") and not tag.has("SIZENAME"):
         return None
     here = tags[at : at + used + 1]
     if tag.has("LINEWORD"):
@@ -142,7 +194,8 @@ def _named(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
         return merged(here, "LINE", first), used + 1
     if tag.has("SIZENAME") and isinstance(tag.value, str):
         name = tag.value.replace(" ", "_").replace("-", "_")
-        return merged(here, "SIZE", (name, str(first))), used + 1
+        used += _texts(tags, at + used + 1, 1)[0] in MEASURES
+        return merged(tags[at : at + used + 1], "SIZE", (name, str(first))), used + 1
     if tag.text == "branch":
         return merged(here, "BRANCHNO", first), used + 1
     if tags[at + 1].text in ("to", "at"):
@@ -152,6 +205,24 @@ def _named(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
     if tag.has("CANDWORD"):
         return merged(here, "CAND", first), used + 1
     return None
+
+
+def _branch(tags: list[Tag], at: int) -> tuple[Tag, int] | None:
+    """A branch by its name: "the splitk branch", "branch called splitk", "onto main"."""
+    tag, before = tags[at], tags[at - 1].text.split(" ")[-1] if at else ""
+    behind = _texts(tags, at + 1, 2)
+    name = tag.text not in entries() and tag.text[:1].isalpha() and not tag.has("NUM", "ORD")
+    if (name or tag.text in TRUNK) and behind[0] == "branch":
+        return merged(tags[at : at + 2], "BRANCHNAME", tag.text), 2
+    if tag.text in TRUNK and before in ("to", "onto", "on") and not behind[0].isalpha():
+        return merged([tag], "BRANCHNAME", tag.text), 1
+    used = 2 if behind[0] in ("called", "named") else 1
+    if tag.text != "branch" or at + used >= len(tags):
+        return None
+    named = tags[at + used]
+    if (named.concepts and named.text not in TRUNK) or not named.text[:1].isalpha():
+        return None
+    return merged(tags[at : at + used + 1], "BRANCHNAME", named.text), used + 1
 
 
 def _whole(tag: Tag) -> int | None:

@@ -1,0 +1,1 @@
+"""Which words stand for which concept? One file a sort of word."""
