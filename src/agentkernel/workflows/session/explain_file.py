@@ -26,7 +26,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Launch:
-    """One `kernel[grid](...)`. `arguments`: parameter -> code; `options`: num_warps and the like."""
+    """One `kernel[grid](...)`. `arguments`: parameter -> code; `options`: num_warps and such."""
 
     kernel: str
     line: int

@@ -315,9 +315,11 @@ def argument_notes(launch: Launch, kernel: Kernel, line: int) -> str:
             break
         if value.lineno <= line <= (value.end_lineno or value.lineno):
             parts.append(f"{code(value, 60)} as {name}")
-    for item in launch.call.keywords:
-        if item.value.lineno <= line <= (item.value.end_lineno or item.value.lineno):
-            parts.append(f"{item.arg or '**'} = {code(item.value, 60)}")
+    parts += [
+        f"{item.arg or '**'} = {code(item.value, 60)}"
+        for item in launch.call.keywords
+        if item.value.lineno <= line <= (item.value.end_lineno or item.value.lineno)
+    ]
     return f"passed to {launch.kernel}: {', '.join(parts)}" if parts else ""
 
 

@@ -68,7 +68,7 @@ class Scope:
             return self._call_role(node)
         if isinstance(node, ast.Compare):
             return Role("mask")
-        found = [self.role(part) for part in ast.iter_child_nodes(node) if _is_value(part)]
+        found = [self.role(part) for part in _inner(node)]
         roots = [role.root for role in found if role.kind in ("pointer", "pointers")]
         if roots:
             return Role("pointers", root=roots[0])
@@ -103,8 +103,10 @@ class Scope:
         )
 
 
-def _is_value(node: ast.AST) -> bool:
-    return isinstance(node, ast.expr) and not isinstance(node, ast.Constant)
+def _inner(node: ast.expr) -> Iterator[ast.expr]:
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.expr) and not isinstance(part, ast.Constant):
+            yield part
 
 
 def axis_of(node: ast.Call) -> int | None:
