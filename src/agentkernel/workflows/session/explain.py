@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import NamedTuple
 
 from agentkernel.workflows.session.explain_file import (
@@ -52,10 +53,9 @@ def explain(source: str, first: int | None = None, last: int | None = None) -> N
     lines = source.split("\n")
     count = len(lines) - 1 if lines[-1] == "" and len(lines) > 1 else len(lines)
     try:
-        file = parse_file(source)
         if first is None:
-            return _whole(file)
-        words = _line_words(file)
+            return _whole(parse_file(source))
+        words = _read_lines(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return _by_form(lines, count, first, last, error)
     return _range(words, lines, count, first, last)
@@ -108,6 +108,12 @@ def form_of(line: str) -> str:
     if "=" in text and not text.startswith("="):
         return f"gives {text.split('=')[0].strip()} a value: {text}"
     return f"part of a statement: {text}"
+
+
+@lru_cache(maxsize=8)
+def _read_lines(source: str) -> dict[int, Span]:
+    """The words of all lines: a session asks about many lines of few files."""
+    return _line_words(parse_file(source))
 
 
 def _line_words(file: TritonFile) -> dict[int, Span]:
@@ -264,7 +270,7 @@ def _overview(file: TritonFile, steps: list[tuple[int, str]]) -> str:
         f"{_count(len(kernels), 'kernel')}{': ' if kernels else ''}{', '.join(kernels)}"
         + (f"; {_count(len(helpers), 'helper')}: {', '.join(helpers)}" if helpers else "")
         + f"; {_count(launches, 'launch', 'launches')}"
-        + f" and {_count(len(steps) - launches, 'library call')} in the drop-in."
+        + f" and {_count(len(steps) - launches, 'library call')}."
     )
     return " ".join(parts)
 

@@ -13,6 +13,7 @@ from agentkernel.workflows.session.explain_file import (
     code,
     dotted,
     first_line,
+    functions,
     unpacked,
 )
 
@@ -48,6 +49,14 @@ FREE = frozenset(
      "torch.inference_mode", "torch.autograd.function.once_differentiable"}
 )  # fmt: skip
 """Of torch, what computes nothing on the GPU."""
+COMPUTING = frozenset(
+    {".sum", ".mean", ".amax", ".amin", ".argmax", ".argmin", ".softmax", ".log_softmax", ".matmul",
+     ".mm", ".bmm", ".addmm", ".exp", ".log", ".sqrt", ".rsqrt", ".pow", ".abs", ".clamp",
+     ".clamp_min", ".relu", ".sigmoid", ".tanh", ".cumsum", ".norm", ".var", ".std", ".gather",
+     ".index_select", ".scatter_add", ".index_add", ".repeat_interleave", ".masked_fill",
+     ".logsumexp", ".sort", ".topk"}
+)  # fmt: skip
+"""Methods of tensors that launch kernels of torch."""
 NAMED_FUNCTIONS = {
     "forward": "the module's computation",
     "__init__": "builds the module",
@@ -93,7 +102,8 @@ def _statement(statement: ast.stmt, file: TritonFile, owner: str) -> str:
             return f"changes {code(statement.target)} in place: {code(statement)}"
         case ast.Return():
             back = "nothing" if statement.value is None else host_words(statement.value, file)
-            return f"gives back {back}"
+            result = "the result of the " if back.startswith("library call") else ""
+            return f"gives back {result}{back}"
         case ast.Raise():
             return f"refuses: raises {'' if statement.exc is None else code(statement.exc)}"
         case ast.If():
@@ -242,7 +252,7 @@ def library_call(node: ast.Call, file: TritonFile) -> str:
         return ""
     if called.startswith(("torch.", "F.")):
         return called
-    return ""
+    return called if called in COMPUTING else ""
 
 
 def launch_of(node: ast.expr, file: TritonFile) -> Launch | None:
@@ -271,8 +281,10 @@ def forward_steps(file: TritonFile) -> list[tuple[int, str]]:
     order, with their lines."""
     found: list[tuple[int, str]] = []
     for function in _forwards(file):
-        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-        for node in sorted(calls, key=lambda item: (item.lineno, item.col_offset)):
+        for node in sorted(_steps(function), key=_ends):
+            if isinstance(node, ast.BinOp):
+                found.append((node.lineno, f"library call of a matrix product: {code(node)}"))
+                continue
             launch = launch_of(node, file)
             if launch is not None:
                 found.append((node.lineno, launch_words(launch, file)))
@@ -281,6 +293,18 @@ def forward_steps(file: TritonFile) -> list[tuple[int, str]]:
             if library:
                 found.append((node.lineno, f"library call {library}: {code(node)}"))
     return found
+
+
+def _steps(function: FunctionNode) -> Iterator[ast.Call | ast.BinOp]:
+    for node in ast.walk(function):
+        product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+        if isinstance(node, ast.Call | ast.BinOp) and (product or isinstance(node, ast.Call)):
+            yield node
+
+
+def _ends(node: ast.expr) -> tuple[int, int]:
+    """Where a call ends: what stands inside another runs before it."""
+    return (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
 
 def _forwards(file: TritonFile) -> list[FunctionNode]:
@@ -294,6 +318,8 @@ def _forwards(file: TritonFile) -> list[FunctionNode]:
             for node in chosen.body
             if isinstance(node, FunctionNode) and node.name != "__init__"
         ]
+    elif not any(kernel.launches for kernel in file.kernels.values()):
+        found = [node for node in functions(file.tree) if node.name == "forward"]
     for kernel in file.kernels.values():
         for launch in kernel.launches:
             if not any(item is launch.call for node in found for item in ast.walk(node)):

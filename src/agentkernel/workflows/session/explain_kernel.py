@@ -68,6 +68,11 @@ def _learn(statement: ast.stmt, scope: Scope) -> None:
         elif statement.value is not None:
             scope.roles[statement.target.id] = scope.role(statement.value)
         return
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        known = scope.roles.get(statement.target.id)
+        if known is not None and known.kind == "argument":
+            scope.roles[statement.target.id] = scope.role(statement.value)
+        return
     if not isinstance(statement, ast.Assign):
         return
     for target in statement.targets:
