@@ -415,3 +415,11 @@ def test_it_never_fails_on_broken_kernels(data: st.DataObject) -> None:
     source = "\n".join([*kept, noise])
     assert explain(source)
     assert explain(source, data.draw(st.integers(-3, 40)), data.draw(st.integers(-3, 40)))
+
+
+def test_a_line_that_moves_pointers_names_the_argument() -> None:
+    source = next(path for path in GENERATED if path.stem == "linear_gelu").read_text()
+    assert line_words(source, "a_ptrs += BLOCK_K") == (
+        "moves a_ptrs (addresses in a_ptr (x at the launch)) on by BLOCK_K elements; "
+        "BLOCK_K is 64 at the launch"
+    )
