@@ -1,0 +1,88 @@
+"""How does text of any origin get to a terminal without steering it?"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from rich.cells import cell_len
+from rich.text import Text
+
+Model = TypeVar("Model", bound=BaseModel)
+KEPT = frozenset("\n\t")
+TAB = 4
+"""Columns of a tab."""
+
+
+def shown(text: str, unicode: bool = True) -> str:
+    r"""`text` with everything that is no visible sign written out: ESC becomes `\x1b`.
+
+    Line ends and tabs stay, tabs as blanks. Without `unicode` the answer is ASCII.
+    """
+    text = text.replace("\r\n", "\n")
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(
+            sign if sign in KEPT or sign.isprintable() else escape(sign) for sign in text
+        )
+    if not unicode:
+        text = text.encode("ascii", "backslashreplace").decode("ascii")
+    return text.expandtabs(TAB)
+
+
+def escape(sign: str) -> str:
+    r"""`\x1b`, `\u202e` or `\U000e0001`."""
+    number = ord(sign)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def shown_model(value: Model, unicode: bool = True) -> Model:
+    """A copy of `value` with every text in it, however deep, as `shown` writes it."""
+    changes = {
+        name: _shown_value(getattr(value, name), unicode) for name in type(value).model_fields
+    }
+    return value.model_copy(update=changes)
+
+
+def _shown_value(value: Any, unicode: bool) -> Any:
+    match value:
+        case str():
+            return shown(value, unicode)
+        case BaseModel():
+            return shown_model(value, unicode)
+        case tuple() | list():
+            return type(value)(_shown_value(item, unicode) for item in value)
+        case dict():
+            return {
+                _shown_value(key, unicode): _shown_value(item, unicode)
+                for key, item in value.items()
+            }
+    return value
+
+
+def flat(text: str) -> str:
+    """On one line."""
+    return " ".join(text.split())
+
+
+def cut(text: str, width: int, unicode: bool = True) -> str:
+    """At most `width` columns of a line; the cut is marked by … (by > in ASCII)."""
+    if cell_len(text) <= width:
+        return text
+    line = Text(text)
+    line.truncate(max(0, width - 1), overflow="crop")
+    return line.plain + ("…" if unicode else ">") if width > 0 else ""
+
+
+def cut_line(line: Text, width: int, unicode: bool) -> Text:
+    """The same for a line with styles."""
+    if line.cell_len <= width:
+        return line
+    line = line.copy()
+    line.truncate(max(0, width - 1), overflow="crop")
+    line.append("…" if unicode else ">", style="dim")
+    return line
+
+
+__all__ = ["cut", "cut_line", "escape", "flat", "shown", "shown_model"]

@@ -1,0 +1,419 @@
+"""Do the pictures of a session say the same on a wide screen, a narrow one and in a pipe?"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from rich.cells import cell_len
+from rich.console import Console
+
+from agentkernel.agents.models.ledger import Account, Ledger
+from agentkernel.cli.pictures import place_words, render
+from agentkernel.cli.pictures.bars import scales
+from agentkernel.cli.pictures.page import View
+from agentkernel.cli.pictures.plain import cut, shown, shown_model
+from agentkernel.cli.pictures.roofline import chart_of, marks
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.intent import Suggestion
+from agentkernel.domain.knowledge import Entry, Hit, Score
+from agentkernel.domain.plan import Decision, Hypothesis, Plan
+from agentkernel.domain.profile import ProfileFailed, Ratio
+from agentkernel.domain.session import Branch, Node, Place, Step, Tree
+from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.session.replies import (
+    Compared,
+    Cost,
+    DiffOf,
+    Editing,
+    Ended,
+    Explained,
+    Found,
+    Moved,
+    Planned,
+    Profiled,
+    Puzzled,
+    Ran,
+    Reply,
+    Roofline,
+    RooflinePoint,
+    Said,
+    Source,
+    TreeShown,
+    Wrote,
+)
+from fakes import ANALYSIS, measurement, mismatch, profile, verdict
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "pictures"
+CODE = """@triton.jit
+def add_one_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < size
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(out_ptr + offsets, x + 1.0, mask=mask)
+"""
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202eright[bold]\x00" + "n" * 200
+
+
+def node(number: int, parent: int | None = None, **changes: object) -> Node:
+    candidate = Candidate(source=f"# {number}", coder="compiler", round=1, strategy="rows")
+    fields: dict[str, object] = {
+        "number": number,
+        "parent": parent,
+        "step": 1,
+        "candidate": candidate,
+        "verdict": verdict(candidate),
+    }
+    return Node.model_validate({**fields, **changes})
+
+
+def measured(number: int, time_us: float, parent: int | None = None, **changes: object) -> Node:
+    made = node(number, parent)
+    eager = Ratio(value=170 / time_us, low=1.0, high=2.0)
+    compiled = Ratio(value=133 / time_us, low=1.0, high=2.0)
+    clock = measurement(eager, compiled, candidate_us=time_us)
+    found = {"profile": profile(made.candidate, clock), **changes}
+    judged = verdict(made.candidate).model_copy(update={"interpreted": False})
+    return made.model_copy(update={"verdict": judged, **found})
+
+
+def estimated(number: int, time_us: float, parent: int | None = None) -> Node:
+    made = node(number, parent)
+    return made.model_copy(update={"profile": profile(made.candidate, estimate_us=time_us)})
+
+
+NODES = (
+    measured(1, 150.0),
+    measured(2, 128.5, 1),
+    node(3, 2, step=2, verdict=verdict(node(3).candidate, mismatch())),
+    estimated(4, 3.25, 2).model_copy(update={"origin": "edited", "step": 2}),
+    node(5, 1, step=3, verdict=None, aside="3 times slower in the search"),
+    node(6, 4, step=3, unprofiled=ProfileFailed(side="gpu", reason="throttled")),
+)
+PLACE = Place(candidate=2, changes={"goals.precision": "tf32"}, branch=2)
+TREE = Tree(
+    nodes=NODES,
+    steps=(
+        Step(number=1, text="go", state="done"),
+        Step(number=2, text="allow tf32, and don't stop", base=2, state="done"),
+        Step(number=3, text="more aggressive", base=4, state="done"),
+    ),
+    branches=(
+        Branch(number=1, began=Place(), tip=Place(candidate=4)),
+        Branch(number=2, began=Place(candidate=2, branch=2), tip=PLACE),
+    ),
+    places=(Place(), PLACE),
+    at=1,
+    kept=2,
+    rejected=(3,),
+)
+PLAN = Plan(
+    analysis=ANALYSIS,
+    hypotheses=(
+        Hypothesis(strategy="rows", reason="one program a row", predicted_us=2.5),
+        Hypothesis(strategy="split", reason="few rows: split each over several programs"),
+        Hypothesis(strategy="lifted", reason="TorchInductor's own kernel"),
+    ),
+    decisions=(
+        Decision(key="row.num_warps", value="8", default="4", because="notes/hopper"),
+        Decision(key="row.tile", value="1", default="1", because="default"),
+    ),
+    retrieved=("notes/hopper", "generated/ab12"),
+)
+RESULT = Result(
+    status="improved",
+    reason="1.310x [1.300, 1.320] against eager",
+    run="layernorm-1",
+    measured=True,
+    measured_on="h200",
+    candidate="/home/somebody/projects/kernels/runs/layernorm-1/layernorm_optimized.py",
+    candidate_sha256="c" * 64,
+    certificate=None,
+    report=None,
+    problem="layernorm",
+    target="h100-sxm",
+    interpreted=False,
+    time_us=130.0,
+    eager_us=170.0,
+    compiled_us=133.0,
+    speedup_vs_eager=1.31,
+    speedup_vs_compile=1.02,
+    speedup_ci95=(1.01, 1.03),
+    roofline_fraction=0.92,
+    drafts=2,
+    spent_s=12.0,
+)
+LEDGER = Ledger(
+    by_agent=(
+        Account(label="coder", questions=3, requests=4, prompt=9000, completion=2500, seconds=31),
+        Account(label="planner", questions=1, requests=1, seconds=2.0, cost_usd=0.01),
+    ),
+    by_round=(),
+    by_model=(),
+    total=Account(label="total", questions=4, requests=5, prompt=9000, completion=2500, seconds=33),
+)
+HIT = Hit(
+    entry=Entry(
+        id="notes/hopper",
+        kind="note",
+        title="Hopper: rows",
+        answer="Use eight warps.\nShort rows want fewer.",
+        passages=("Use eight warps.",),
+        source="agentkernel",
+        licence="Apache-2.0",
+    ),
+    score=Score(fused=0.031, dense_rank=1),
+)
+EXAMPLES: dict[str, Reply] = {
+    "said": Said(text="The goal is 2x against the fastest baseline."),
+    "refused": Said(text="There is no candidate 9. Known: c1 to c6.", ok=False),
+    "puzzled": Puzzled(
+        text="'make it sing' is not understood.",
+        options=("go back to candidate 3", "undo 3 steps"),
+        nearest=(
+            Suggestion(name="more_aggressive", example="be more aggressive"),
+            Suggestion(name="undo", example="undo"),
+        ),
+    ),
+    "ran": Ran(step=2, made=(3, 4), place=PLACE, result=RESULT, text="c4 is 1.2x faster than c2."),
+    "source": Source(number=2, name="add_one.py", text=CODE, first=1, marked=(3,)),
+    "diff": DiffOf(
+        old="c1",
+        new="c2",
+        text="--- c1\n+++ c2\n@@ -3,2 +3,2 @@\n"
+        "-    mask = offsets < 8\n+    mask = offsets < size\n"
+        "     x = tl.load(x_ptr + offsets, mask=mask, other=0.0, eviction_policy='evict_first')",
+    ),
+    "same": DiffOf(old="c1", new="c2", text=""),
+    "explained": Explained(
+        name="c2, lines 3 to 4",
+        notes=(
+            (None, "One kernel: add_one_kernel."),
+            (
+                3,
+                "offsets: the BLOCK element indices of this program's tile; BLOCK is 512 at launch",
+            ),
+            (4, "mask: true where offsets < size (inside the tensor's edges)"),
+        ),
+        source=Source(number=2, name="add_one.py", text=CODE, marked=(3, 4)),
+    ),
+    "compared": Compared(
+        nodes=NODES[:4],
+        rows=(
+            ("time", ("150 us", "128 us", "-", "3.25 us (estimated)")),
+            ("x eager", ("1.13x", "1.32x", "-", "-")),
+            ("verdict", ("accepted", "accepted", "correctness", "accepted")),
+        ),
+        verdict="c2 is faster than c1: 1.17x. c3 was refused. c4 is not measured.",
+    ),
+    "profiled": Profiled(
+        node=NODES[1],
+        analysis=ANALYSIS,
+        facts=(("reached", "3000 GB/s of 4300 GB/s"), ("in the way", "memory bandwidth")),
+    ),
+    "roofline": Roofline(
+        target="h100-sxm",
+        gb_per_s=3000.0,
+        peak_gflops=67000.0,
+        peak_of="fp32 units",
+        points=(
+            RooflinePoint(label="eager", intensity=0.5, gflops=900.0, measured=True),
+            RooflinePoint(label="c1", intensity=1.0, gflops=1500.0, measured=True),
+            RooflinePoint(label="c2", intensity=1.02, gflops=1600.0, measured=True),
+            RooflinePoint(label="c4", intensity=4.0, gflops=9000.0, measured=False),
+        ),
+    ),
+    "planned": Planned(plan=PLAN, tried=("rows",)),
+    "tree": TreeShown(tree=TREE),
+    "moved": Moved(place=PLACE, text="Strict again from here on."),
+    "cost": Cost(seconds=125.0, accounts=LEDGER, text="Two steps."),
+    "cost_free": Cost(seconds=5.0, accounts=None, text="No model was asked."),
+    "found": Found(query="rows", hits=(HIT,)),
+    "found_nothing": Found(query="xyzzy", hits=()),
+    "wrote": Wrote(paths=("layernorm_optimized.py", "/tmp/" + "long/" * 20), text="Exported:"),
+    "editing": Editing(number=2, text=CODE, line=3),
+    "ended": Ended(text="Until next time: agentkernel resume layernorm-chat-1"),
+}
+
+
+def drawn(
+    reply: Reply,
+    width: int = 80,
+    *,
+    colour: bool = False,
+    unicode: bool = True,
+    terminal: bool = False,
+) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    console.print(render(reply, width, colour, unicode))
+    return "\n".join(line.rstrip() for line in file.getvalue().rstrip().split("\n")) + "\n"
+
+
+def made_hostile(value: object) -> object:
+    """`value` with every free text in it replaced by one that steers terminals."""
+    if isinstance(value, BaseModel):
+        fixed = {"kind", "name", "gate", "origin", "state", "status", "roofline", "verified"}
+        fixed -= {"name"} if not isinstance(value, Suggestion) else set()
+        names = [name for name in type(value).model_fields if name not in fixed]
+        return value.model_copy(update={name: made_hostile(getattr(value, name)) for name in names})
+    if isinstance(value, str):
+        return HOSTILE
+    if isinstance(value, tuple):
+        return tuple(made_hostile(item) for item in value)
+    if isinstance(value, dict):
+        return {made_hostile(key): made_hostile(item) for key, item in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("width", "unicode"), [(80, True), (40, False)])
+def test_golden(name: str, width: int, unicode: bool) -> None:
+    expected = (GOLDEN / f"{name}_{width}.txt").read_text(encoding="utf-8")
+    assert drawn(EXAMPLES[name], width, unicode=unicode) == expected
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_text_steers_the_terminal_or_breaks_the_width(
+    name: str, width: int, unicode: bool
+) -> None:
+    hostile = made_hostile(EXAMPLES[name])
+    text = drawn(hostile, width, unicode=unicode, terminal=True)  # type: ignore[arg-type]
+    assert all(sign.isprintable() or sign == "\n" for sign in text)
+    assert unicode or text.isascii()
+    assert max(cell_len(line) for line in text.split("\n")) <= width
+    if name not in ("editing",):
+        assert "\\x1b" in text.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_colours_change_no_word(name: str) -> None:
+    reply = EXAMPLES[name]
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=True, color_system="standard")
+    with console.capture() as capture:
+        console.print(render(reply, 80, True))
+    plain = "".join(
+        part.partition("m")[2] if place else part
+        for place, part in enumerate(capture.get().split("\x1b["))
+    )
+    lines = [line.rstrip() for line in plain.rstrip().split("\n")]
+    assert "\n".join(lines) + "\n" == drawn(reply)
+
+
+def test_colours_are_there_where_they_are_wanted() -> None:
+    for name in ("diff", "source", "tree", "compared"):
+        assert "\x1b[" in drawn(EXAMPLES[name], colour=True, terminal=True)
+        assert "\x1b" not in drawn(EXAMPLES[name], colour=False, terminal=True)
+
+
+@pytest.mark.parametrize("time_us", [0.001, 0.5, 999.9, 1e4, 1e7])
+def test_bars_hold_any_time(time_us: float) -> None:
+    reply = Compared(nodes=(measured(1, time_us), measured(2, 20.0)), rows=(), verdict="")
+    for width in (20, 40, 80):
+        text = drawn(reply, width)
+        assert max(len(line) for line in text.split("\n")) <= width
+        assert "nan" not in text
+
+
+def test_measured_and_estimated_times_share_no_scale() -> None:
+    found = scales(NODES)
+    assert [(scale.title, [bar.label for bar in scale.bars]) for scale in found] == [
+        ("measured on h200", ["c1", "c2"]),
+        ("estimated for h100-sxm", ["c4"]),
+    ]
+    assert [line[1] for line in found[0].lines] == ["eager", "torch.compile"]
+    assert [line[1] for line in found[1].lines] == ["eager"]
+
+
+def test_a_longer_time_has_a_longer_bar() -> None:
+    text = drawn(Compared(nodes=NODES[:2], rows=(), verdict=""))
+    first, second = (line.count("█") for line in text.split("\n") if "█" in line)
+    assert first > second > 0
+
+
+def test_marks_tell_estimated_points_apart() -> None:
+    points = EXAMPLES["roofline"]
+    assert isinstance(points, Roofline)
+    assert marks(points.points) == ["a", "c1", "c2", "(c4)"]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e9])
+def test_the_chart_holds_ridge_and_points(scale: float) -> None:
+    points = tuple(
+        RooflinePoint(label=f"c{number}", intensity=scale * number, gflops=scale, measured=True)
+        for number in range(1, 60)
+    )
+    reply = Roofline(target="t", gb_per_s=1e-3, peak_gflops=1e9, peak_of="fp32", points=points)
+    chart = chart_of(reply, View(80))
+    assert all(chart.low_x < point.intensity < chart.high_x for point in points)
+    assert all(chart.low_y < point.gflops < chart.high_y for point in points)
+    assert max(len(line) for line in drawn(reply).split("\n")) <= 80
+
+
+def test_a_point_on_the_roof_stands_on_it() -> None:
+    point = RooflinePoint(label="c1", intensity=10.0, gflops=10.0, measured=True)
+    reply = Roofline(target="t", gb_per_s=1, peak_gflops=100, peak_of="fp32", points=(point,))
+    text = drawn(reply)
+    drawn_roof = next(line for line in text.split("\n") if "c1" in line)
+    assert "╱╱c1" in drawn_roof or "c1╱╱" in drawn_roof
+    assert "100%" in text
+    without = drawn(reply.model_copy(update={"points": ()}))
+    assert "No candidate has a time yet." in without
+
+
+def test_a_deep_tree_says_whom_a_candidate_came_from() -> None:
+    chain = tuple(node(number, number - 1 or None) for number in range(1, 300))
+    text = drawn(TreeShown(tree=Tree(nodes=chain)), 80)
+    assert "c299 [from c298]" in text
+    assert max(len(line) for line in text.split("\n")) <= 80
+
+
+def test_a_tree_with_a_strange_parent_is_drawn() -> None:
+    lost = (node(1, 7), node(2, 2))
+    text = drawn(TreeShown(tree=Tree(nodes=lost)))
+    assert "c1 [from c7]" in text
+    assert "c2 [from c2]" in text
+    assert "you are here" in text
+
+
+def test_source_is_cut_and_not_wrapped() -> None:
+    long = Source(number=None, name="m.py", text="x = " + "1" * 300 + "\n\ty = 2\r\n", first=99)
+    rows = drawn(long, 40).split("\n")
+    assert rows[1].startswith("   99 │ x = 1")
+    assert rows[1].endswith("…")
+    assert rows[2] == "  100 │     y = 2"
+    assert len(rows) == 4
+
+
+def test_shown_writes_out_what_is_no_visible_sign() -> None:
+    assert shown("a\x1b[0m\x9b\u202eb\U000e0001\ud800\n") == (
+        "a\\x1b[0m\\x9b\\u202eb\\U000e0001\\ud800\n"
+    )
+    assert shown("a\r\nb\rc") == "a\nb\\x0dc"
+    assert shown("naïve →", unicode=False) == "na\\xefve \\u2192"
+    assert shown_model(Said(text="\x07")).text == "\\x07"
+
+
+def test_cut_counts_columns_and_marks_the_cut() -> None:
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abcdef", 5) == "abcd…"
+    assert cut("abcdef", 5, unicode=False) == "abcd>"
+    assert cell_len(cut("漢字漢字", 5)) <= 5
+    assert cut("ab", 0) == ""
+
+
+def test_place_words() -> None:
+    assert place_words(Place()) == "the module"
+    assert place_words(PLACE) == "c2 on branch 2, with goals.precision = tf32"
