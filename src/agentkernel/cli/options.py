@@ -64,7 +64,8 @@ CoderName = Annotated[
     str | None,
     typer.Option(
         "--coder",
-        help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], or team.",
+        help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], team, or "
+        "file:PATH for a file as it stands.",
     ),
 ]
 BaseUrl = Annotated[

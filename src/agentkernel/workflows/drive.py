@@ -19,6 +19,7 @@ from agentkernel.agents import protocols
 from agentkernel.agents.protocols import Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.settings import FILE_PREFIX
 from agentkernel.errors import OutputError, one_line
 from agentkernel.tools.atomic import saving
 from agentkernel.tools.store import RunStore, set_aside
@@ -139,7 +140,8 @@ def loop_input(store: RunStore) -> LoopInput:
     )
     limits = Limits(
         rounds=chosen.budget.rounds,
-        repairs=chosen.budget.repairs,
+        # A given file is offered as it stands: nobody would write it anew.
+        repairs=0 if chosen.coder.startswith(FILE_PREFIX) else chosen.budget.repairs,
         time_s=chosen.budget.time_s,
         headroom=chosen.budget.headroom,
         tokens=chosen.budget.tokens,

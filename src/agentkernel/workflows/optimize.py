@@ -20,6 +20,7 @@ from agentkernel.workflows.drive import Graph, drive
 from agentkernel.workflows.events import Event, Finished, OnEvent, RunStarted, ignore
 from agentkernel.workflows.handover import saved_result
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.start import settings_of, start_files
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
 from agentkernel.workflows.workshop import LocalWorkshop
 
@@ -52,6 +53,7 @@ def run(
 ) -> Result:
     """Optimise one module in a new run folder. Raises AgentKernelError for what cannot be tried."""
     shop = workshop or LocalWorkshop()
+    files = start_files(request)
     resolved = shop.resolve(request.settings)
     if request.out is not None:
         make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
@@ -65,6 +67,7 @@ def run(
         judge_sha256=shop.judge_sha256(),
         flags=request.flags,
         out=str(request.out) if request.out is not None else None,
+        more=files,
     )
     return _work(store, request.problem, shop, resolved, on_event, resumed=False)
 
@@ -101,7 +104,7 @@ def _work(
         store.records.add_event(event.kind, event.model_dump_json())
         on_event(event)
 
-    settings: Settings = store.manifest.settings
+    settings: Settings = settings_of(store)
     try:
         with (
             alone(store.folder),
