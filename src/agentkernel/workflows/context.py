@@ -11,12 +11,14 @@ from typing import NamedTuple, Protocol
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.protocols import (
+    Attempt,
     Coder,
     Debugger,
     DraftRequest,
     Planner,
     Retriever,
 )
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.plan import Analysis, Plan, Retrieved
@@ -29,6 +31,13 @@ from agentkernel.tools.store import RunStore
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.events import OnEvent
 from agentkernel.workflows.outcome import Baselines
+
+
+class Start(Frozen):
+    """What a run begins with beside its problem and settings; see OptimizeRequest."""
+
+    history: tuple[Attempt, ...] = ()
+    focus: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,10 @@ class Context:
     tools: Tools
     emit: OnEvent
     session: Session
+    start: Start = field(default_factory=Start)
+    """What earlier runs leave to this one."""
+    measurable: bool = False
+    """A GPU here can stand for the target."""
 
     def models(self) -> Account:
         """What the models of the run have taken so far, all sessions together."""

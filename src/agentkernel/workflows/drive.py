@@ -16,7 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import ValidationError
 
 from agentkernel.agents import protocols
-from agentkernel.agents.protocols import Goals
+from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.settings import FILE_PREFIX
@@ -27,6 +27,7 @@ from agentkernel.workflows import outcome, state
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.handover import conclude, saved_result
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.start import taken_over
 from agentkernel.workflows.state import Limits, LoopInput, LoopState
 
 Graph = CompiledStateGraph[LoopState, Context, LoopInput, LoopState]
@@ -83,35 +84,31 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
     with open_saver(store.checkpoint_path) as saver:
         graph = build(saver)
         begun = saver.get_tuple(config) is not None
+        start = loop_input(store) if begun else first_input(context)
         try:
             with saving(store.checkpoint_path):
                 graph.invoke(
-                    None if begun else loop_input(store),
+                    None if begun else start,
                     config,
                     context=context,
                     durability="sync",
                 )
         except KeyboardInterrupt:
-            return conclude(context, _state(graph, config, store), interrupted=True)
+            return conclude(context, _state(graph, config, start), interrupted=True)
         except OutputError:
             raise
         except Exception as error:
             line = f"the run ended early: {type(error).__name__}: {one_line(error)}"
-            conclude(context, _state(graph, config, store), interrupted=True, crash=line[:400])
+            conclude(context, _state(graph, config, start), interrupted=True, crash=line[:400])
             raise
-        end = _state(graph, config, store)
+        end = _state(graph, config, start)
     return saved_result(store) or conclude(context, end)
 
 
-def _state(graph: Graph, config: RunnableConfig, store: RunStore) -> LoopState:
-    """The state of the last checkpoint."""
+def _state(graph: Graph, config: RunnableConfig, start: LoopInput) -> LoopState:
+    """The state of the last checkpoint, `start` where there is none yet."""
     values = graph.get_state(config).values
-    return LoopState.model_validate(values) if values else _fresh(store)
-
-
-def _fresh(store: RunStore) -> LoopState:
-    start = loop_input(store)
-    return LoopState(goals=start.goals, limits=start.limits)
+    return LoopState.model_validate(values or dict(start))
 
 
 def _is_damaged(context: Context, build: GraphBuilder) -> bool:
@@ -121,10 +118,31 @@ def _is_damaged(context: Context, build: GraphBuilder) -> bool:
     try:
         with open_saver(store.checkpoint_path) as saver:
             answer = saver.conn.execute("pragma quick_check").fetchone()
-            _state(build(saver), config, store)
+            _state(build(saver), config, LoopInput())
     except DAMAGED:
         return True
     return answer is None or answer[0] != "ok"
+
+
+def first_input(context: Context) -> LoopInput:
+    """What the loop begins with: the settings', and what earlier runs leave to it."""
+    update = {"history": taken_over(context), "focus": context.start.focus}
+    return loop_input(context.store).model_copy(update=update)
+
+
+def attempts_of(store: RunStore) -> tuple[Attempt, ...]:
+    """What became of each candidate of a run so far, with the earlier runs' that it took over; none
+    where there is no checkpoint that can be read."""
+    config: RunnableConfig = {"configurable": {"thread_id": store.id}}
+    if not store.checkpoint_path.is_file():
+        return ()
+    try:
+        with open_saver(store.checkpoint_path) as saver:
+            found = saver.get_tuple(config)
+        values = found.checkpoint["channel_values"] if found is not None else {}
+        return LoopState.model_validate({"history": values.get("history", ())}).history
+    except DAMAGED:
+        return ()
 
 
 def loop_input(store: RunStore) -> LoopInput:

@@ -20,7 +20,7 @@ from agentkernel.workflows.drive import Graph, drive
 from agentkernel.workflows.events import Event, Finished, OnEvent, RunStarted, ignore
 from agentkernel.workflows.handover import saved_result
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.start import settings_of, start_files
+from agentkernel.workflows.start import read_start, settings_of, start_files
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
 from agentkernel.workflows.workshop import LocalWorkshop
 
@@ -106,6 +106,7 @@ def _work(
 
     settings: Settings = settings_of(store)
     try:
+        start = read_start(store)
         with (
             alone(store.folder),
             open_desk(store, emit) as desk,
@@ -113,7 +114,10 @@ def _work(
         ):
             session = Session(store.records.spent_before())
             emit(_started(store, resolved, session, tools.warnings, resumed=resumed))
-            context = Context(loaded, resolved.target, store, crew, tools, emit, session)
+            context = Context(
+                loaded, resolved.target, store, crew, tools, emit, session,
+                start=start, measurable=resolved.measurable,
+            )  # fmt: skip
             result = drive(context, build_graph)
             emit(Finished(result=result))
     finally:
