@@ -68,6 +68,10 @@ CoderName = Annotated[
         "file:PATH for a file as it stands.",
     ),
 ]
+ApproveWhat = Annotated[
+    Literal["never", "plan", "candidate"] | None,
+    typer.Option("--approve", help="Ask before a plan is drafted, or a candidate judged."),
+]
 BaseUrl = Annotated[
     str | None,
     typer.Option("--base-url", metavar="URL", help="An endpoint that chat: models are asked at."),

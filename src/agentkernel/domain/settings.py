@@ -12,6 +12,8 @@ from agentkernel.domain.verdict import Policy, Precision
 
 Baseline = Literal["best", "eager", "compile"]
 Objective = Literal["latency", "memory", "energy"]
+Approval = Literal["never", "plan", "candidate"]
+"""Before what somebody is asked: nothing, a plan is drafted, or a candidate is judged."""
 MODEL_PREFIXES = ("chat:", "local:")
 """How the names of models begin."""
 TEAM = "team"
@@ -145,6 +147,7 @@ class Settings(Frozen):
     coder: str
     seed: int
     runs: str
+    approve: Approval = "never"
     goals: GoalSettings
     budget: BudgetSettings
     judge: JudgeOptions

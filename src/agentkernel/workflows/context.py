@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -29,6 +29,7 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.store import RunStore
 from agentkernel.tools.targets import ResolvedTarget
+from agentkernel.workflows.approval import Approve
 from agentkernel.workflows.events import OnEvent
 from agentkernel.workflows.outcome import Baselines
 
@@ -92,14 +93,25 @@ class Kit(NamedTuple):
 
 @dataclass(frozen=True)
 class Session:
-    """The clock of one process's part of a run: seconds spent before and since."""
+    """The clock of one process's part of a run: seconds spent before and since. It stands still
+    while somebody is asked."""
 
     spent_before_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
+    _waits: list[float] = field(default_factory=list)
 
     def seconds(self) -> float:
         """Wall seconds since this process took the run up."""
-        return time.monotonic() - self.began
+        return time.monotonic() - self.began - sum(self._waits)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this lasts, no time is spent."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waits.append(time.monotonic() - began)
 
     def spent(self) -> float:
         """Wall seconds of all sessions together."""
@@ -119,6 +131,8 @@ class Context:
     session: Session
     start: Start = field(default_factory=Start)
     """What earlier runs leave to this one."""
+    approve: Approve | None = None
+    """Who is asked where the settings want it."""
     measurable: bool = False
     """A GPU here can stand for the target."""
 

@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command
 from pydantic import ValidationError
 
 from agentkernel.agents import protocols
@@ -23,8 +24,10 @@ from agentkernel.domain.settings import FILE_PREFIX
 from agentkernel.errors import OutputError, one_line
 from agentkernel.tools.atomic import saving
 from agentkernel.tools.store import RunStore, set_aside
-from agentkernel.workflows import outcome, state
+from agentkernel.workflows import approval, outcome, state
+from agentkernel.workflows.approval import Asked, check_approval
 from agentkernel.workflows.context import Context
+from agentkernel.workflows.events import ApprovalAsked, ApprovalGiven
 from agentkernel.workflows.handover import conclude, saved_result
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.start import taken_over
@@ -39,7 +42,7 @@ STEPS = 10_000
 
 def checkpoint_types() -> tuple[tuple[str, str], ...]:
     """(module, class) of every value type that may stand in a checkpoint."""
-    modules = (candidate, plan, profile, settings, verdict, protocols, state, outcome)
+    modules = (candidate, plan, profile, settings, verdict, protocols, state, outcome, approval)
     return tuple(
         (module.__name__, name)
         for module in modules
@@ -93,6 +96,9 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
                     context=context,
                     durability="sync",
                 )
+                while (asked := _asked(graph, config)) is not None:
+                    answer: Command[str] = Command(resume=_answer(context, asked))
+                    graph.invoke(answer, config, context=context, durability="sync")
         except KeyboardInterrupt:
             return conclude(context, _state(graph, config, start), interrupted=True)
         except OutputError:
@@ -103,6 +109,30 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
             raise
         end = _state(graph, config, start)
     return saved_result(store) or conclude(context, end)
+
+
+def _asked(graph: Graph, config: RunnableConfig) -> Asked | None:
+    """What the graph waits for; None where it came to its end."""
+    found = graph.get_state(config).interrupts
+    return Asked.model_validate(found[0].value) if found else None
+
+
+def _answer(context: Context, asked: Asked) -> bool:
+    """Somebody's word. Raises SettingError where there is nobody."""
+    check_approval(context.store.manifest.settings, context.approve)
+    assert context.approve is not None
+    context.emit(
+        ApprovalAsked(
+            about=asked.kind,
+            round=asked.round,
+            strategy=asked.hypothesis.strategy,
+            candidate=asked.candidate.id if asked.candidate is not None else None,
+        )
+    )
+    with context.session.waiting():
+        approved = bool(context.approve(asked))
+    context.emit(ApprovalGiven(approved=approved))
+    return approved
 
 
 def _state(graph: Graph, config: RunnableConfig, start: LoopInput) -> LoopState:
@@ -167,4 +197,4 @@ def loop_input(store: RunStore) -> LoopInput:
         patience=chosen.budget.patience,
         replans=chosen.budget.rounds if chosen.in_turns else 1,
     )
-    return LoopInput(goals=goals, limits=limits)
+    return LoopInput(goals=goals, limits=limits, approve=chosen.approve)

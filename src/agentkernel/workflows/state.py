@@ -12,15 +12,26 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.profile import Profile
-from agentkernel.domain.settings import Settings
+from agentkernel.domain.settings import Approval, Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.workflows.outcome import Result
 
+DECLINED: Literal["declined"] = "declined"
+"""Why a run stopped or a candidate was left out, where somebody said no."""
 EARLIER = 0
 """The round of what earlier runs drafted."""
 StopReason = Literal[
-    "met", "headroom", "rounds", "time", "tokens", "money", "stagnation", "hypotheses", "estimate"
+    "met",
+    "headroom",
+    "rounds",
+    "time",
+    "tokens",
+    "money",
+    "stagnation",
+    "hypotheses",
+    "estimate",
+    "declined",
 ]
 
 
@@ -68,6 +79,7 @@ class LoopInput(Frozen):
 
     goals: Goals = Goals()
     limits: Limits = Limits()
+    approve: Approval = "never"
     focus: str | None = None
     """The one strategy that is tried, with its repairs; None: the planner's."""
     history: Annotated[tuple[Attempt, ...], append_attempts] = ()
