@@ -46,7 +46,7 @@ class GivenShop(FakeWorkshop):
         self.judged.append(candidate.sha256)
         if self.on_judge is not None:
             self.on_judge(candidate)
-        return verdict(candidate, mismatch() if "wrong" in candidate.source else None)
+        return verdict(candidate, mismatch("tail") if "wrong" in candidate.source else None)
 
     def _profile(self, candidate: Candidate) -> Profile | ProfileFailed:
         value = 0.5 if "slow" in candidate.source else 2.0
