@@ -82,6 +82,8 @@ def test_unknown_target_names_the_nearest(good: Path, capsys: pytest.CaptureFixt
         (["--max-memory", "lots"], "lots"),
         (["--time", "soon"], "soon"),
         (["--coder", "parrot"], "parrot"),
+        (["--coder", "file:nowhere.py"], "nowhere.py"),
+        (["--coder", "file:"], "names no file"),
         (["--coder", "chat:openai"], "chat:PROVIDER:MODEL"),
         (["-c", "judge.sedes=3"], "judge.seeds"),
         (["-c", "judge.seeds=none at all"], "judge.seeds"),

@@ -87,6 +87,15 @@ def test_what_a_coder_needs(
     assert hint in f"{check['found']} {check['mend']}"
 
 
+def test_a_file_as_the_coder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("class ModelNew:\n    pass\n")
+    found = doctor("--coder", f"file:{path}", capsys=capsys)["coder"]
+    assert (found["ok"], found["found"]) == (True, "file:kernel.py, 2 lines")
+    path.unlink()
+    assert doctor("--coder", f"file:{path}", capsys=capsys)["coder"]["ok"] is False
+
+
 def test_the_key_of_a_coder_is_named_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,30 @@ def test_a_models_draft_is_mended_once(problem: Path, capsys: pytest.CaptureFixt
     assert (again["replayed"], found["replayed"]) == (True, False)
 
 
+@pytest.mark.slow
+def test_a_given_file_is_the_answer(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = problem.with_name("kernel.py")
+    kernel.write_text(DROP_IN)
+    words = ["optimize", str(problem), "--target", "h100", "--coder", f"file:{kernel}", "--json"]
+    assert run([*words, *QUICK]) == 0
+    found = last_object(capsys.readouterr().out)
+    assert (found["status"], found["drafts"]) == ("verified", 1)
+    assert Path(str(found["candidate"])).read_text() == DROP_IN
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("no python (", "line 1"), ("class Other:\n    pass\n", "ModelNew")]
+)
+def test_a_given_file_that_is_no_drop_in(
+    text: str, hint: str, problem: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = problem.with_name("kernel.py")
+    kernel.write_text(text)
+    words = ["optimize", str(problem), "--target", "h100", "--coder", f"file:{kernel}", "--json"]
+    assert run([*words, *QUICK]) == 3
+    assert hint in str(last_object(capsys.readouterr().out)["reason"])
+
+
 def test_a_model_that_is_not_there(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
     coder = "chat:openai:m@http://127.0.0.1:9/v1"
     assert run(["optimize", str(problem), "--target", "h100", "--coder", coder]) == 4

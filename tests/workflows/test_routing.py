@@ -45,6 +45,19 @@ def test_after_draft() -> None:
     assert routing.after_draft(state()) == "decide"
 
 
+def test_approval_stands_before_draft_or_judge() -> None:
+    plan, candidate = state(approve="plan"), state(approve="candidate", candidate=CANDIDATE)
+    assert routing.after_plan(plan.model_copy(update={"queue": (NEXT,)})) == "approve_plan"
+    assert routing.after_plan(plan) == "decide"
+    assert routing.after_approve_plan(plan) == "draft"
+    assert routing.after_approve_plan(state(stop="declined")) == "finish"
+    assert routing.after_draft(candidate) == "approve_candidate"
+    assert routing.after_decide(candidate) == "approve_candidate"
+    assert routing.after_draft(state(approve="candidate")) == "decide"
+    assert routing.after_approve_candidate(candidate) == "judge"
+    assert routing.after_approve_candidate(state()) == "decide"
+
+
 def test_after_judge() -> None:
     assert routing.after_judge(state(verdict=GOOD.verdict)) == "profile"
     assert routing.after_judge(state(verdict=BAD.verdict)) == "debug"

@@ -39,6 +39,10 @@ class Attempt(Frozen):
     """The time that its hypothesis promised."""
     predicted_by: str = ""
     """Who promised it: a model's name, "" for the rules."""
+    judge_key: str = ""
+    """All that the verdict depends on, as a hash; "" where nobody kept it."""
+    profile_key: str = ""
+    """The same of the profile."""
 
 
 class Diagnosis(Frozen):

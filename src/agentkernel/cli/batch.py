@@ -63,6 +63,7 @@ def batch(
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.settings import load_settings
     from agentkernel.tools.targets import find_target
+    from agentkernel.workflows.approval import check_approval
     from agentkernel.workflows.batch import Runner, batch_exit_code, read_list, run_batch
 
     given: dict[str, object] = {
@@ -86,6 +87,7 @@ def batch(
         return checked(load_settings(config, overrides or (), {"target": target, **given, **own}))
 
     settings = settings_for({})
+    check_approval(settings, None)
     find_target(settings.target)
     problems = read_list(list_file)
 

@@ -118,6 +118,7 @@ def bench(
         )
     from agentkernel.cli.models import checked
     from agentkernel.tools.settings import load_settings
+    from agentkernel.workflows.approval import check_approval
     from agentkernel.workflows.bench_problem import Asked
 
     flags: dict[str, object] = {
@@ -140,6 +141,7 @@ def bench(
         ),
     }
     settings = checked(load_settings(config, overrides or (), flags))
+    check_approval(settings, None)
     asked = Asked(settings=settings, samples=samples)
     suite = Path(words[0])
     out = out or Path("agentkernel-bench") / suite.resolve().name

@@ -15,6 +15,8 @@ from rich.text import Text
 from agentkernel.cli.live_models import ModelUse
 from agentkernel.cli.quantities import show_ratio, show_share, show_span, show_us
 from agentkernel.workflows.events import (
+    ApprovalAsked,
+    ApprovalGiven,
     CandidateDrafted,
     CandidateSetAside,
     Decided,
@@ -96,7 +98,7 @@ class Progress:
                 self.note = event.stop or event.reason
             case ModelPassedOver() | Noted():
                 self.note = event.text
-            case ModelAsked() | ModelRetried():
+            case ModelAsked() | ModelRetried() | ApprovalGiven():
                 pass
             case _:
                 self.node = ""
@@ -170,6 +172,13 @@ class LiveTable:
     def show(self, event: Event) -> None:
         """Take one event in; the next drawing has it."""
         self.progress.show(event)
+        match event:
+            case ApprovalAsked():
+                self._live.stop()  # whoever asks has the terminal to himself
+            case ApprovalGiven():
+                self._live.start()
+            case _:
+                pass
 
     def __enter__(self) -> Self:
         self._live.start()

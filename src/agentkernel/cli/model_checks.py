@@ -28,9 +28,22 @@ LOCAL_MEND = "pip install 'agentkernel[local]'"
 
 
 def model_checks(settings: Settings) -> tuple[Check, ...]:
-    """Keys, the packages of both kinds of models, then each model that `settings` name."""
+    """Keys, the packages of both kinds of models, then each model that `settings` name, or the file
+    that is the coder."""
     named = tuple(check_model(agent, spec, settings) for agent, spec in named_models(settings))
-    return (check_keys(), check_chat(), check_local(), *named)
+    given = (check_given(settings.coder),) if settings.coder.startswith("file:") else ()
+    return (check_keys(), check_chat(), check_local(), *named, *given)
+
+
+def check_given(spec: str) -> Check:
+    """Whether the file of `file:PATH` can be read."""
+    from agentkernel.agents.coders.given import given_coder
+
+    try:
+        found = given_coder(spec)
+    except AgentKernelError as error:
+        return Check("coder", False, str(error), "name another file")
+    return Check("coder", True, f"{found.name}, {len(found.source.splitlines())} lines")
 
 
 def check_keys() -> Check:

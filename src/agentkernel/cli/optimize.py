@@ -9,6 +9,7 @@ import typer
 from agentkernel.cli.options import (
     AllowUnsandboxed,
     AnswerSamples,
+    ApproveWhat,
     AsJson,
     BaselineName,
     BaseUrl,
@@ -68,6 +69,7 @@ def optimize(
     usd: UsdLimit = None,
     replay: Replay = None,
     from_scratch: FromScratch = False,
+    approve: ApproveWhat = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     allow_unsandboxed: AllowUnsandboxed = False,
@@ -87,6 +89,7 @@ def optimize(
             "target": target,
             "coder": coder,
             "runs": None if runs is None else str(runs),
+            "approve": approve,
             "goals.speedup": speedup,
             "goals.baseline": baseline,
             "goals.objective": objective,
@@ -114,11 +117,14 @@ def optimize(
     settings = checked(settings)
     problem = load_problem(reference, inputs or (), init)
 
+    from agentkernel.cli.approve import asker
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
 
     request = OptimizeRequest(problem, settings, out, tuple(sys.argv[1:]))
     result = follow(
-        lambda on_event: run(request, on_event), as_json=as_json, models=model_use(settings)
+        lambda on_event: run(request, on_event, approve=asker(as_json=as_json)),
+        as_json=as_json,
+        models=model_use(settings),
     )
     raise typer.Exit(result.exit_code)

@@ -64,8 +64,13 @@ CoderName = Annotated[
     str | None,
     typer.Option(
         "--coder",
-        help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], or team.",
+        help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], team, or "
+        "file:PATH for a file as it stands.",
     ),
+]
+ApproveWhat = Annotated[
+    Literal["never", "plan", "candidate"] | None,
+    typer.Option("--approve", help="Ask before a plan is drafted, or a candidate judged."),
 ]
 BaseUrl = Annotated[
     str | None,

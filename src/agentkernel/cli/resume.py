@@ -22,9 +22,12 @@ def resume(
 
     folder = find_run(runs_path(runs, config, overrides), run)
 
+    from agentkernel.cli.approve import asker
     from agentkernel.workflows.optimize import resume as go_on
 
     result = follow(
-        lambda on_event: go_on(str(folder), on_event), as_json=as_json, models=use_before(folder)
+        lambda on_event: go_on(str(folder), on_event, approve=asker(as_json=as_json)),
+        as_json=as_json,
+        models=use_before(folder),
     )
     raise typer.Exit(result.exit_code)

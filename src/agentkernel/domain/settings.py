@@ -12,9 +12,13 @@ from agentkernel.domain.verdict import Policy, Precision
 
 Baseline = Literal["best", "eager", "compile"]
 Objective = Literal["latency", "memory", "energy"]
+Approval = Literal["never", "plan", "candidate"]
+"""Before what somebody is asked: nothing, a plan is drafted, or a candidate is judged."""
 MODEL_PREFIXES = ("chat:", "local:")
 """How the names of models begin."""
 TEAM = "team"
+FILE_PREFIX = "file:"
+"""How the coder is named that offers a file as it stands."""
 
 
 def _listed(value: object) -> object:
@@ -27,8 +31,8 @@ Coders = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class GoalSettings(Frozen):
-    """What a run aims at. `policy` None: "mixed" for the compiler coder and a team, "triton"
-    for models."""
+    """What a run aims at. `policy` None: "mixed" for the compiler coder, a team and a given
+    file, "triton" for models."""
 
     speedup: float = Field(gt=0)
     baseline: Baseline
@@ -143,6 +147,7 @@ class Settings(Frozen):
     coder: str
     seed: int
     runs: str
+    approve: Approval = "never"
     goals: GoalSettings
     budget: BudgetSettings
     judge: JudgeOptions
@@ -161,4 +166,8 @@ class Settings(Frozen):
         """The policy in force: as asked, else by who drafts."""
         if self.goals.policy is not None:
             return self.goals.policy
+        if self.coder.startswith(FILE_PREFIX):
+            # Whoever edits a compiler's candidate keeps the library's products that stand in it,
+            # and both must have been judged by one rule to be compared.
+            return "mixed"
         return "mixed" if self.coder == "compiler" or self.in_turns else "triton"

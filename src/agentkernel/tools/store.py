@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,8 +146,12 @@ def create_run(
     judge_sha256: str,
     flags: tuple[str, ...] = (),
     out: str | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> RunStore:
-    """Make `runs/<name>-<UTC time>-<4 hex>/` complete or not at all. Raises OutputError."""
+    """Make `runs/<name>-<UTC time>-<4 hex>/` complete or not at all. Raises OutputError.
+
+    `more`: path below the folder -> text, of what else the run begins with.
+    """
     make_folder(runs)
     now = datetime.now(UTC)
     name = re.sub(r"[^a-z0-9]+", "-", loaded.problem.name.lower()).strip("-") or "run"
@@ -167,7 +171,7 @@ def create_run(
     folder = runs / run_id
     unfinished = runs / f".{run_id}.new"
     try:
-        _fill(unfinished, manifest, loaded)
+        _fill(unfinished, manifest, loaded, more or {})
         with saving(folder):
             unfinished.rename(folder)
     except OutputError:
@@ -176,13 +180,17 @@ def create_run(
     return RunStore(folder, manifest, Records(folder / "run.sqlite"))
 
 
-def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem) -> None:
+def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping[str, str]) -> None:
     with saving(folder):
         (folder / "candidates").mkdir(parents=True)
     write_atomic(folder / "problem.py", loaded.problem.source)
     if loaded.live is not None:
         live = cloudpickle.dumps((loaded.live, loaded.live_inputs))
         write_atomic(folder / "live.pkl", live)
+    for name, text in more.items():
+        with saving(folder):
+            (folder / name).parent.mkdir(exist_ok=True)
+        write_atomic(folder / name, text)
     write_atomic(folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.protocols import (
+    Attempt,
     Coder,
     Debugger,
     DraftRequest,
     Planner,
     Retriever,
 )
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.plan import Analysis, Plan, Retrieved
@@ -27,8 +29,16 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.store import RunStore
 from agentkernel.tools.targets import ResolvedTarget
+from agentkernel.workflows.approval import Approve
 from agentkernel.workflows.events import OnEvent
 from agentkernel.workflows.outcome import Baselines
+
+
+class Start(Frozen):
+    """What a run begins with beside its problem and settings; see OptimizeRequest."""
+
+    history: tuple[Attempt, ...] = ()
+    focus: str | None = None
 
 
 @dataclass(frozen=True)
@@ -83,14 +93,25 @@ class Kit(NamedTuple):
 
 @dataclass(frozen=True)
 class Session:
-    """The clock of one process's part of a run: seconds spent before and since."""
+    """The clock of one process's part of a run: seconds spent before and since. It stands still
+    while somebody is asked."""
 
     spent_before_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
+    _waits: list[float] = field(default_factory=list)
 
     def seconds(self) -> float:
         """Wall seconds since this process took the run up."""
-        return time.monotonic() - self.began
+        return time.monotonic() - self.began - sum(self._waits)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this lasts, no time is spent."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waits.append(time.monotonic() - began)
 
     def spent(self) -> float:
         """Wall seconds of all sessions together."""
@@ -108,6 +129,12 @@ class Context:
     tools: Tools
     emit: OnEvent
     session: Session
+    start: Start = field(default_factory=Start)
+    """What earlier runs leave to this one."""
+    approve: Approve | None = None
+    """Who is asked where the settings want it."""
+    measurable: bool = False
+    """A GPU here can stand for the target."""
 
     def models(self) -> Account:
         """What the models of the run have taken so far, all sessions together."""

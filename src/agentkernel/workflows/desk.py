@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,13 +16,13 @@ from agentkernel.workflows.events import OnEvent
 
 
 @contextmanager
-def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
-    """The models of a run: every answer is kept in its records and told to `emit`.
+def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> Iterator[Desk]:
+    """The models of a run: every answer is kept in its records and told to `emit`; `spent_s` is the
+    run's clock.
 
     Raises RunNotFound where the run to replay is not there.
     """
     settings = store.manifest.settings
-    began = time.monotonic() - store.records.spent_before()
     replayed = settings.models.replay
     desk = Desk(
         records=store.records,
@@ -32,7 +31,7 @@ def open_desk(store: RunStore, emit: OnEvent) -> Iterator[Desk]:
         on_exchange=lambda exchange, reused: emit(events.model_asked(exchange, reused)),
         on_retry=lambda retry: emit(events.model_retried(retry)),
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
-        left_s=lambda: _left_s(settings.budget.time_s, time.monotonic() - began),
+        left_s=lambda: _left_s(settings.budget.time_s, spent_s()),
         said=_said(settings.models, "temperature", "max_tokens"),
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )

@@ -13,19 +13,24 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command
 from pydantic import ValidationError
 
 from agentkernel.agents import protocols
-from agentkernel.agents.protocols import Goals
+from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.settings import FILE_PREFIX
 from agentkernel.errors import OutputError, one_line
 from agentkernel.tools.atomic import saving
 from agentkernel.tools.store import RunStore, set_aside
-from agentkernel.workflows import outcome, state
+from agentkernel.workflows import approval, outcome, state
+from agentkernel.workflows.approval import Asked, check_approval
 from agentkernel.workflows.context import Context
+from agentkernel.workflows.events import ApprovalAsked, ApprovalGiven
 from agentkernel.workflows.handover import conclude, saved_result
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.start import taken_over
 from agentkernel.workflows.state import Limits, LoopInput, LoopState
 
 Graph = CompiledStateGraph[LoopState, Context, LoopInput, LoopState]
@@ -37,7 +42,7 @@ STEPS = 10_000
 
 def checkpoint_types() -> tuple[tuple[str, str], ...]:
     """(module, class) of every value type that may stand in a checkpoint."""
-    modules = (candidate, plan, profile, settings, verdict, protocols, state, outcome)
+    modules = (candidate, plan, profile, settings, verdict, protocols, state, outcome, approval)
     return tuple(
         (module.__name__, name)
         for module in modules
@@ -82,35 +87,58 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
     with open_saver(store.checkpoint_path) as saver:
         graph = build(saver)
         begun = saver.get_tuple(config) is not None
+        start = loop_input(store) if begun else first_input(context)
         try:
             with saving(store.checkpoint_path):
                 graph.invoke(
-                    None if begun else loop_input(store),
+                    None if begun else start,
                     config,
                     context=context,
                     durability="sync",
                 )
+                while (asked := _asked(graph, config)) is not None:
+                    answer: Command[str] = Command(resume=_answer(context, asked))
+                    graph.invoke(answer, config, context=context, durability="sync")
         except KeyboardInterrupt:
-            return conclude(context, _state(graph, config, store), interrupted=True)
+            return conclude(context, _state(graph, config, start), interrupted=True)
         except OutputError:
             raise
         except Exception as error:
             line = f"the run ended early: {type(error).__name__}: {one_line(error)}"
-            conclude(context, _state(graph, config, store), interrupted=True, crash=line[:400])
+            conclude(context, _state(graph, config, start), interrupted=True, crash=line[:400])
             raise
-        end = _state(graph, config, store)
+        end = _state(graph, config, start)
     return saved_result(store) or conclude(context, end)
 
 
-def _state(graph: Graph, config: RunnableConfig, store: RunStore) -> LoopState:
-    """The state of the last checkpoint."""
+def _asked(graph: Graph, config: RunnableConfig) -> Asked | None:
+    """What the graph waits for; None where it came to its end."""
+    found = graph.get_state(config).interrupts
+    return Asked.model_validate(found[0].value) if found else None
+
+
+def _answer(context: Context, asked: Asked) -> bool:
+    """Somebody's word. Raises SettingError where there is nobody."""
+    check_approval(context.store.manifest.settings, context.approve)
+    assert context.approve is not None
+    context.emit(
+        ApprovalAsked(
+            about=asked.kind,
+            round=asked.round,
+            strategy=asked.hypothesis.strategy,
+            candidate=asked.candidate.id if asked.candidate is not None else None,
+        )
+    )
+    with context.session.waiting():
+        approved = bool(context.approve(asked))
+    context.emit(ApprovalGiven(approved=approved))
+    return approved
+
+
+def _state(graph: Graph, config: RunnableConfig, start: LoopInput) -> LoopState:
+    """The state of the last checkpoint, `start` where there is none yet."""
     values = graph.get_state(config).values
-    return LoopState.model_validate(values) if values else _fresh(store)
-
-
-def _fresh(store: RunStore) -> LoopState:
-    start = loop_input(store)
-    return LoopState(goals=start.goals, limits=start.limits)
+    return LoopState.model_validate(values or dict(start))
 
 
 def _is_damaged(context: Context, build: GraphBuilder) -> bool:
@@ -120,10 +148,31 @@ def _is_damaged(context: Context, build: GraphBuilder) -> bool:
     try:
         with open_saver(store.checkpoint_path) as saver:
             answer = saver.conn.execute("pragma quick_check").fetchone()
-            _state(build(saver), config, store)
+            _state(build(saver), config, LoopInput())
     except DAMAGED:
         return True
     return answer is None or answer[0] != "ok"
+
+
+def first_input(context: Context) -> LoopInput:
+    """What the loop begins with: the settings', and what earlier runs leave to it."""
+    update = {"history": taken_over(context), "focus": context.start.focus}
+    return loop_input(context.store).model_copy(update=update)
+
+
+def attempts_of(store: RunStore) -> tuple[Attempt, ...]:
+    """What became of each candidate of a run so far, with the earlier runs' that it took over; none
+    where there is no checkpoint that can be read."""
+    config: RunnableConfig = {"configurable": {"thread_id": store.id}}
+    if not store.checkpoint_path.is_file():
+        return ()
+    try:
+        with open_saver(store.checkpoint_path) as saver:
+            found = saver.get_tuple(config)
+        values = found.checkpoint["channel_values"] if found is not None else {}
+        return LoopState.model_validate({"history": values.get("history", ())}).history
+    except DAMAGED:
+        return ()
 
 
 def loop_input(store: RunStore) -> LoopInput:
@@ -139,7 +188,8 @@ def loop_input(store: RunStore) -> LoopInput:
     )
     limits = Limits(
         rounds=chosen.budget.rounds,
-        repairs=chosen.budget.repairs,
+        # A given file is offered as it stands: nobody would write it anew.
+        repairs=0 if chosen.coder.startswith(FILE_PREFIX) else chosen.budget.repairs,
         time_s=chosen.budget.time_s,
         headroom=chosen.budget.headroom,
         tokens=chosen.budget.tokens,
@@ -147,4 +197,4 @@ def loop_input(store: RunStore) -> LoopInput:
         patience=chosen.budget.patience,
         replans=chosen.budget.rounds if chosen.in_turns else 1,
     )
-    return LoopInput(goals=goals, limits=limits)
+    return LoopInput(goals=goals, limits=limits, approve=chosen.approve)

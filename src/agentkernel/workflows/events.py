@@ -190,12 +190,29 @@ class Noted(Frozen):
     text: str
 
 
+class ApprovalAsked(Frozen):
+    """The run waits for somebody's word on a plan or a candidate."""
+
+    kind: Literal["approval_asked"] = "approval_asked"
+    about: Literal["plan", "candidate"]
+    round: int
+    strategy: str
+    candidate: str | None = None
+
+
+class ApprovalGiven(Frozen):
+    """The word was said, and the run goes on."""
+
+    kind: Literal["approval_given"] = "approval_given"
+    approved: bool
+
+
 class Decided(Frozen):
     """Where the loop goes next, and why it stops if it does."""
 
     kind: Literal["decision"] = "decision"
     round: int
-    next: Literal["judge", "draft", "plan", "finish"]
+    next: Literal["approve_candidate", "judge", "draft", "plan", "finish"]
     stop: str | None
     best: str | None
     status: Status
@@ -224,6 +241,8 @@ Event: TypeAlias = Annotated[
     | ModelRetried
     | ModelPassedOver
     | Noted
+    | ApprovalAsked
+    | ApprovalGiven
     | Decided
     | Finished,
     Field(discriminator="kind"),

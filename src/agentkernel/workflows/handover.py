@@ -28,7 +28,7 @@ from agentkernel.workflows.outcome import (
     decide_outcome,
     ratio_against,
 )
-from agentkernel.workflows.state import LoopState
+from agentkernel.workflows.state import EARLIER, LoopState
 
 PICTURE = "roofline.svg"
 
@@ -184,7 +184,7 @@ def _result(
         declared_sizes=bool(handed and verdict and verdict.declared_sizes),
         error_vs_oracle=verdict.worst_error if verdict else None,
         eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
-        drafts=len(state.history),
+        drafts=sum(item.candidate.round != EARLIER for item in state.history),
         spent_s=round(context.session.spent(), 3),
         interrupted=interrupted,
         tokens=models.prompt + models.completion or None,

@@ -8,6 +8,7 @@ from typing import Protocol
 from langgraph.runtime import Runtime
 
 from agentkernel.agents.models.protocol import LEAST_S
+from agentkernel.agents.planner import predict
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.plan import Hypothesis, Plan
@@ -20,7 +21,7 @@ from agentkernel.workflows.experience import keep_experience
 from agentkernel.workflows.handover import conclude
 from agentkernel.workflows.outcome import best_attempt, decide_outcome
 from agentkernel.workflows.routing import after_decide, misled, outdone, stop_reason
-from agentkernel.workflows.state import LoopState, Update
+from agentkernel.workflows.state import EARLIER, LoopState, Update
 from agentkernel.workflows.triage import hopeless, second_chance
 
 
@@ -80,6 +81,9 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
         state.barren,
     )
     fresh = tuple(item for item in made.hypotheses if item.strategy not in state.barren)
+    if state.focus is not None:
+        fresh = _focused(made, state.focus) if state.plan is None else ()
+        made = made.model_copy(update={"fallback": ()})
     made = made.model_copy(update={"hypotheses": fresh})
     made = context.tools.apply_hints(made, state.retrieved)
     again = state.replans + (state.plan is not None)
@@ -91,6 +95,13 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
         missing = ", ".join(kept.analysis.uncovered) or "this module"
         update["nothing"] = f"the {context.crew.coder.name} coder has no template for {missing}"
     return update
+
+
+def _focused(made: Plan, strategy: str) -> tuple[Hypothesis, ...]:
+    """The one hypothesis that was asked for, as the planner words it where it thought of it."""
+    asked = Hypothesis(strategy=strategy, reason="asked for")
+    found = (item for item in made.hypotheses if item.strategy == strategy)
+    return (next(found, predict(asked, made.analysis)),)
 
 
 def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -108,7 +119,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         diagnosis=state.diagnosis,
         round=state.round if repair else state.round + 1,
     )
-    made = _drafted(context, request)
+    made = _not_again(_drafted(context, request), state)
     candidate = _with_lineage(made.candidate, state) if made.candidate is not None else None
     if candidate is not None:
         context.store.write_candidate(candidate)
@@ -184,6 +195,15 @@ def _drafted(context: Context, request: DraftRequest) -> Draft:
     return made
 
 
+def _not_again(made: Draft, state: LoopState) -> Draft:
+    """Nothing, where the text is one that an earlier run tried: what became of it is known."""
+    earlier = {item.candidate.sha256 for item in state.history if item.candidate.round == EARLIER}
+    if made.candidate is None or made.candidate.sha256 not in earlier:
+        return made
+    reason = f"{made.candidate.id} was drafted again, which an earlier run tried"
+    return Draft(candidate=None, none=NoTemplate(reason=reason), tried=made.tried)
+
+
 def _with_lineage(candidate: Candidate, state: LoopState) -> Candidate:
     """Name the refused candidate as the parent where the coder did not."""
     if candidate.parent is None and state.diagnosis is not None and state.candidate is not None:
@@ -204,7 +224,7 @@ def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
         verdict = context.tools.judge(candidate)
         records.save_verdict(key, verdict)
     context.emit(_verdict_event(state.round, candidate, verdict, reused))
-    attempt = _attempt(candidate, state.hypothesis, verdict=verdict)
+    attempt = _attempt(candidate, state.hypothesis, verdict=verdict, judge_key=key)
     return Update(verdict=verdict, history=(attempt,))
 
 
@@ -213,7 +233,7 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
     context = runtime.context
     candidate = _drafted_candidate(state)
     records = context.store.records
-    key = context.tools.profile_key(candidate)
+    key, judge_key = context.tools.profile_key(candidate), context.tools.judge_key(candidate)
     found = records.profile(key)
     reused = found is not None
     if found is None:
@@ -221,12 +241,18 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
         made = context.tools.profile(candidate)
         if isinstance(made, ProfileFailed):
             context.emit(_unprofiled_event(state.round, candidate, made))
-            attempt = _attempt(candidate, state.hypothesis, verdict=state.verdict, unprofiled=made)
+            attempt = _attempt(
+                candidate, state.hypothesis,
+                verdict=state.verdict, unprofiled=made, judge_key=judge_key, profile_key=key,
+            )  # fmt: skip
             return Update(profile=None, history=(attempt,))
         found = made
         records.save_profile(key, found)
     context.emit(_profile_event(state.round, candidate, found, reused))
-    attempt = _attempt(candidate, state.hypothesis, verdict=state.verdict, profile=found)
+    attempt = _attempt(
+        candidate, state.hypothesis,
+        verdict=state.verdict, profile=found, judge_key=judge_key, profile_key=key,
+    )  # fmt: skip
     return Update(profile=found, history=(attempt,))
 
 
@@ -317,6 +343,8 @@ def _attempt(
     profile: Profile | None = None,
     unprofiled: ProfileFailed | None = None,
     aside: str = "",
+    judge_key: str = "",
+    profile_key: str = "",
 ) -> Attempt:
     """What became of a candidate, beside what was expected of it."""
     return Attempt(
@@ -325,6 +353,8 @@ def _attempt(
         profile=profile,
         unprofiled=unprofiled,
         aside=aside,
+        judge_key=judge_key,
+        profile_key=profile_key,
         predicted_us=hypothesis.predicted_us if hypothesis else None,
         predicted_by=hypothesis.predicted_by if hypothesis else "",
     )

@@ -8,24 +8,30 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 
 from agentkernel.domain.settings import Settings
+from agentkernel.errors import SettingError
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.store import RunStore, alone, create_run, open_run
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows import nodes, routing
+from agentkernel.workflows import asking, nodes, routing
+from agentkernel.workflows.approval import Approve, check_approval
 from agentkernel.workflows.context import Context, Session, Workshop
 from agentkernel.workflows.desk import open_desk
 from agentkernel.workflows.drive import Graph, drive
 from agentkernel.workflows.events import Event, Finished, OnEvent, RunStarted, ignore
 from agentkernel.workflows.handover import saved_result
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.start import read_start, settings_of, start_files
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
 from agentkernel.workflows.workshop import LocalWorkshop
 
 
 def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
-    """retrieve -> plan -> draft -> judge -> (debug -> draft | profile) -> decide -> finish."""
+    """retrieve -> plan -> draft -> judge -> (debug -> draft | profile) -> decide -> finish.
+
+    Where the settings want it, somebody is asked after plan or before judge.
+    """
     graph = StateGraph(LoopState, context_schema=Context, input_schema=LoopInput)
     graph.add_node("retrieve", nodes.observed("retrieve", nodes.retrieve))
     graph.add_node("plan", nodes.observed("plan", nodes.plan))
@@ -41,6 +47,10 @@ def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
     graph.add_conditional_edges("draft", routing.after_draft)
     graph.add_conditional_edges("judge", routing.after_judge)
     graph.add_conditional_edges("debug", routing.after_debug)
+    graph.add_node("approve_plan", asking.approve_plan)
+    graph.add_node("approve_candidate", asking.approve_candidate)
+    graph.add_conditional_edges("approve_plan", routing.after_approve_plan)
+    graph.add_conditional_edges("approve_candidate", routing.after_approve_candidate)
     graph.add_edge("profile", "decide")
     graph.add_conditional_edges("decide", routing.after_decide)
     graph.add_edge("finish", END)
@@ -48,10 +58,19 @@ def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
 
 
 def run(
-    request: OptimizeRequest, on_event: OnEvent = ignore, *, workshop: Workshop | None = None
+    request: OptimizeRequest,
+    on_event: OnEvent = ignore,
+    *,
+    workshop: Workshop | None = None,
+    approve: Approve | None = None,
 ) -> Result:
-    """Optimise one module in a new run folder. Raises AgentKernelError for what cannot be tried."""
+    """Optimise one module in a new run folder. `approve` is asked where the settings want it.
+
+    Raises AgentKernelError for what cannot be tried.
+    """
+    check_approval(request.settings, approve)
     shop = workshop or LocalWorkshop()
+    files = start_files(request)
     resolved = shop.resolve(request.settings)
     if request.out is not None:
         make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
@@ -65,8 +84,9 @@ def run(
         judge_sha256=shop.judge_sha256(),
         flags=request.flags,
         out=str(request.out) if request.out is not None else None,
+        more=files,
     )
-    return _work(store, request.problem, shop, resolved, on_event, resumed=False)
+    return _work(store, request.problem, shop, resolved, on_event, approve, resumed=False)
 
 
 def resume(
@@ -75,6 +95,7 @@ def resume(
     *,
     runs: Path = Path("./agentkernel-runs"),
     workshop: Workshop | None = None,
+    approve: Approve | None = None,
 ) -> Result:
     """Go on with a run (id, unique beginning, path or "last"); a finished one answers at once."""
     store = open_run(runs, str(run))
@@ -83,9 +104,15 @@ def resume(
         store.close()
         on_event(Finished(result=done))
         return done
+    try:
+        check_approval(store.manifest.settings, approve)
+    except SettingError:
+        store.close()
+        raise
     shop = workshop or LocalWorkshop()
     settings = store.manifest.settings.model_copy(update={"target": store.manifest.target})
-    return _work(store, store.problem(), shop, shop.resolve(settings), on_event, resumed=True)
+    resolved = shop.resolve(settings)
+    return _work(store, store.problem(), shop, resolved, on_event, approve, resumed=True)
 
 
 def _work(
@@ -94,6 +121,7 @@ def _work(
     shop: Workshop,
     resolved: ResolvedTarget,
     on_event: OnEvent,
+    approve: Approve | None,
     *,
     resumed: bool,
 ) -> Result:
@@ -101,16 +129,20 @@ def _work(
         store.records.add_event(event.kind, event.model_dump_json())
         on_event(event)
 
-    settings: Settings = store.manifest.settings
+    settings: Settings = settings_of(store)
     try:
+        start = read_start(store)
+        session = Session(store.records.spent_before())
         with (
             alone(store.folder),
-            open_desk(store, emit) as desk,
+            open_desk(store, emit, session.spent) as desk,
             shop.equip(loaded, settings, resolved, desk) as (crew, tools),
         ):
-            session = Session(store.records.spent_before())
             emit(_started(store, resolved, session, tools.warnings, resumed=resumed))
-            context = Context(loaded, resolved.target, store, crew, tools, emit, session)
+            context = Context(
+                loaded, resolved.target, store, crew, tools, emit, session,
+                start=start, approve=approve, measurable=resolved.measurable,
+            )  # fmt: skip
             result = drive(context, build_graph)
             emit(Finished(result=result))
     finally:

@@ -10,8 +10,12 @@ from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
 from agentkernel.domain.profile import LEFT_OUT, Measurement, ProfileFailed, Ratio
+from agentkernel.domain.verdict import PolicyViolation
+from agentkernel.errors import one_line
 
 Faster = Literal["eager", "torch.compile", "max-autotune"]
+RULE_MOST = 200
+"""Characters of what the policy said."""
 TIE = 0.01
 """An interval that lies within this of 1 is called a tie, not noise."""
 
@@ -344,7 +348,9 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
             f"the accepted candidate does not run for the target: {broken.reason}: {_tail(broken)}"
         )
     last = judged[-1]
-    kind = last.failure.kind if last.failure is not None else last.gate
+    kind: str = last.failure.kind if last.failure is not None else last.gate
+    if isinstance(last.failure, PolicyViolation):
+        kind = f"line {last.failure.line}: {one_line(last.failure.text, RULE_MOST)}"
     count = f"{len(judged)} candidate" + ("s" if len(judged) > 1 else "")
     return (
         f"{count} drafted, none accepted; the last one stopped at the gate {last.gate!r} ({kind})"

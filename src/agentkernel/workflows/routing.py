@@ -10,14 +10,33 @@ from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.workflows.outcome import best_attempt, goals_met
 from agentkernel.workflows.state import LoopState, StopReason
 
-
-def after_plan(state: LoopState) -> Literal["draft", "decide"]:
-    """Draft where the plan has something to try."""
-    return "draft" if state.queue and out_of_budget(state) is None else "decide"
+DecidedNext = Literal["approve_candidate", "judge", "draft", "plan", "finish"]
 
 
-def after_draft(state: LoopState) -> Literal["judge", "decide"]:
-    """Judge what was drafted."""
+def after_plan(state: LoopState) -> Literal["approve_plan", "draft", "decide"]:
+    """Draft where the plan has something to try, once it is approved."""
+    if not state.queue or out_of_budget(state) is not None:
+        return "decide"
+    return "approve_plan" if state.approve == "plan" else "draft"
+
+
+def after_approve_plan(state: LoopState) -> Literal["draft", "finish"]:
+    """A plan that is declined ends the run."""
+    return "draft" if state.stop is None else "finish"
+
+
+def after_draft(state: LoopState) -> Literal["approve_candidate", "judge", "decide"]:
+    """Judge what was drafted, once it is approved."""
+    return "decide" if state.candidate is None else before_judge(state)
+
+
+def before_judge(state: LoopState) -> Literal["approve_candidate", "judge"]:
+    """Where a candidate goes that is to be judged."""
+    return "approve_candidate" if state.approve == "candidate" else "judge"
+
+
+def after_approve_candidate(state: LoopState) -> Literal["judge", "decide"]:
+    """A candidate that is declined costs its hypothesis."""
     return "judge" if state.candidate is not None else "decide"
 
 
@@ -35,12 +54,12 @@ def after_debug(state: LoopState) -> Literal["draft", "decide"]:
     return "draft"
 
 
-def after_decide(state: LoopState) -> Literal["judge", "draft", "plan", "finish"]:
+def after_decide(state: LoopState) -> DecidedNext:
     """What was set aside, the next hypothesis, a new plan, or the end."""
     if state.stop is not None:
         return "finish"
     if state.candidate is not None:
-        return "judge"
+        return before_judge(state)
     return "draft" if state.queue else "plan"
 
 

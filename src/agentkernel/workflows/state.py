@@ -12,13 +12,26 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.profile import Profile
-from agentkernel.domain.settings import Settings
+from agentkernel.domain.settings import Approval, Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.workflows.outcome import Result
 
+DECLINED: Literal["declined"] = "declined"
+"""Why a run stopped or a candidate was left out, where somebody said no."""
+EARLIER = 0
+"""The round of what earlier runs drafted."""
 StopReason = Literal[
-    "met", "headroom", "rounds", "time", "tokens", "money", "stagnation", "hypotheses", "estimate"
+    "met",
+    "headroom",
+    "rounds",
+    "time",
+    "tokens",
+    "money",
+    "stagnation",
+    "hypotheses",
+    "estimate",
+    "declined",
 ]
 
 
@@ -26,13 +39,16 @@ StopReason = Literal[
 class OptimizeRequest:
     """One job. `out` is a folder, or a path that ends in `.py`, for copies of the results.
 
-    `flags` is what the user typed, kept in the manifest.
+    `flags` is what the user typed, kept in the manifest. `history` are attempts on the same problem
+    that earlier runs made; `focus` is the one strategy to try, where the planner is not to choose.
     """
 
     problem: LoadedProblem
     settings: Settings
     out: Path | None = None
     flags: tuple[str, ...] = ()
+    history: tuple[Attempt, ...] = ()
+    focus: str | None = None
 
 
 class Limits(Frozen):
@@ -63,6 +79,11 @@ class LoopInput(Frozen):
 
     goals: Goals = Goals()
     limits: Limits = Limits()
+    approve: Approval = "never"
+    focus: str | None = None
+    """The one strategy that is tried, with its repairs; None: the planner's."""
+    history: Annotated[tuple[Attempt, ...], append_attempts] = ()
+    """Attempts in order; first those of earlier runs, whose candidates belong to round 0."""
 
 
 class LoopState(LoopInput):
@@ -86,7 +107,6 @@ class LoopState(LoopInput):
     verdict: Verdict | None = None
     profile: Profile | None = None
     diagnosis: Diagnosis | None = None
-    history: Annotated[tuple[Attempt, ...], append_attempts] = ()
     stop: StopReason | None = None
     spent_s: float = 0.0
     tokens: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
 from agentkernel.workflows.outcome import accepted, breaks
+from agentkernel.workflows.state import DECLINED
 
 RIVAL = 0.99
 """A candidate must take less than this share of an accepted one's time, in the search: what is as
@@ -42,7 +43,11 @@ def second_chance(history: Sequence[Attempt]) -> Candidate | None:
     whether what it wrote is right."""
     if any(_stands(item) for item in history):
         return None
-    waiting = [item.candidate for item in history if item.aside and item.verdict is None]
+    waiting = [
+        item.candidate
+        for item in history
+        if item.aside not in ("", DECLINED) and item.verdict is None
+    ]
     return min(waiting, key=lambda item: item.searched_us or 0.0, default=None)
 
 

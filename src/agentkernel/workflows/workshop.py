@@ -13,6 +13,7 @@ from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, wr
 from agentkernel.agents.coders.compiler.strategies import ask_ahead
 from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
+from agentkernel.agents.coders.given import GivenCoder, GivenPlanner
 from agentkernel.agents.coders.team import TeamCoder
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.known_fixes import fixes_from, unknown
@@ -194,8 +195,13 @@ def structure_of(captured: Callable[[], Captured], analysis: Analysis) -> Struct
 
 
 def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Desk) -> Planner:
-    """Rules, or the model that the settings name. In a team the compiler's strategies are the
-    rules', and the model says what the members are to try."""
+    """Rules, or the model that the settings name; a given file leaves nothing to plan.
+
+    In a team the compiler's strategies are the rules', and the model says what the members are to
+    try.
+    """
+    if isinstance(coder, GivenCoder):
+        return GivenPlanner(coder)
     named = settings.models.planner
     if not isinstance(coder, TeamCoder):
         rules = RulesPlanner(hypotheses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.settings import MODEL_PREFIXES, TEAM
+from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES, TEAM
 from agentkernel.errors import SettingError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COMPILER = "compiler"
 MODELS = "chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER]"
-KNOWN = f"{COMPILER}, {MODELS}, {TEAM}[:MODEL,MODEL]"
+KNOWN = f"{COMPILER}, {MODELS}, {TEAM}[:MODEL,MODEL], {FILE_PREFIX}PATH"
 WARMER = 0.3
 """What a model that is named again is warmer by."""
 WARM = 1.0
@@ -37,12 +37,16 @@ def make_coder(
     asks TorchInductor for one that lifts its code, `desk` gives a coder that is a model its model
     (None: one whose answers nobody keeps), `settings` say who is in a team and who reviews.
 
-    Raises SettingError for a name that is not known.
+    Raises SettingError for a name that is not known, or a file that cannot be read.
     """
     if spec == COMPILER:
         from agentkernel.agents.coders.compiler.coder import CompilerCoder
 
         return CompilerCoder(searcher, writer)
+    if spec.startswith(FILE_PREFIX):
+        from agentkernel.agents.coders.given import given_coder
+
+        return given_coder(spec)
     if spec.startswith(MODEL_PREFIXES):
         return _model_coder(spec, desk, make_reviews(settings, desk))
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
@@ -70,6 +74,11 @@ def check_coder(spec: str, options: TeamOptions) -> None:
     from agentkernel.agents.models.factory import named_as
 
     if spec == COMPILER:
+        return
+    if spec.startswith(FILE_PREFIX):
+        from agentkernel.agents.coders.given import given_coder
+
+        given_coder(spec)
         return
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
         named = [*team_members(spec, options), *_by_class(options)]

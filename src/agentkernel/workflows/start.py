@@ -1,0 +1,116 @@
+"""What does a run begin with beside its problem and settings, and how does its folder keep that?"""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from agentkernel.agents.coders.given import given_path, read_given
+from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.settings import FILE_PREFIX, Settings
+from agentkernel.domain.verdict import Verdict
+from agentkernel.errors import RunNotFound
+from agentkernel.tools.store import RunStore
+from agentkernel.workflows.context import Context, Start
+from agentkernel.workflows.events import Noted
+from agentkernel.workflows.state import EARLIER, OptimizeRequest
+
+GIVEN = "given"
+"""The folder that a given file is copied to, under its own name."""
+START = "start.json"
+"""What earlier runs leave to this one; absent where they leave nothing."""
+
+
+def start_files(request: OptimizeRequest) -> dict[str, str]:
+    """What the folder of a new run is to keep: path below it -> text. Raises SettingError."""
+    files: dict[str, str] = {}
+    if request.settings.coder.startswith(FILE_PREFIX):
+        path = given_path(request.settings.coder)
+        files[f"{GIVEN}/{path.name}"] = read_given(path)
+    if request.history or request.focus is not None:
+        start = Start(history=request.history, focus=request.focus)
+        files[START] = start.model_dump_json(indent=1) + "\n"
+    return files
+
+
+def settings_of(store: RunStore) -> Settings:
+    """The run's settings; a given file is the folder's own copy, whatever became of the file."""
+    settings = store.manifest.settings
+    if not settings.coder.startswith(FILE_PREFIX):
+        return settings
+    copy = store.folder.absolute() / GIVEN / given_path(settings.coder).name
+    return settings.model_copy(update={"coder": f"{FILE_PREFIX}{copy}"})
+
+
+def read_start(store: RunStore) -> Start:
+    """What the run began with. Raises RunNotFound where the file is there but cannot be read."""
+    path = store.folder / START
+    if not path.is_file():
+        return Start()
+    try:
+        return Start.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        problem = "is unreadable" if isinstance(error, OSError) else "is corrupt"
+        raise RunNotFound(
+            f"Run {store.id!r}: {str(path)!r} {problem}. Expected the earlier attempts that "
+            "optimize wrote. Next: optimize again, or move the file away to go on without them."
+        ) from error
+
+
+def taken_over(context: Context) -> tuple[Attempt, ...]:
+    """The earlier attempts that hold in this run; each that does not is noted and left out, so that
+    its text may be drafted and judged anew."""
+    held = []
+    for attempt in context.start.history:
+        why = _disagreement(attempt, context)
+        if why is not None:
+            text = f"earlier candidate {attempt.candidate.id} is left out: {why}"
+            context.emit(Noted(text=text))
+            continue
+        candidate = attempt.candidate.model_copy(update={"round": EARLIER})
+        context.store.write_candidate(candidate)
+        held.append(attempt.model_copy(update={"candidate": candidate}))
+    return tuple(held)
+
+
+def _disagreement(attempt: Attempt, context: Context) -> str | None:
+    """Why what is known of an attempt does not hold here; None where it does. Its keys say all;
+    without them, what its verdict and profile say themselves must agree."""
+    candidate, tools = attempt.candidate, context.tools
+    if attempt.verdict is None:
+        return None if attempt.aside else "it was not judged"
+    if attempt.judge_key not in ("", tools.judge_key(candidate)):
+        return "it was judged under other settings"
+    if attempt.profile_key not in ("", tools.profile_key(candidate)):
+        return "it was profiled under other settings"
+    found = _verdict_differs(attempt.verdict, candidate, context)
+    if found is None and attempt.profile is not None:
+        found = _profile_differs(attempt.profile, candidate, context)
+    return found
+
+
+def _verdict_differs(verdict: Verdict, candidate: Candidate, context: Context) -> str | None:
+    settings = context.store.manifest.settings
+    if verdict.candidate != candidate.sha256:
+        return "its verdict is about another text"
+    if verdict.problem not in ("", context.problem.problem.sha256):
+        return "it was judged for another problem"
+    if verdict.interpreted is context.measurable:
+        return "it was judged on another kind of device"
+    pairs = (
+        ("precision", verdict.precision, settings.goals.precision),
+        ("policy", verdict.policy, settings.policy),
+        ("seed", verdict.seed, settings.seed),
+    )
+    named = (f"{name} {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours)
+    differs = next(named, None)
+    return None if differs is None else f"it was judged with {differs}"
+
+
+def _profile_differs(profile: Profile, candidate: Candidate, context: Context) -> str | None:
+    if profile.candidate != candidate.sha256:
+        return "its profile is about another text"
+    if profile.target != context.target.name:
+        return f"it was profiled for {profile.target}, not {context.target.name}"
+    return None
