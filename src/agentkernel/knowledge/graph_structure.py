@@ -39,7 +39,7 @@ FACT_SLOTS = 32
 """Of a vector's width, the slots that hold the small parts; what ops leave is for pairs."""
 OP_PLACES = {op: place for place, op in enumerate(sorted(names_of_ops()))}
 OP_SLOTS = 192
-VECTORS = f"3-{zlib.crc32(' '.join(OP_PLACES).encode()):08x}"
+VECTORS = f"4-{zlib.crc32(' '.join(OP_PLACES).encode()):08x}"
 """Raised with every change of `op_vector`: an index made with another one is made anew."""
 PART_SHARE = 0.5
 """What a part of a composite counts, against the same op written out."""
@@ -146,17 +146,20 @@ def _slot(feature: str) -> int:
 def _op_features(structure: Structure) -> Features:
     """Op -> weight; the tenth call says less than the first, so loops taken once stay near.
 
-    A recognised sequence counts as the composite that it is as well, and a composite as a little of
-    what it is made of.
+    A recognised sequence counts as the composite that it is, and a composite, recognised or called,
+    as a little of what it is made of.
     """
-    counts = Counter(structure.ops)
-    features = {op: weight(op) * (1 + math.log(count)) for op, count in counts.items()}
-    for op in kinds_of(structure):
-        features[op] = weight(op)
+    features = _damped(contracted(structure))
+    for op, value in _damped(structure.ops).items():
+        features[op] = max(features.get(op, 0.0), PART_SHARE * value)
     for op in tuple(features):
         for part in PARTS.get(op, ()):
             features[part] = max(features.get(part, 0.0), PART_SHARE * weight(part))
     return features
+
+
+def _damped(ops: Sequence[str]) -> dict[str, float]:
+    return {op: weight(op) * (1 + math.log(count)) for op, count in Counter(ops).items()}
 
 
 @lru_cache(maxsize=KEPT_FEATURES)
