@@ -136,11 +136,13 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
         "hardshrink": "softshrink tanhshrink",
         "glu": "",
     },
-    "pointwise": {
+    "arithmetic": {
         "add": "+ iadd radd",
         "sub": "- subtract rsub isub",
         "mul": "* multiply imul rmul",
         "div": "/ divide true_divide reciprocal itruediv rdiv",
+    },
+    "pointwise": {
         "floor_divide": "// floordiv",
         "remainder": "% fmod mod",
         "pow": "** square float_power",
@@ -267,12 +269,13 @@ HEAVY: Mapping[str, float] = {
     "normalisation": 3.0,
     "scan": 3.0,
     "reduction": 2.0,
-    "loss": 2.0,
+    "loss": 3.0,
     "pool": 2.0,
     "lookup": 2.0,
     "transform": 3.0,
     "activation": 1.5,
     "pointwise": 1.0,
+    "arithmetic": 0.5,
     "layout": 0.5,
 }
 """Family -> how much an op of it says about the kernel."""

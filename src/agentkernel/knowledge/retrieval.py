@@ -14,6 +14,7 @@ from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Stru
 from agentkernel.knowledge.composites import kinds_of
 from agentkernel.knowledge.embedding import Embedder, Vectors
 from agentkernel.knowledge.facts import Facts, facts_of
+from agentkernel.knowledge.passages import by_best_passage
 from agentkernel.knowledge.structures import Alike, Floats
 from agentkernel.knowledge.truth_types import Found
 from agentkernel.knowledge.vector_types import Changes, Near
@@ -28,6 +29,10 @@ ERROR_TEXT = re.compile(
     re.ASCII,
 )
 """What tells an error message from words and code."""
+FRAME = re.compile(
+    r'^Traceback \(most.*\n?|^[ \t]*File "[^"\n]*", line \d+.*\n?(?:^[ \t]{4,}.*\n?)*', re.MULTILINE
+)
+"""The head of a traceback, and a frame with the lines of code below it."""
 COMMON_WORDS = frozenset(
     {"None", "a", "an", "and", "are", "as", "at", "be", "by", "class", "def", "for", "forward"}
     | {"from", "import", "in", "init__", "is", "it", "nn", "not", "of", "on", "or", "return"}
@@ -78,6 +83,8 @@ class Weights(Frozen):
     dense: float = Field(ge=0)
     lexical: float = Field(ge=0)
     structural: float = Field(ge=0)
+    passage: float = Field(default=0.0, ge=0)
+    """The words of the best passage, over the entries of the dense and lexical lists."""
 
 
 class Mixture(Frozen):
@@ -157,12 +164,16 @@ class Retriever:
         same answer. An empty question or store gives none. The budget leaves whole hits out, but
         never the first."""
         near = self._near(query)
+        weights = self._mixture.weights(question_kind(query))
         lists = {
             "dense": Ranked(tuple(n.entry_id for n in near), tuple(n.cosine for n in near)),
             "lexical": self._lexical(query),
             "structural": self._structural(query),
         }
-        scores = fuse(lists, self._mixture.weights(question_kind(query)), self._mixture.k)
+        if weights.passage:
+            names = dict.fromkeys((*lists["lexical"].ids, *lists["dense"].ids))
+            lists["passage"] = self._by_passage(query, tuple(names))
+        scores = fuse(lists, weights, self._mixture.k)
         passages = {n.entry_id: n.passage_no for n in near}
         pool = self._pool(query, scores)
         chosen = self._diverse(pool, query.limit if query.tokens is None else len(pool))
@@ -179,11 +190,18 @@ class Retriever:
         return self._dense.search(vector, self._mixture.depth, query.filters)
 
     def _lexical(self, query: Query) -> Ranked:
-        words = " ".join(identifiers(query.words or query.text))
+        words = asked_words(query)
         if not words:
             return NO_LIST
         found = self._truth.lexical(words, self._mixture.depth, query.filters)
-        values = {item.id: item.score for item in found}
+        return self._literal_first(query, {item.id: item.score for item in found})
+
+    def _by_passage(self, query: Query, names: Sequence[str]) -> Ranked:
+        """Those of `names` by the words of their best passage."""
+        entries = [entry for name in names if (entry := self._truth.get(name)) is not None]
+        return self._literal_first(query, by_best_passage(asked_words(query), entries))
+
+    def _literal_first(self, query: Query, values: dict[str, float]) -> Ranked:
         first = self._said_literally(query, max(values.values(), default=1.0))
         return Ranked(*zip(*(first | values).items(), strict=True)) if first or values else NO_LIST
 
@@ -286,7 +304,27 @@ def meant(query: Query) -> str:
     """What is embedded of a question: its words, or what its code computes. Code itself is mostly
     names and punctuation, which tell little."""
     structure = query.structure
-    return query.text if structure is None or not structure.ops else described(structure)
+    if structure is not None and structure.ops:
+        return described(structure)
+    return said(query.text) if ERROR_TEXT.search(query.text) else query.text
+
+
+def said(error: str) -> str:
+    """An error's own words: without the frames of its traceback, whose paths and lines tell what
+    program it was."""
+    left = FRAME.sub("", error)
+    return left if left.strip() else error
+
+
+def asked_words(query: Query) -> str:
+    """The words for the lexical lists: an error's own, or those of the text, with the ops that its
+    code was found to compute before its names."""
+    text = query.words or query.text
+    if question_kind(query) == "error":
+        text = said(text)
+    elif query.structure is not None and query.structure.ops:
+        text = f"{described(query.structure)} {text}"
+    return " ".join(identifiers(text))
 
 
 def described(structure: Structure) -> str:
@@ -313,7 +351,7 @@ def identifiers(text: str) -> tuple[str, ...]:
 
 
 def fuse(lists: dict[str, Ranked], weights: Weights, k: float) -> dict[str, Score]:
-    """Reciprocal rank fusion of the lists `dense`, `lexical` and `structural`: id -> score."""
+    """Reciprocal rank fusion of the lists, named as `Weights` names them: id -> score."""
     parts: dict[str, dict[str, float | int]] = {}
     fused: dict[str, float] = {}
     for name, ranked in lists.items():
