@@ -24,15 +24,14 @@ MOST_WORDS = 64
 """Identifiers taken from a text for the lexical list; a long module repeats itself after that."""
 WORD = re.compile(r"[^\W_]\w*")
 ERROR_TEXT = re.compile(
-    r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\berror:|\b(?:illegal|misaligned|unspecified) "
-    r"\w+|\bout of (?:memory|resource|bounds)|\bfailed\b",
-    re.ASCII,
+    r"Traceback|\b\w+(?:Error|Exception|Warning|Failure)\b|\bUnsupported[A-Z]\w+|\berror:"
+    r"|\b(?:illegal|misaligned|unspecified) \w+|\bout of (?:memory|resource|bounds)|\bfailed\b"
+    r"|^[ \t]*\^+[ \t]*$",
+    re.ASCII | re.MULTILINE,
 )
-"""What tells an error message from words and code."""
-FRAME = re.compile(
-    r'^Traceback \(most.*\n?|^[ \t]*File "[^"\n]*", line \d+.*\n?(?:^[ \t]{4,}.*\n?)*', re.MULTILINE
-)
-"""The head of a traceback, and a frame with the lines of code below it."""
+"""What tells an error message from words and code; a line of carets points at code above it."""
+FRAME = re.compile(r'^Traceback \(most.*\n?|^[ \t]*File "[^"\n]*", line \d+.*\n?', re.MULTILINE)
+"""The head of a traceback, and that of a frame. The code below it stays: it says what was called."""
 COMMON_WORDS = frozenset(
     {"None", "a", "an", "and", "are", "as", "at", "be", "by", "class", "def", "for", "forward"}
     | {"from", "import", "in", "init__", "is", "it", "nn", "not", "of", "on", "or", "return"}
@@ -85,6 +84,11 @@ class Weights(Frozen):
     structural: float = Field(ge=0)
     passage: float = Field(default=0.0, ge=0)
     """The words of the best passage, over the entries of the dense and lexical lists."""
+    k: float = Field(default=5.0, gt=0)
+    """Reciprocal rank fusion adds weight / (k + rank) for each list (Cormack, Clarke and Buettcher,
+    "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009,
+    with 60, for many lists of like quality). Here are two or three: the first of a good list is to
+    stay ahead of the fifth of all."""
 
 
 class Mixture(Frozen):
@@ -93,15 +97,10 @@ class Mixture(Frozen):
 
     depth: int = Field(default=60, ge=1)
     """Entries asked of each list."""
-    k: float = Field(default=5.0, gt=0)
-    """Reciprocal rank fusion adds weight / (k + rank) for each list (Cormack, Clarke and Buettcher,
-    "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009,
-    with 60, for many lists of like quality). Here are two or three: the first of a good list is to
-    stay ahead of the fifth of all."""
-    words: Weights = Weights(dense=1.0, lexical=1.0, structural=0.0)
-    error: Weights = Weights(dense=0.3, lexical=1.0, structural=0.0)
+    words: Weights = Weights(dense=1.0, lexical=1.0, structural=0.0, passage=1.0, k=10.0)
+    error: Weights = Weights(dense=0.3, lexical=1.0, structural=0.0, passage=1.0)
     """An error's own words name it best."""
-    structure: Weights = Weights(dense=0.6, lexical=1.0, structural=1.5)
+    structure: Weights = Weights(dense=0.6, lexical=0.5, structural=1.5)
     """What is computed says more than what it is called."""
     verified_gpu: float = Field(default=0.10, ge=0)
     """Added to 1 and multiplied with the fused value, as the next two are: it moves an entry past
@@ -173,7 +172,7 @@ class Retriever:
         if weights.passage:
             names = dict.fromkeys((*lists["lexical"].ids, *lists["dense"].ids))
             lists["passage"] = self._by_passage(query, tuple(names))
-        scores = fuse(lists, weights, self._mixture.k)
+        scores = fuse(lists, weights, weights.k)
         passages = {n.entry_id: n.passage_no for n in near}
         pool = self._pool(query, scores)
         chosen = self._diverse(pool, query.limit if query.tokens is None else len(pool))
@@ -310,7 +309,7 @@ def meant(query: Query) -> str:
 
 
 def said(error: str) -> str:
-    """An error's own words: without the frames of its traceback, whose paths and lines tell what
+    """An error's own words: without the files and lines of its traceback, which tell only whose
     program it was."""
     left = FRAME.sub("", error)
     return left if left.strip() else error
