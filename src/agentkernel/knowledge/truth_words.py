@@ -61,12 +61,12 @@ def stem(word: str) -> str:
     if len(word) <= SHORTEST_STEMMED or not word.isalpha():
         return word
     for ending, instead in ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= SHORTEST_STEMMED:
+        if word.endswith(ending) and len(word) - len(ending) + len(instead) >= SHORTEST_STEMMED:
             word = word[: len(word) - len(ending)] + instead
             break
-    if len(word) > SHORTEST_STEMMED + 1 and word[-1] == word[-2] and word[-1] not in "ls":
-        return word[:-1]
-    return word[:-1] if len(word) > SHORTEST_STEMMED + 1 and word.endswith("e") else word
+    doubled = len(word) > SHORTEST_STEMMED + 1 and word[-1] == word[-2] and word[-1] not in "ls"
+    silent = len(word) > SHORTEST_STEMMED and word.endswith("e")
+    return word[:-1] if doubled or silent else word
 
 
 def stems_of(text: str) -> Iterator[str]:
