@@ -7,7 +7,13 @@ import pytest
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge import truth_lexical
 from agentkernel.knowledge.truth import Truth, open_truth
-from agentkernel.knowledge.truth_words import distinct_stems, distinct_words, stem, stems_of, words_of
+from agentkernel.knowledge.truth_words import (
+    distinct_stems,
+    distinct_words,
+    stem,
+    stems_of,
+    words_of,
+)
 
 ERROR = "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 262144"
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkernel.domain.knowledge import ReductionClass, Structure
-from agentkernel.knowledge.composites import PARTS, contracted, kinds_of
+from agentkernel.knowledge.composites import PARTS, contracted
 from agentkernel.knowledge.op_names import (
     FAMILIES,
     canonical_op,

@@ -27,7 +27,7 @@ PARAGRAPHS = re.compile(r"\n\s*\n|\n(?=[-*|#])")
 
 
 def passages_of(entry: Entry) -> tuple[str, ...]:
-    """The passages of `entry`, and of a note or a fix each paragraph of its text below its title."""
+    """The passages of `entry`; of a note or a fix also each paragraph of its text, titled."""
     if entry.kind not in ("note", "fix"):
         return entry.passages
     parts = (" ".join(part.split()) for part in PARAGRAPHS.split(entry.answer))

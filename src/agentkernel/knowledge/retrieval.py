@@ -31,7 +31,7 @@ ERROR_TEXT = re.compile(
 )
 """What tells an error message from words and code; a line of carets points at code above it."""
 FRAME = re.compile(r'^Traceback \(most.*\n?|^[ \t]*File "[^"\n]*", line \d+.*\n?', re.MULTILINE)
-"""The head of a traceback, and that of a frame. The code below it stays: it says what was called."""
+"""The head of a traceback, and that of a frame. The code below stays: it says what was called."""
 COMMON_WORDS = frozenset(
     {"None", "a", "an", "and", "are", "as", "at", "be", "by", "class", "def", "for", "forward"}
     | {"from", "import", "in", "init__", "is", "it", "nn", "not", "of", "on", "or", "return"}
@@ -92,8 +92,8 @@ class Weights(Frozen):
 
 
 class Mixture(Frozen):
-    """How three lists become one. The values were chosen by `knowledge.evaluation` over the
-    labelled questions of benchmarks/retrieval."""
+    """How the lists become one. The values were chosen by `knowledge.evaluation` over both labelled
+    sets below benchmarks/retrieval; what either set alone chooses does as well on the other."""
 
     depth: int = Field(default=60, ge=1)
     """Entries asked of each list."""
