@@ -98,7 +98,7 @@ class Mixture(Frozen):
     depth: int = Field(default=60, ge=1)
     """Entries asked of each list."""
     words: Weights = Weights(dense=1.0, lexical=1.0, structural=0.0, passage=1.0, k=10.0)
-    error: Weights = Weights(dense=0.3, lexical=1.0, structural=0.0, passage=1.0)
+    error: Weights = Weights(dense=0.3, lexical=0.5, structural=0.0, passage=1.0)
     """An error's own words name it best."""
     structure: Weights = Weights(dense=0.6, lexical=0.5, structural=1.5)
     """What is computed says more than what it is called."""
