@@ -48,10 +48,72 @@ def forward(*lines: str) -> tuple[str, ...]:
         (("return [t.exp() for t in (x, y)]",), ("exp", "exp")),
         (("return F.normalize(x)",), ("norm", "clamp", "div")),
         (("return x[y.argmax(dim=1)]",), ("argmax", "gather")),
+        (("return torch.einsum('bqhd,bkhd->bhqk', x, y) * 2",), ("matmul", "mul")),
+        (("return torch.diag(x) @ y",), ("diag", "mul")),
+        (("return torch.mm(x, torch.diag(y))",), ("diag", "mul")),
+        (("return torch.mm(x, y)",), ("matmul",)),
     ],
 )
 def test_ops_of_a_forward(lines: tuple[str, ...], expected: tuple[str, ...]) -> None:
     assert forward(*lines) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "called", "ops"),
+    [
+        ("nn.Linear(4, 4).half()", "F.gelu(self.part(x))", ("linear", "gelu")),
+        ("nn.BatchNorm2d(4).eval()", "self.part(x)", ("batch_norm",)),
+        ("nn.Sequential(nn.Linear(4, 4), nn.ReLU()).cuda()", "self.part(x)", ("linear", "relu")),
+        ("Inner().to(torch.half)", "self.part(x)", ("exp",)),
+    ],
+)
+def test_a_part_that_is_moved_where_it_is_made_stays(
+    made: str, called: str, ops: tuple[str, ...]
+) -> None:
+    inner = "class Inner(nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    body = f"""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = {made}
+
+    def forward(self, x):
+        return {called}
+"""
+    assert read(inner + body).ops == ops
+
+
+@pytest.mark.parametrize(
+    ("line", "reduction"),
+    [
+        ("return torch.sum(x, dim=self.dim, keepdim=True)", "column"),
+        ("return x.sum(self.dim)", "column"),
+        ("return x.mean(self.both)", "spatial"),
+        ("return x.sum(dim=self.unknown)", "whole"),
+        ("return F.layer_norm(x, (4,))", "row"),
+        ("return nn.Softmax2d()(x)", "column"),
+        ("return torch.outer(x, x)", "none"),
+    ],
+)
+def test_what_is_reduced_may_stand_in_an_attribute(line: str, reduction: str) -> None:
+    found = read(f"""
+        class Model(nn.Module):
+            def __init__(self, dim, unknown):
+                super().__init__()
+                self.dim = dim
+                self.both = (-2, -1)
+                self.unknown = unknown
+
+            def forward(self, x):
+                {line}
+
+        def get_inputs():
+            return [torch.rand(2, 3, 4, 5)]
+
+        def get_init_inputs():
+            return [1]
+    """)
+    assert found.reduction == reduction
 
 
 def test_parts_of_the_file_are_read_in_place() -> None:

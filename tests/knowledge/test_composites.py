@@ -30,13 +30,28 @@ def of(ops: str, reduction: ReductionClass | None = None) -> Structure:
         ("sub pow mean", "whole", "mse_loss"),
         ("sub abs mean", "whole", "l1_loss"),
         ("linear sigmoid mul", "contraction", "silu"),
+        ("max sub exp sum log sub", "row", "log_softmax"),
+        ("softmax log", "row", "log_softmax"),
+        ("matmul mul add compare where softmax matmul", "none", "scaled_dot_product_attention"),
+        ("log_softmax gather neg mean", "whole", "cross_entropy"),
+        ("pow sum sqrt div", "row", "norm"),
+        ("mul sum norm norm mul div", "row", "cosine_similarity"),
+        ("clamp mul sub abs neg exp log add mean", "whole", "binary_cross_entropy_with_logits"),
+        ("sub abs mul mul div sub compare where mean", "whole", "huber_loss"),
+        ("pow mul add mul tanh add mul mul", "none", "gelu"),
+        ("div erf add mul mul", "none", "gelu"),
+        ("exp log tanh mul", "none", "mish"),
+        ("exp add log", "none", "softplus"),
+        ("add relu6 mul div", "none", "hardswish"),
+        ("add clamp div", "none", "hardsigmoid"),
+        ("neg exp add div", "none", "sigmoid"),
     ],
 )
 def test_what_is_written_out_is_recognised(ops: str, reduction: ReductionClass, name: str) -> None:
     structure = of(ops, reduction)
     assert name in kinds_of(structure)
     assert name.split("_")[0] in described(structure)
-    other = "tanh" if name != "silu" else "relu"
+    other = "tan" if name != "silu" else "relu"
     assert similarity(structure, of(name, reduction)) > similarity(structure, of(other, reduction))
 
 
@@ -50,6 +65,9 @@ def test_what_is_written_out_is_recognised(ops: str, reduction: ReductionClass, 
         ("exp sum relu tanh add div", "row"),
         ("mean sub pow mean add sqrt div", None),
         ("expsum div", "row"),
+        ("matmul linear softmax matmul", "contraction"),
+        ("add clamp mul", "none"),
+        ("mul erf add", "none"),
     ],
 )
 def test_nothing_else_is(ops: str, reduction: ReductionClass | None) -> None:

@@ -5,6 +5,7 @@ from torch import nn
 from agentkernel.knowledge.op_names import (
     FAMILIES,
     canonical_op,
+    einsum_ops,
     expansion,
     family,
     reduction_of,
@@ -142,5 +143,26 @@ def test_the_strongest_reduction_names_the_program() -> None:
 
 def test_weights_follow_the_family() -> None:
     assert family("conv2d") == "contraction"
-    assert weight("conv2d") > weight("sum") > weight("add") > weight("transpose")
-    assert weight("some_new_op") == weight("add")
+    assert weight("conv2d") > weight("sum") > weight("exp") > weight("add") >= weight("transpose")
+    assert weight("some_new_op") == weight("exp")
+
+
+@pytest.mark.parametrize(
+    ("equation", "ops"),
+    [
+        ("ij,jk->ik", ("matmul",)),
+        ("bqhd, bkhd -> bhqk", ("matmul",)),
+        ("...ij,...jk", ("matmul",)),
+        ("ij,j->i", ("matmul",)),
+        ("bi,ij,bj->bij", ("mul", "mul")),
+        ("ab,bc,cd->ad", ("matmul", "matmul")),
+        ("i,j->ij", ("mul",)),
+        ("bi,bi->b", ("mul", "sum")),
+        ("ij->ji", ("transpose",)),
+        ("ii->", ("sum",)),
+        ("ij->ij", ()),
+        ("1j,jk", ("einsum",)),
+    ],
+)
+def test_what_an_einsum_computes(equation: str, ops: tuple[str, ...]) -> None:
+    assert einsum_ops(equation) == ops

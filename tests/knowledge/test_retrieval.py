@@ -9,10 +9,13 @@ from agentkernel.knowledge.retrieval import (
     Ranked,
     Retriever,
     Weights,
+    asked_words,
     described,
     fuse,
     identifiers,
+    meant,
     question_kind,
+    said,
     tokens_of,
 )
 from agentkernel.knowledge.structures import StructureIndex
@@ -25,9 +28,8 @@ SOFTMAX = Structure(ops=("sub", "exp", "sum", "div"))
 
 
 FLAT: dict[str, Any] = {
-    "k": 60.0,
-    "words": Weights(dense=1.0, lexical=0.7, structural=0.0),
-    "structure": Weights(dense=0.8, lexical=0.5, structural=1.5),
+    "words": Weights(dense=1.0, lexical=0.7, structural=0.0, k=60.0),
+    "structure": Weights(dense=0.8, lexical=0.5, structural=1.5, k=60.0),
 }
 """Neighbours in a list are nearly equal: what else counts shows."""
 
@@ -226,6 +228,8 @@ def test_the_same_question_has_the_same_answer(tmp_path: Path, truth: MemoryTrut
         (Query(text="CompilationError: at 3:4", words=""), "error"),
         (Query(words="an illegal memory access", structure=SOFTMAX), "error"),
         (Query(text="ValueError('arange')"), "error"),
+        (Query(text="UnsupportedLanguageConstruct: at 4:12"), "error"),
+        (Query(text="at 9:4:\n    tl.store(p, x)\n    ^\nExpected a pointer"), "error"),
     ],
 )
 def test_kinds_of_question(query: Query, kind: str) -> None:
@@ -237,6 +241,48 @@ def test_identifiers_are_the_different_words_of_a_text() -> None:
     assert identifiers(text) == ("x", "F", "softmax", "dim", "1", "softmax_row")
     assert identifiers('"; DROP TABLE -- *') == ("DROP", "TABLE")
     assert len(identifiers(" ".join(f"w{i}" for i in range(900)))) == 64
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/someone/run.py", line 8, in launch
+    kernel[grid](x)
+  File "jit.py", line 9, in run
+    ~~~^^^
+ValueError: tile of 48 is no power of 2
+"""
+
+
+def test_an_error_is_asked_without_the_files_of_its_traceback() -> None:
+    own = "kernel[grid](x) ~~~^^^ ValueError: tile of 48 is no power of 2"
+    assert " ".join(said(TRACEBACK).split()) == own
+    assert meant(Query(text=TRACEBACK)) == said(TRACEBACK)
+    words = asked_words(Query(words=TRACEBACK))
+    assert "tile" in words
+    assert "someone" not in words
+    only = 'File "a.py", line 1'
+    assert said(only) == only, "an error that is a frame alone keeps it"
+
+
+def test_what_is_computed_is_asked_for_in_words_too() -> None:
+    asked = asked_words(Query(text="def forward(self, q): return q", structure=SOFTMAX))
+    assert asked.split()[0] == "softmax"
+
+
+def test_one_passage_that_holds_all_words_counts(tmp_path: Path) -> None:
+    title, text = "t", "one two three four five six"
+    rest = "of other matters entirely here"
+    truth = MemoryTruth(
+        [
+            entry("notes/apart", kind="note", answer=f"alpha {text}\n\nbeta {text}\n\n{rest}"),
+            entry("notes/together", kind="note", answer=f"{text} alpha beta\n\n{rest}\n\n{title}"),
+        ]
+    )
+    weights = Weights(dense=0.0, lexical=0.1, structural=0.0, passage=1.0)
+    search = retriever(tmp_path, truth, Mixture(words=weights))
+    hits = search.search(Query(text="alpha beta"))
+    assert hits[0].entry.id == "notes/together"
+    assert hits[0].score.passage_rank == 1
+    assert (hits[0].score.passage or 0.0) > (hits[1].score.passage or 0.0) > 0.0
 
 
 def test_reciprocal_rank_fusion() -> None:

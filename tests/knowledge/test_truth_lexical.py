@@ -7,7 +7,13 @@ import pytest
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge import truth_lexical
 from agentkernel.knowledge.truth import Truth, open_truth
-from agentkernel.knowledge.truth_words import distinct_words, words_of
+from agentkernel.knowledge.truth_words import (
+    distinct_stems,
+    distinct_words,
+    stem,
+    stems_of,
+    words_of,
+)
 
 ERROR = "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 262144"
 
@@ -52,6 +58,30 @@ def ids(truth: Truth, words: str, **fields: object) -> list[str]:
 )
 def test_identifiers_are_split(text: str, words: list[str]) -> None:
     assert list(words_of(text)) == words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tile tiles tiled tiling",
+        "program programs",
+        "spill spills spilled spilling",
+        "query queries",
+        "pass passes passing",
+    ],
+)
+def test_forms_of_one_word_share_a_stem(words: str) -> None:
+    assert len(set(map(stem, words.split()))) == 1
+
+
+@pytest.mark.parametrize("word", ["bus", "gemm", "gpu", "sm90", "layernorm2d", "loss", "cuda"])
+def test_a_name_is_no_form_of_a_word(word: str) -> None:
+    assert stem(word) == word
+
+
+def test_stems_are_those_of_the_words() -> None:
+    assert list(stems_of("Tiles of tiles")) == [stem("tiles")] * 2
+    assert list(distinct_stems("tiles", "tiled kernels")) == [stem("tile"), stem("kernel")]
 
 
 def test_a_word_comes_once_where_that_is_asked_for() -> None:

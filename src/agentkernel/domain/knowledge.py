@@ -106,6 +106,9 @@ class Score(Frozen):
     dense_rank: int | None = None
     lexical: float | None = None
     lexical_rank: int | None = None
+    passage: float | None = None
+    """By the words of one passage, where `lexical` is by those of the whole."""
+    passage_rank: int | None = None
     structural: float | None = None
     structural_rank: int | None = None
     fused: float

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agentkernel.knowledge.code_library import (
     HOST_ATTRIBUTES,
+    RETURNS_ITSELF,
     TRANSPOSED,
     Full,
     Record,
@@ -237,7 +238,7 @@ class Expressions(ABC):
                 return self._super(function.attr, self._arguments(node, scope), scope)
             full = self._dotted(function, scope)
             if full is not None:
-                return self.record.named(full, node, self._arguments(node, scope))
+                return self.record.named(full, self._arguments(node, scope))
             return self._method(node, function, scope)
         name = function.id if isinstance(function, ast.Name) else ""
         if name and name not in scope:
@@ -248,7 +249,7 @@ class Expressions(ABC):
                 full = self.program.imports.get(name)
                 if full is None:
                     return self.record.builtin(name, given)
-                return self.record.named(full, node, given)
+                return self.record.named(full, given)
         callee = self.value(function, scope)
         return self._invoked(callee, node, self._arguments(node, scope))
 
@@ -291,11 +292,14 @@ class Expressions(ABC):
         if isinstance(owner, Instance):
             return self._instance_method(owner, node, function.attr, given)
         if isinstance(owner, Tensor):
-            return self.record.method(owner, function.attr, node, given)
+            return self.record.method(owner, function.attr, given)
         if isinstance(owner, Many):
-            return list_method(owner, function.attr, given)
+            moved = function.attr in RETURNS_ITSELF
+            return owner if moved else list_method(owner, function.attr, given)
         if isinstance(owner, Op | Function) and function.attr in ("forward", "__call__", "apply"):
             return self._invoked(owner, node, given)
+        if isinstance(owner, Op) and owner.is_module and function.attr in RETURNS_ITSELF:
+            return owner
         return self.record.unknown(given.placed)
 
     def _instance_method(
@@ -312,6 +316,8 @@ class Expressions(ABC):
         method = self.program.find_method(owner.name, name)
         if method is not None:
             return self.call(Function(method, owner), given)
+        if name in RETURNS_ITSELF:
+            return owner
         if name in ("children", "modules"):
             parts = owner.attributes.values()
             return Many([item for item in parts if not isinstance(item, Host | Tensor)])
@@ -329,7 +335,7 @@ class Expressions(ABC):
                 return self.record.emit(callee.ops, callee.dims)
             case Op():
                 if any_tensor(given.placed):
-                    return self.record.emit(callee.ops, called_dims(node))
+                    return self.record.emit(callee.ops, called_dims(given))
                 return TENSOR if self.record.emits else Op(callee.ops, is_module=True)
             case Many():
                 value: Value = TENSOR

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from agentkernel.domain.knowledge import ReductionClass
 from agentkernel.knowledge.code_inputs import FACTORIES
 from agentkernel.knowledge.code_values import (
+    DIAGONAL,
     HOST,
     MOST_ITEMS,
     TENSOR,
@@ -19,7 +20,12 @@ from agentkernel.knowledge.code_values import (
     Value,
     any_tensor,
 )
-from agentkernel.knowledge.op_names import canonical_op, expansion, reduction_of
+from agentkernel.knowledge.op_names import (
+    canonical_op,
+    einsum_ops,
+    expansion,
+    reduction_of,
+)
 
 OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "+",
@@ -52,10 +58,20 @@ HOST_FUNCTIONS = frozenset(
 )
 SAME_ITEMS = frozenset(("list", "tuple", "reversed", "iter", "next", "sorted"))
 TRANSPOSED = frozenset(("T", "mT", "H", "mH"))
+RETURNS_ITSELF = frozenset(
+    (
+        *("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "eval", "train"),
+        *("requires_grad_", "share_memory", "compile"),
+    )
+)
+"""Methods of a module that give the module back."""
 PARAMETERS = frozenset(("Parameter", "Buffer"))
 LISTS = frozenset(("Sequential", "ModuleList", "ParameterList"))
 DICTIONARIES = frozenset(("ModuleDict", "ParameterDict"))
 RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
+DIAGONALS = frozenset(("diag", "diag_embed", "diagflat"))
+PRODUCTS = frozenset(("mm", "matmul", "bmm"))
+"""Contractions; with a diagonal matrix each scales rows or columns and sums nothing."""
 PAIRED = {"max": "maximum", "min": "minimum"}
 """Reductions of one tensor -> what they are over two, elementwise."""
 
@@ -90,6 +106,8 @@ class Record:
 
     def operator(self, kind: type[ast.AST], sides: list[Value]) -> Value:
         """`sides` joined by an operator of Python's syntax."""
+        if kind is ast.MatMult and DIAGONAL in sides:
+            return self.emit(["mul"])
         if any_tensor(sides):
             op = canonical_op(OPERATORS.get(kind, ""))
             return self.emit([op]) if op else TENSOR
@@ -98,7 +116,7 @@ class Record:
             return Many([item for side in lists for item in side.items])
         return lists[0] if kind is ast.Mult and lists else HOST
 
-    def named(self, name: str, call: ast.Call, given: Arguments) -> Value:
+    def named(self, name: str, given: Arguments) -> Value:
         """A call of an imported name: a torch function, a torch module, or something unknown."""
         tail = name.rsplit(".", 1)[-1]
         if tail in PARAMETERS:
@@ -109,20 +127,29 @@ class Record:
         if not name.startswith(("torch.", "einops.")) or name.startswith(other):
             return self.unknown(given.all)
         if tail[:1].isupper():
-            return _torch_module(name, tail, call, given)
+            return _torch_module(name, tail, given)
         if name.startswith("torch.nn.init."):
             return TENSOR
-        return self._function(name, called_dims(call), given)
+        return self._function(name, given)
 
-    def method(self, owner: Tensor, name: str, call: ast.Call, given: Arguments) -> Value:
+    def method(self, owner: Tensor, name: str, given: Arguments) -> Value:
         """A call of a tensor's method."""
         if name in HOST_METHODS:
             return HOST
         given = given._replace(placed=[owner, *given.placed])
-        return self._function(f"Tensor.{name}", called_dims(call, method=True), given)
+        return self._function(f"Tensor.{name}", given)
 
-    def _function(self, name: str, dims: tuple[int, ...] | None, given: Arguments) -> Value:
+    def _function(self, name: str, given: Arguments) -> Value:
         tail = name.rsplit(".", 1)[-1]
+        dims = called_dims(given)
+        equation = given.first
+        if tail == "einsum" and isinstance(equation, Host) and isinstance(equation.value, str):
+            return self.emit(einsum_ops(equation.value), (-1,))
+        if tail in DIAGONALS and any_tensor(given.all):
+            self.emit(expansion(name), dims)
+            return DIAGONAL
+        if tail in PRODUCTS and DIAGONAL in given.placed:
+            return self.emit(["mul"])
         if tail in PAIRED and len(given.placed) > 1 and isinstance(given.placed[1], Tensor):
             return self.emit([PAIRED[tail]])
         if tail in FACTORIES:
@@ -169,14 +196,13 @@ def list_method(owner: Many, name: str, given: Arguments) -> Value:
     return HOST
 
 
-def called_dims(call: ast.Call, *, method: bool = False) -> tuple[int, ...] | None:
-    """The dimensions that a call names: `dim=`, `axis=`, or the literal after the tensor."""
-    for named in call.keywords:
-        if named.arg in ("dim", "axis"):
-            return _integers(named.value)
-    module = isinstance(call.func, ast.Attribute) and call.func.attr[:1].isupper()
-    start = 0 if method or module else 1
-    places = (_integers(item) for item in call.args[start : start + 2])
+def called_dims(given: Arguments, start: int = 1) -> tuple[int, ...] | None:
+    """The dimensions that a call names: `dim=`, `axis=`, or the first whole numbers by place from
+    `start` on (a function's first argument is its tensor)."""
+    for name in ("dim", "axis"):
+        if name in given.named:
+            return _integers(given.named[name])
+    places = (_integers(item) for item in given.placed[start : start + 2])
     return next((found for found in places if found is not None), None)
 
 
@@ -191,23 +217,18 @@ def _container(name: str, given: Sequence[Value]) -> Many:
     return Many(items, chained=name == "Sequential")
 
 
-def _torch_module(name: str, tail: str, call: ast.Call, given: Arguments) -> Value:
+def _torch_module(name: str, tail: str, given: Arguments) -> Value:
     if tail in DICTIONARIES:
         return given.placed[0] if given.placed else Many([])
     if tail not in RECURRENT and not name.startswith("torch.nn"):
         return HOST
     takes_dim = "oftm" in tail or tail in ("GLU", "CosineSimilarity")
-    return Op(expansion(name), called_dims(call) if takes_dim else None, is_module=True)
+    dims = called_dims(given, 0) if takes_dim else None
+    return Op(expansion(name), (-3,) if tail == "Softmax2d" else dims, is_module=True)
 
 
-def _integers(node: ast.expr) -> tuple[int, ...] | None:
-    items = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
-    found: list[int] = []
-    for item in items:
-        sign = 1
-        if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
-            item, sign = item.operand, -1
-        if not isinstance(item, ast.Constant) or type(item.value) is not int:
-            return None
-        found.append(sign * item.value)
-    return tuple(found)
+def _integers(value: Value) -> tuple[int, ...] | None:
+    items = value.items if isinstance(value, Many) else [value]
+    found = [item.value for item in items if isinstance(item, Host) and item.known]
+    whole = tuple(item for item in found if type(item) is int)
+    return whole if whole and len(whole) == len(items) else None

@@ -13,7 +13,9 @@ MOST_ITEMS = 256
 
 @dataclass(frozen=True)
 class Tensor:
-    """Anything that is computed on the device."""
+    """Anything that is computed on the device. `diagonal`: a matrix made of its diagonal."""
+
+    diagonal: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Arguments(NamedTuple):
 
 Value = Tensor | Host | Many | Op | Function | Instance
 TENSOR = Tensor()
+DIAGONAL = Tensor(diagonal=True)
 HOST = Host()
 
 

@@ -15,6 +15,9 @@ from agentkernel.domain.knowledge import ReductionClass, Structure
 
 GAP = r"(?:\w+ ){0,2}"
 """A scale, an epsilon, a mask or a cast may stand between two steps."""
+MASKED = r"(?:(?!softmax|matmul|linear)\w+ ){0,9}"
+"""Between the products of an attention: a scale, a bias by position, a causal or banded mask."""
+POINTWISE = "(?:add|sub|mul|div|pow|compare|logical)"
 SQUARE = r"(?:pow|square|mul)"
 ROOT = r"(?:r?sqrt)"
 NORM = "norm?"
@@ -27,9 +30,27 @@ NORMS: Mapping[ReductionClass, tuple[str, ...]] = {
 RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(rf"\b{pattern}"))
     for name, pattern in (
+        ("log_softmax", r"max sub exp sum log sub "),
         ("softmax", rf"(?:(?:amax|max) {GAP}sub )?exp sum {GAP}div "),
         ("logsumexp", rf"(?:(?:amax|max) {GAP}sub )?exp sum {GAP}log "),
-        ("scaled_dot_product_attention", rf"matmul {GAP}softmax {GAP}matmul "),
+        ("log_softmax", "softmax log "),
+        ("log_softmax", "logsumexp sub "),
+        ("scaled_dot_product_attention", rf"matmul {MASKED}softmax {GAP}matmul "),
+        ("cross_entropy", rf"log_softmax {GAP}(?:nll_loss |gather neg mean |gather mean neg )"),
+        ("norm", rf"{SQUARE} sum {GAP}sqrt "),
+        ("cosine_similarity", rf"mul sum {GAP}norm {GAP}norm (?:mul |clamp |maximum ){{0,3}}div "),
+        (
+            "binary_cross_entropy_with_logits",
+            "(?:clamp|relu) mul sub (?:abs neg|neg abs) exp (?:add )?log add (?:mean|sum) $",
+        ),
+        ("huber_loss", rf"sub abs (?:{POINTWISE} )*where (?:mean|sum) $"),
+        ("gelu", "(?:pow |mul ){1,2}mul add mul tanh add mul (?:mul )?"),
+        ("gelu", "(?:mul |div )erf add (?:mul mul |mul |div )"),
+        ("softplus", "exp (?:add )?log "),
+        ("mish", "softplus tanh mul "),
+        ("hardswish", "add (?:relu6|clamp) (?:mul div|div mul) "),
+        ("hardsigmoid", "add (?:relu6|clamp) div "),
+        ("sigmoid", "neg exp add div "),
         (NORM, rf"mean {GAP}sub {GAP}{SQUARE} {GAP}mean {GAP}{ROOT} {GAP}(?:div|mul) "),
         (NORM, rf"(?:mean {GAP})?(?:var_mean|var|std) {GAP}(?:{ROOT} {GAP})?(?:div|mul) "),
         ("rms_norm", rf"(?<!sub ){SQUARE} mean {GAP}{ROOT} (?:div|mul) "),
@@ -61,6 +82,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "std": ("mean", "sub", "pow", "sqrt"),
     "norm": ("pow", "sum", "sqrt"),
     "silu": ("sigmoid", "mul"),
+    "mish": ("softplus", "tanh", "mul"),
+    "hardswish": ("hardsigmoid", "mul"),
     "linear": ("matmul", "add"),
     "adaptive_avg_pool1d": ("mean",),
     "adaptive_avg_pool2d": ("mean",),

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkernel.domain.knowledge import ReductionClass, Structure
-from agentkernel.knowledge.composites import PARTS, contracted, kinds_of
+from agentkernel.knowledge.composites import PARTS, contracted
 from agentkernel.knowledge.op_names import (
+    FAMILIES,
     canonical_op,
     expansion,
+    family,
     names_of_ops,
     reduction_of,
     strongest,
@@ -37,9 +39,18 @@ FACT_SHARES = {"reduction": 0.1, "rank": 0.04, "dtype": 0.03, "roofline": 0.03}
 """How much of a similarity each part makes up; a part that one side does not know is left out."""
 FACT_SLOTS = 32
 """Of a vector's width, the slots that hold the small parts; what ops leave is for pairs."""
-OP_PLACES = {op: place for place, op in enumerate(sorted(names_of_ops()))}
+FAMILY_SHARE = 0.2
+"""What the family of an op counts, against the op: a running product is near a running sum."""
+RELATED = frozenset(
+    ("contraction", "normalisation", "scan", "loss", "pool", "activation", "lookup")
+)
+"""Families whose kernels are built alike. Their features are named `~scan`."""
+OP_PLACES = {
+    op: place
+    for place, op in enumerate([*sorted(names_of_ops()), *(f"~{name}" for name in FAMILIES)])
+}
 OP_SLOTS = 192
-VECTORS = f"3-{zlib.crc32(' '.join(OP_PLACES).encode()):08x}"
+VECTORS = f"4-{zlib.crc32(' '.join(OP_PLACES).encode()):08x}"
 """Raised with every change of `op_vector`: an index made with another one is made anew."""
 PART_SHARE = 0.5
 """What a part of a composite counts, against the same op written out."""
@@ -146,17 +157,24 @@ def _slot(feature: str) -> int:
 def _op_features(structure: Structure) -> Features:
     """Op -> weight; the tenth call says less than the first, so loops taken once stay near.
 
-    A recognised sequence counts as the composite that it is as well, and a composite as a little of
-    what it is made of.
+    A recognised sequence counts as the composite that it is, and a composite, recognised or called,
+    as a little of what it is made of.
     """
-    counts = Counter(structure.ops)
-    features = {op: weight(op) * (1 + math.log(count)) for op, count in counts.items()}
-    for op in kinds_of(structure):
-        features[op] = weight(op)
+    features = _damped(contracted(structure))
+    for op, value in _damped(structure.ops).items():
+        features[op] = max(features.get(op, 0.0), PART_SHARE * value)
     for op in tuple(features):
         for part in PARTS.get(op, ()):
             features[part] = max(features.get(part, 0.0), PART_SHARE * weight(part))
+    for op in tuple(features):
+        if family(op) in RELATED:
+            name = f"~{family(op)}"
+            features[name] = max(features.get(name, 0.0), FAMILY_SHARE * features[op])
     return features
+
+
+def _damped(ops: Sequence[str]) -> dict[str, float]:
+    return {op: weight(op) * (1 + math.log(count)) for op, count in Counter(ops).items()}
 
 
 @lru_cache(maxsize=KEPT_FEATURES)

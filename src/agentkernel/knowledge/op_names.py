@@ -136,11 +136,13 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
         "hardshrink": "softshrink tanhshrink",
         "glu": "",
     },
-    "pointwise": {
+    "arithmetic": {
         "add": "+ iadd radd",
         "sub": "- subtract rsub isub",
         "mul": "* multiply imul rmul",
         "div": "/ divide true_divide reciprocal itruediv rdiv",
+    },
+    "pointwise": {
         "floor_divide": "// floordiv",
         "remainder": "% fmod mod",
         "pow": "** square float_power",
@@ -267,12 +269,13 @@ HEAVY: Mapping[str, float] = {
     "normalisation": 3.0,
     "scan": 3.0,
     "reduction": 2.0,
-    "loss": 2.0,
+    "loss": 3.0,
     "pool": 2.0,
     "lookup": 2.0,
     "transform": 3.0,
     "activation": 1.5,
     "pointwise": 1.0,
+    "arithmetic": 0.5,
     "layout": 0.5,
 }
 """Family -> how much an op of it says about the kernel."""
@@ -340,6 +343,30 @@ def expansion(name: str) -> tuple[str, ...]:
     return () if op is None else (op,)
 
 
+def einsum_ops(equation: str) -> tuple[str, ...]:
+    """What an einsum of that equation computes: `ij,jk->ik` -> matmul; `bi,bi->b` -> mul, sum.
+
+    A product that sums over an index and keeps one of either side alone is a contraction; one that
+    keeps all is a broadcast product. `("einsum",)` for what is no equation.
+    """
+    inputs, arrow, output = equation.replace(" ", "").replace("...", "").partition("->")
+    sides = inputs.split(",")
+    letters = "".join(sides)
+    if not letters.isalpha() or (output and not output.isalpha()):
+        return ("einsum",)
+    kept = set(output) if arrow else {item for item in letters if letters.count(item) == 1}
+    if len(sides) == 1:
+        moved = ("transpose",) if arrow and sides[0] != output else ()
+        return ("sum",) if set(letters) - kept else moved
+    summed = set(letters) - kept
+    if not any(sum(item in side for side in sides) > 1 for item in summed):
+        return ("mul",) * (len(sides) - 1) + (("sum",) if summed else ())
+    shared = set.intersection(*map(set, sides))
+    if not any((set(side) & kept) - shared for side in sides):
+        return ("mul",) * (len(sides) - 1) + ("sum",)
+    return ("matmul",) * (len(sides) - 1)
+
+
 def names_of_ops() -> tuple[str, ...]:
     """Every canonical name of the table."""
     return tuple(_FAMILY_OF)
@@ -363,12 +390,14 @@ def reduction_of(op: str, dims: Sequence[int] | None, rank: int | None) -> Reduc
     """
     kind = family(op)
     if kind in ("contraction", "scan"):
+        if op == "outer":
+            return "none"
         return "contraction" if kind == "contraction" else "scan"
     if kind == "pool":
         return "spatial"
     if kind == "loss":
         return "whole"
-    if op in FIXED and dims is None:
+    if op in FIXED and (dims is None or op not in BY_DIMS):
         return FIXED[op]
     if op not in BY_DIMS:
         return "none"

@@ -14,6 +14,7 @@ from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Stru
 from agentkernel.knowledge.composites import kinds_of
 from agentkernel.knowledge.embedding import Embedder, Vectors
 from agentkernel.knowledge.facts import Facts, facts_of
+from agentkernel.knowledge.passages import by_best_passage
 from agentkernel.knowledge.structures import Alike, Floats
 from agentkernel.knowledge.truth_types import Found
 from agentkernel.knowledge.vector_types import Changes, Near
@@ -23,11 +24,14 @@ MOST_WORDS = 64
 """Identifiers taken from a text for the lexical list; a long module repeats itself after that."""
 WORD = re.compile(r"[^\W_]\w*")
 ERROR_TEXT = re.compile(
-    r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\berror:|\b(?:illegal|misaligned|unspecified) "
-    r"\w+|\bout of (?:memory|resource|bounds)|\bfailed\b",
-    re.ASCII,
+    r"Traceback|\b\w+(?:Error|Exception|Warning|Failure)\b|\bUnsupported[A-Z]\w+|\berror:"
+    r"|\b(?:illegal|misaligned|unspecified) \w+|\bout of (?:memory|resource|bounds)|\bfailed\b"
+    r"|^[ \t]*\^+[ \t]*$",
+    re.ASCII | re.MULTILINE,
 )
-"""What tells an error message from words and code."""
+"""What tells an error message from words and code; a line of carets points at code above it."""
+FRAME = re.compile(r'^Traceback \(most.*\n?|^[ \t]*File "[^"\n]*", line \d+.*\n?', re.MULTILINE)
+"""The head of a traceback, and that of a frame. The code below stays: it says what was called."""
 COMMON_WORDS = frozenset(
     {"None", "a", "an", "and", "are", "as", "at", "be", "by", "class", "def", "for", "forward"}
     | {"from", "import", "in", "init__", "is", "it", "nn", "not", "of", "on", "or", "return"}
@@ -78,23 +82,25 @@ class Weights(Frozen):
     dense: float = Field(ge=0)
     lexical: float = Field(ge=0)
     structural: float = Field(ge=0)
-
-
-class Mixture(Frozen):
-    """How three lists become one. The values were chosen by `knowledge.evaluation` over the
-    labelled questions of benchmarks/retrieval."""
-
-    depth: int = Field(default=60, ge=1)
-    """Entries asked of each list."""
+    passage: float = Field(default=0.0, ge=0)
+    """The words of the best passage, over the entries of the dense and lexical lists."""
     k: float = Field(default=5.0, gt=0)
     """Reciprocal rank fusion adds weight / (k + rank) for each list (Cormack, Clarke and Buettcher,
     "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009,
     with 60, for many lists of like quality). Here are two or three: the first of a good list is to
     stay ahead of the fifth of all."""
-    words: Weights = Weights(dense=1.0, lexical=1.0, structural=0.0)
-    error: Weights = Weights(dense=0.3, lexical=1.0, structural=0.0)
+
+
+class Mixture(Frozen):
+    """How the lists become one. The values were chosen by `knowledge.evaluation` over both labelled
+    sets below benchmarks/retrieval; what either set alone chooses does as well on the other."""
+
+    depth: int = Field(default=60, ge=1)
+    """Entries asked of each list."""
+    words: Weights = Weights(dense=1.0, lexical=1.0, structural=0.0, passage=1.0, k=10.0)
+    error: Weights = Weights(dense=0.3, lexical=0.5, structural=0.0, passage=1.0)
     """An error's own words name it best."""
-    structure: Weights = Weights(dense=0.6, lexical=1.0, structural=1.5)
+    structure: Weights = Weights(dense=0.6, lexical=0.5, structural=1.5)
     """What is computed says more than what it is called."""
     verified_gpu: float = Field(default=0.10, ge=0)
     """Added to 1 and multiplied with the fused value, as the next two are: it moves an entry past
@@ -157,12 +163,16 @@ class Retriever:
         same answer. An empty question or store gives none. The budget leaves whole hits out, but
         never the first."""
         near = self._near(query)
+        weights = self._mixture.weights(question_kind(query))
         lists = {
             "dense": Ranked(tuple(n.entry_id for n in near), tuple(n.cosine for n in near)),
             "lexical": self._lexical(query),
             "structural": self._structural(query),
         }
-        scores = fuse(lists, self._mixture.weights(question_kind(query)), self._mixture.k)
+        if weights.passage:
+            names = dict.fromkeys((*lists["lexical"].ids, *lists["dense"].ids))
+            lists["passage"] = self._by_passage(query, tuple(names))
+        scores = fuse(lists, weights, weights.k)
         passages = {n.entry_id: n.passage_no for n in near}
         pool = self._pool(query, scores)
         chosen = self._diverse(pool, query.limit if query.tokens is None else len(pool))
@@ -179,11 +189,18 @@ class Retriever:
         return self._dense.search(vector, self._mixture.depth, query.filters)
 
     def _lexical(self, query: Query) -> Ranked:
-        words = " ".join(identifiers(query.words or query.text))
+        words = asked_words(query)
         if not words:
             return NO_LIST
         found = self._truth.lexical(words, self._mixture.depth, query.filters)
-        values = {item.id: item.score for item in found}
+        return self._literal_first(query, {item.id: item.score for item in found})
+
+    def _by_passage(self, query: Query, names: Sequence[str]) -> Ranked:
+        """Those of `names` by the words of their best passage."""
+        entries = [entry for name in names if (entry := self._truth.get(name)) is not None]
+        return self._literal_first(query, by_best_passage(asked_words(query), entries))
+
+    def _literal_first(self, query: Query, values: dict[str, float]) -> Ranked:
         first = self._said_literally(query, max(values.values(), default=1.0))
         return Ranked(*zip(*(first | values).items(), strict=True)) if first or values else NO_LIST
 
@@ -286,7 +303,27 @@ def meant(query: Query) -> str:
     """What is embedded of a question: its words, or what its code computes. Code itself is mostly
     names and punctuation, which tell little."""
     structure = query.structure
-    return query.text if structure is None or not structure.ops else described(structure)
+    if structure is not None and structure.ops:
+        return described(structure)
+    return said(query.text) if ERROR_TEXT.search(query.text) else query.text
+
+
+def said(error: str) -> str:
+    """An error's own words: without the files and lines of its traceback, which tell only whose
+    program it was."""
+    left = FRAME.sub("", error)
+    return left if left.strip() else error
+
+
+def asked_words(query: Query) -> str:
+    """The words for the lexical lists: an error's own, or those of the text, with the ops that its
+    code was found to compute before its names."""
+    text = query.words or query.text
+    if question_kind(query) == "error":
+        text = said(text)
+    elif query.structure is not None and query.structure.ops:
+        text = f"{described(query.structure)} {text}"
+    return " ".join(identifiers(text))
 
 
 def described(structure: Structure) -> str:
@@ -313,7 +350,7 @@ def identifiers(text: str) -> tuple[str, ...]:
 
 
 def fuse(lists: dict[str, Ranked], weights: Weights, k: float) -> dict[str, Score]:
-    """Reciprocal rank fusion of the lists `dense`, `lexical` and `structural`: id -> score."""
+    """Reciprocal rank fusion of the lists, named as `Weights` names them: id -> score."""
     parts: dict[str, dict[str, float | int]] = {}
     fused: dict[str, float] = {}
     for name, ranked in lists.items():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.truth_schema import read_entry
 from agentkernel.knowledge.truth_types import Found
-from agentkernel.knowledge.truth_words import WORDS_FORMAT, distinct_words, words_of
+from agentkernel.knowledge.truth_words import WORDS_FORMAT, distinct_stems, stems_of
 
 TITLE_WEIGHT = 4.0
 NAMES_WEIGHT = 1.5
@@ -52,9 +52,9 @@ def columns_of(entry: Entry) -> Columns:
         code.extend(entry.structure.ops)
     code.extend(entry.passages)
     return Columns(
-        " ".join(words_of(entry.title)),
-        " ".join(distinct_words(*code)),
-        " ".join(words_of("\n".join(prose))),
+        " ".join(stems_of(entry.title)),
+        " ".join(distinct_stems(*code)),
+        " ".join(stems_of("\n".join(prose))),
     )
 
 
@@ -122,7 +122,7 @@ class _Term(NamedTuple):
 
 def _known_terms(connection: sqlite3.Connection, words: str) -> list[_Term]:
     """The words of `words` that the index knows, rarest first."""
-    asked = tuple(islice(distinct_words(words), MOST_WORDS))
+    asked = tuple(islice(distinct_stems(words), MOST_WORDS))
     rows = connection.execute(
         "select term, documents from terms "
         "where term in (select value from json_each(?)) and documents > 0 order by documents, term",
