@@ -49,6 +49,7 @@ from agentkernel.workflows.session.tree import (
     problem_of,
     resolve,
 )
+from agentkernel.workflows.session.typed import MOST_SOURCE
 from agentkernel.workflows.session.work import Work
 
 EXTRA_ROUNDS = 3
@@ -440,6 +441,8 @@ def _trouble(source: str) -> str:
     """Why a text cannot be judged as a candidate; "" where it can."""
     if not source.strip():
         return "The file is empty: nothing to judge."
+    if len(source) > MOST_SOURCE:
+        return f"That is {len(source):,} characters. Expected a file of at most {MOST_SOURCE:,}."
     try:
         parsed = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -95,10 +95,15 @@ def difference(old: Settings, new: Settings) -> tuple[str, ...]:
     """Each setting that is another one, as `precision: strict -> tf32`."""
     lines = []
     for key in keys_of(new):
-        before, after = value_of(old, key), value_of(new, key)
+        before, after = in_force(old, key), in_force(new, key)
         if before != after:
             lines.append(f"{WORDS.get(key, key)}: {shown(before)} -> {shown(after)}")
     return tuple(lines)
+
+
+def in_force(settings: Settings, key: str) -> object:
+    """The value that counts: a policy that is not set follows from who drafts."""
+    return settings.policy if key == "goals.policy" else value_of(settings, key)
 
 
 def shown(value: object) -> str:

@@ -90,6 +90,8 @@ def drop_in_path(work: Work, path: str | None) -> Path:
 
 def typed_path(path: str) -> Path:
     """A path as somebody typed it. Raises OutputError for one that no system has."""
+    if not path.isprintable():
+        raise OutputError(f"{path[:80]!r} is no path: it has control characters in it.")
     try:
         found = Path(path).expanduser()
         found.exists()

@@ -21,7 +21,7 @@ from agentkernel.domain.plan import Plan
 from agentkernel.domain.session import Node
 from agentkernel.errors import KnowledgeError, OutputError, RunNotFound
 from agentkernel.workflows.session import figures
-from agentkernel.workflows.session.changes import WORDS, difference, shown, value_of
+from agentkernel.workflows.session.changes import WORDS, difference, in_force, shown
 from agentkernel.workflows.session.gather import attempt_of
 from agentkernel.workflows.session.replies import (
     Cost,
@@ -366,8 +366,7 @@ def _told(node: Node) -> str:
 def settings(work: Work) -> Reply:
     """The settings that matter most, then those that were changed here."""
     now = work.settings
-    lines = [f"{words}: {shown(value_of(now, key))}" for key, words in WORDS.items()]
-    lines[[*WORDS].index("goals.policy")] = f"policy: {now.policy}"
+    lines = [f"{words}: {shown(in_force(now, key))}" for key, words in WORDS.items()]
     changed = difference(work.settings_of({}), now)
     lines += [f"changed here: {item}" for item in changed] or ["nothing was changed here"]
     return Said(text="\n".join(lines))

@@ -130,7 +130,7 @@ def name_of(ref: CandidateRef) -> str:
 
 def _run(intent: Run) -> str:
     if intent.rounds is not None:
-        return f"run {intent.rounds} more rounds" if intent.rounds > 1 else "run one more round"
+        return f"run {intent.rounds} more rounds"
     return "run again" if intent.seconds is None else f"run for {intent.seconds:g} seconds"
 
 

@@ -17,7 +17,7 @@ from agentkernel.domain.intent import (
     NotUnderstood,
     Understood,
 )
-from agentkernel.domain.session import Changes, Origin, Step, Tree
+from agentkernel.domain.session import Changes, Step, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import AgentKernelError
 from agentkernel.tools.store import alone
@@ -37,7 +37,7 @@ from agentkernel.workflows.session.store import (
     now,
     open_store,
 )
-from agentkernel.workflows.session.typed import Pasted, Unreadable, typed
+from agentkernel.workflows.session.typed import MOST_SOURCE, Pasted, Unreadable, readable, typed
 from agentkernel.workflows.session.work import Approve, Work
 
 if TYPE_CHECKING:
@@ -202,16 +202,10 @@ class Session:
     def offer(self, source: str, base: int | None, origin: Literal["edited", "pasted"]) -> Reply:
         """Judge a candidate written by hand, made from candidate `base`: the same judge, the same
         profile, the same tree."""
-        kind: Origin = origin
         text = f"a candidate {origin} by hand"
-
-        def judged() -> tuple[Reply, ...]:
-            found = typed(source) if source.strip() else None
-            if isinstance(found, Unreadable) and len(source) > len(found.kept) > 0:
-                return (Said(text=found.why, ok=False),)
-            return (acts.offer(self._work, Given(source, kind), base, text),)
-
-        return self._turn(source if source.strip() else text, judged)[0]
+        given = Given(readable(source), origin)
+        shown = given.source if 0 < len(given.source.strip()) <= MOST_SOURCE else text
+        return self._turn(shown, lambda: (acts.offer(self._work, given, base, text),))[0]
 
     def set(self, changes: Changes, text: str) -> Reply:
         """Work with other settings from here on; None takes one back to what the session began
@@ -227,7 +221,10 @@ class Session:
         except AgentKernelError as error:
             replies = (Said(text=str(error), ok=False),)
         try:
-            self._work.store.add_turn(Turn(text=text, replies=replies, at=now()), self._work.tree)
+            asked_for = readable(text)
+            self._work.store.add_turn(
+                Turn(text=asked_for, replies=replies, at=now()), self._work.tree
+            )
         except AgentKernelError as error:
             replies = (*replies, Said(text=f"This turn is not kept: {error}", ok=False))
         return replies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-FENCE = re.compile(r"^\s*(`{3,}|~{3,})[^\n]*\n(.*?)(?:\n\s*\1\s*|\Z)", re.S)
+FENCE = re.compile(r"^\s*(`{3,}|~{3,})[^\n]*\n(.*?)(?:\n[ \t]*\1|\Z)", re.S)
 BEGINS = re.compile(
     r"^\s*(?:import (?:torch|triton)\b|from (?:torch|triton|__future__)\b|@triton\b)"
 )
@@ -39,7 +39,7 @@ class Unreadable(NamedTuple):
 
 def typed(text: str) -> Sentence | Pasted | Unreadable:
     """What `text` is. A fenced block, an import of torch or a class ModelNew begin a candidate."""
-    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    plain = readable(text)
     if is_source(plain):
         source = _unfenced(plain)
         if len(source) > MOST_SOURCE:
@@ -52,6 +52,12 @@ def typed(text: str) -> Sentence | Pasted | Unreadable:
     if len(words) > MOST_SENTENCE:
         return _too_long(text, f"a sentence of at most {MOST_SENTENCE}, or a file with ModelNew")
     return Sentence(words)
+
+
+def readable(text: str) -> str:
+    """`text` with plain line ends and without halves of characters, which cannot be written."""
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return whole.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def is_source(text: str) -> bool:
