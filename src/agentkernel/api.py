@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.context import Workshop
 
+__all__ = ["Optimized", "Session", "load_drop_in", "open_session", "optimize"]
+
 GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
 BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
 PLAIN = ("coder", "runs", "seed")

@@ -192,8 +192,7 @@ def test_more_aggressive_looks_further(ran: Session) -> None:
 def test_undo_and_redo_settings(ran: Session) -> None:
     ran.say("allow tf32")
     assert "tf32 -> strict" in text_of(ran.say("undo")[0])
-    assert ran.settings.goals.precision == "strict"
-    ran.say("redo")
+    assert "strict -> tf32" in text_of(ran.say("redo")[0])
     assert ran.settings.goals.precision == "tf32"
 
 
@@ -365,11 +364,10 @@ def test_ctrl_c_ends_the_step_and_not_the_session(
     with Session.begin(problem, session_shop.settings_for(runs), runs, workshop=shop) as session:
         (reply,) = session.say("run")
         assert "stopped" in text_of(reply)
-        assert session.tree.steps[0].state == "stopped"
+        assert [item.state for item in session.tree.steps] == ["stopped"]
         (after,) = session.say("run")
         assert isinstance(after, Ran)
-        assert len(session.tree.steps) == 1
-        assert session.tree.steps[0].state == "done"
+        assert [item.state for item in session.tree.steps] == ["done"]
         assert session.tree.place.candidate is not None
 
 
