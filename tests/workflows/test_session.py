@@ -63,6 +63,7 @@ from agentkernel.workflows.session.replies import (
     Wrote,
 )
 from agentkernel.workflows.session.session import Session
+from agentkernel.workflows.session.steps import earlier
 
 SLOW = {"verify", "ask_docs"}
 """Answered by the real judge and the real knowledge base: asked for in tests of their own."""
@@ -326,6 +327,7 @@ def test_set_and_take_back(session: Session) -> None:
     assert session.settings.budget.rounds == 9
     session.set({"budget.rounds": None}, "/set budget.rounds default")
     assert session.settings.budget.rounds == 5
+    assert session.tree.place.changes == {}
 
 
 def test_an_uncertain_sentence_waits_for_a_yes(ran: Session) -> None:
@@ -371,6 +373,35 @@ def test_ctrl_c_ends_the_step_and_not_the_session(
         assert session.tree.place.candidate is not None
 
 
+def test_ctrl_c_before_the_first_draft_is_gone_on_with(
+    tmp_path: Path, shop: session_shop.SessionShop
+) -> None:
+    stopped: list[str] = []
+
+    def stop(event: Event) -> None:
+        if not stopped:
+            stopped.append(event.kind)
+            raise KeyboardInterrupt
+
+    runs = tmp_path / "runs"
+    with Session.begin(
+        fakes.small_problem(tmp_path),
+        session_shop.settings_for(runs),
+        runs,
+        on_event=stop,
+        workshop=shop,
+    ) as session:
+        assert "was stopped" in text_of(session.say("run")[0])
+        assert [item.state for item in session.tree.steps] == ["stopped"]
+        assert isinstance(session.say("run")[0], Ran)
+        assert len(list(runs.glob("*/run.json"))) == 1
+
+
+def test_a_slower_candidate_by_hand_is_where_it_stands(ran: Session) -> None:
+    ran.offer(session_shop.GIVEN, 1, "edited")
+    assert ran.tree.place.candidate == 4
+
+
 def test_a_bug_in_a_step_is_told_and_the_session_lives(
     tmp_path: Path, shop: session_shop.SessionShop
 ) -> None:
@@ -385,6 +416,22 @@ def test_a_bug_in_a_step_is_told_and_the_session_lives(
         assert "a bug" in text_of(reply)
         assert session.tree.steps[0].state == "failed"
         assert session.say("show the tree")
+
+
+def test_a_run_is_told_what_holds_of_earlier_ones(ran: Session) -> None:
+    work = ran._work
+    names = [item.candidate.strategy for item in earlier(work, work.settings)]
+    assert names == ["rows", "wrong", "slow"]
+    ran.say("discard c3")
+    assert len(earlier(work, work.settings)) == 2
+    ran.say("allow tf32")
+    assert earlier(work, work.settings) == ()
+
+
+def test_what_was_drafted_by_rule_is_not_drafted_again(ran: Session) -> None:
+    reply = ran.do(OnCandidate(name="repair", candidate=2))
+    assert "drafts by rule" in text_of(reply)
+    assert len(ran.tree.steps) == 1
 
 
 def test_export_is_readable_and_does_it_again(ran: Session, tmp_path: Path) -> None:

@@ -368,7 +368,8 @@ def _keep(work: Work, node: Node | Missing, path: str | None) -> Reply:
         return no(f"{name} is not kept: {verdict_words(node)}. Only what the judge passed can be.")
     paths = write_drop_in(work, node, drop_in_path(work, path))
     work.tree = trees.keep(work.tree, node.number)
-    text = f"Kept {name} as {paths[0]}" + (f" ({time_words(node)})." if time_words(node) else ".")
+    time = time_words(node)
+    text = f"Kept {name} as {paths[0]}" + (f": {time}." if time else ".")
     warning = _warning(work, node)
     return Wrote(paths=paths, text=f"{text} {warning}".strip())
 

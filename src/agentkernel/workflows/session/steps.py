@@ -78,7 +78,7 @@ def run_step(
         loaded,
         settings,
         ("chat", f"session={work.id}", f"step={step.number}", text),
-        () if given is not None else _history(work, settings),
+        () if given is not None else earlier(work, settings),
         focus,
     )
     ended = _guarded(lambda: _run(work, step.number, request))
@@ -240,7 +240,7 @@ def holds(work: Work, node: Node) -> bool:
     return precise and allowed
 
 
-def _history(work: Work, settings: Settings) -> tuple[Attempt, ...]:
+def earlier(work: Work, settings: Settings) -> tuple[Attempt, ...]:
     """What earlier steps found for the same sizes under the same rules, in order."""
     rules = (settings.goals.precision, settings.policy)
     return tuple(
@@ -305,7 +305,7 @@ def _words(work: Work, step: Step, made: Sequence[int], stands: int | None, ende
     if ended.state != "done":
         lines.append(f"{_ended_words(step, ended)} 'run' goes on.")
     elif ended.result is not None and ended.result.status.startswith(("kept", "failed")):
-        lines.append(f"Nothing to hand over: {ended.result.reason}.")
+        lines.append(f"This step hands nothing over: {ended.result.reason}.")
     return "\n".join(lines)
 
 
