@@ -164,6 +164,11 @@ def test_going_back_to_a_candidate_brings_its_settings_and_sizes() -> None:
     assert trees.return_to(trees.return_to(tree, 1), 2).place == tree.place
 
 
+def test_undo_past_a_fork_and_back_moves_no_branch() -> None:
+    tree = trees.fork(grown(1), 1)
+    assert trees.redo(trees.undo(tree, 2), 2) == tree
+
+
 def test_discarding_stands_at_the_parent_and_keeping_takes_back() -> None:
     tree = trees.grow(trees.begin_step(grown(1), "run", base=1), [node(2, "child", 1)])
     tree = trees.move(tree, tree.place.model_copy(update={"candidate": 2}))

@@ -29,7 +29,7 @@ from agentkernel.domain.intent import (
     WriteTo,
 )
 from agentkernel.workflows.intents import EXAMPLES
-from agentkernel.workflows.session import acts, looks
+from agentkernel.workflows.session import acts, certified, looks, setting, standing
 from agentkernel.workflows.session.replies import Ended, Reply, Said
 from agentkernel.workflows.session.work import Work
 
@@ -60,17 +60,17 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
         case Run():
             return acts.run(work, intent, text)
         case LessMemory():
-            return acts.less_memory(work, intent, text, run_now=run_now)
+            return setting.less_memory(work, intent, text, run_now=run_now)
         case MemoryLimit():
-            return acts.memory_limit(work, intent)
+            return setting.memory_limit(work, intent)
         case SetPrecision():
-            return acts.precision(work, intent)
+            return setting.precision(work, intent)
         case SetTarget():
-            return acts.target(work, intent)
+            return setting.target(work, intent)
         case SetShapes():
-            return acts.shapes(work, intent)
+            return setting.shapes(work, intent)
         case SetDtype():
-            return acts.dtype(work, intent)
+            return setting.dtype(work, intent)
         case ExplainLine():
             return looks.explain_line(work, intent)
         case Diff():
@@ -84,11 +84,11 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
         case SwitchBranch():
             return acts.switch_branch(work, intent)
         case StopAt():
-            return acts.stop_at(work, intent)
+            return setting.stop_at(work, intent)
         case SetBudget():
-            return acts.budget(work, intent)
+            return setting.budget(work, intent)
         case SetPolicy():
-            return acts.policy(work, intent)
+            return setting.policy(work, intent)
         case WriteTo():
             return acts.save(work, intent) if intent.name == "save" else _export(work, intent)
         case AskDocs():
@@ -102,11 +102,11 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
 def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
     match intent.name:
         case "more_aggressive":
-            return acts.more_aggressive(work, text, run_now=run_now)
+            return setting.more_aggressive(work, text, run_now=run_now)
         case "less_energy" | "lower_latency":
-            return acts.objective(work, intent.name, text, run_now=run_now)
+            return setting.objective(work, intent.name, text, run_now=run_now)
         case "history":
-            return looks.history(work)
+            return standing.history(work)
         case "tree":
             return looks.tree(work)
         case "ideas" | "plan":
@@ -114,13 +114,13 @@ def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
         case "redo":
             return acts.redo(work)
         case "cost":
-            return looks.cost(work)
+            return standing.cost(work)
         case "settings":
-            return looks.settings(work)
+            return standing.settings(work)
         case "targets":
-            return looks.targets(work)
+            return standing.targets(work)
         case "status":
-            return looks.status(work)
+            return standing.status(work)
         case "restart":
             return acts.restart(work)
         case "help":
@@ -156,9 +156,9 @@ def _on_candidate(work: Work, intent: OnCandidate, text: str) -> Reply:
         case "reject":
             return acts.reject(work, intent)
         case "verify":
-            return looks.verify(work, intent)
+            return certified.verify(work, intent)
         case "certificate":
-            return looks.certificate(work, intent)
+            return certified.certificate(work, intent)
         case "repair":
             return acts.repair(work, intent, text)
         case _:

@@ -23,7 +23,7 @@ from agentkernel.errors import AgentKernelError
 from agentkernel.tools.store import alone
 from agentkernel.workflows.events import ModelPassedOver, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
-from agentkernel.workflows.session import acts
+from agentkernel.workflows.session import acts, setting
 from agentkernel.workflows.session.answers import STARTERS, answer
 from agentkernel.workflows.session.changes import SettingsFor, over
 from agentkernel.workflows.session.model_reading import read_with, reading_model
@@ -210,7 +210,7 @@ class Session:
     def set(self, changes: Changes, text: str) -> Reply:
         """Work with other settings from here on; None takes one back to what the session began
         with."""
-        return self._turn(text, lambda: (acts.change(self._work, changes),))[0]
+        return self._turn(text, lambda: (setting.change(self._work, changes),))[0]
 
     def _turn(self, text: str, asked: Callable[[], tuple[Reply, ...]]) -> tuple[Reply, ...]:
         """Answer, and keep the turn with its tree in one transaction."""

@@ -91,25 +91,25 @@ def move(tree: Tree, place: Place) -> Tree:
     branches = _keeping(tree, tree.places[tree.at + 1 :])
     places = (*kept, place)
     moved = tree.model_copy(update={"places": places, "at": len(places) - 1, "branches": branches})
-    return _with_tip(moved)
+    return _with_tips(moved)
 
 
 def undo(tree: Tree, steps: int = 1) -> Tree:
     """So many places back, at most to the first."""
-    return _with_tip(tree.model_copy(update={"at": max(0, tree.at - steps)}))
+    return _with_tips(tree.model_copy(update={"at": max(0, tree.at - steps)}))
 
 
 def redo(tree: Tree, steps: int = 1) -> Tree:
     """So many places on, at most to the last that was undone."""
-    return _with_tip(tree.model_copy(update={"at": min(len(tree.places) - 1, tree.at + steps)}))
+    return _with_tips(tree.model_copy(update={"at": min(len(tree.places) - 1, tree.at + steps)}))
 
 
-def _with_tip(tree: Tree) -> Tree:
-    """The branch of the place now stands there."""
-    place = tree.place
+def _with_tips(tree: Tree) -> Tree:
+    """Each branch stands where the way to the place left it last; one that the way does not touch
+    stays where it is."""
+    last = {item.branch: item for item in tree.places[: tree.at + 1]}
     branches = tuple(
-        item.model_copy(update={"tip": place}) if item.number == place.branch else item
-        for item in tree.branches
+        item.model_copy(update={"tip": last.get(item.number, item.tip)}) for item in tree.branches
     )
     return tree.model_copy(update={"branches": branches})
 
