@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "optimize"]
+__all__ = ["Session", "__version__", "open_session", "optimize"]
 
 if TYPE_CHECKING:
-    from agentkernel.api import optimize
+    from agentkernel.api import Session, open_session, optimize
 
 
 def __getattr__(name: str) -> object:
     """Import the API on first use, so that `import agentkernel` costs nothing."""
-    if name == "optimize":
-        from agentkernel.api import optimize
+    if name in ("Session", "open_session", "optimize"):
+        from agentkernel import api
 
-        return optimize
+        return getattr(api, name)
     raise AttributeError(f"module 'agentkernel' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""How is a live module optimised from Python in one call?"""
+"""How is a module optimised from Python: in one call, or in a session turn by turn?"""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.errors import ProblemError, RunNotFound
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.session.changes import over
+from agentkernel.workflows.session.session import Session
 
 if TYPE_CHECKING:
     from torch import nn
 
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.context import Workshop
+
+__all__ = ["Optimized", "Session", "load_drop_in", "open_session", "optimize"]
 
 GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
 BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
@@ -83,6 +87,35 @@ def optimize(
     finally:
         for item, training in modes.items():
             item.training = training
+
+
+def open_session(
+    what: nn.Module | str | Path,
+    example_inputs: Sequence[object] = (),
+    target: str | None = None,
+    *,
+    on_event: OnEvent = ignore,
+    workshop: Workshop | None = None,
+    **goals: str | float | None,
+) -> Session:
+    """A session about a live module with its inputs, or about a file such as `layernorm.py`; a
+    session's own folder opens that one again.
+
+    `goals` are those of `optimize`. Raises AgentKernelError subclasses with one clear line.
+    """
+    from agentkernel.tools.problems import load_problem, problem_from_module
+
+    if isinstance(what, str | Path) and (Path(what) / "session.sqlite").is_file():
+        return Session.reopen(Path(what), on_event=on_event, workshop=workshop)
+    began = _settings(target, goals)
+    file = str(what) if isinstance(what, str | Path) else None
+    loaded = (
+        load_problem(file)
+        if file is not None
+        else problem_from_module(cast("nn.Module", what), tuple(example_inputs))
+    )
+    runs = Path(began.runs)
+    return Session.begin(loaded, over(began), runs, on_event=on_event, workshop=workshop)
 
 
 def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:

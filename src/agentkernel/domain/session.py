@@ -50,6 +50,12 @@ class Step(Frozen):
     state: StepState = "running"
     outcome: str = ""
     """What came of it, in one line."""
+    problem: str = ""
+    """Of which problem: as in `Place`."""
+    origin: Origin = "drafted"
+    """Who writes its candidates."""
+    seconds: float = 0.0
+    """Wall seconds of its run, all processes together."""
 
 
 class Place(Frozen):
@@ -58,6 +64,8 @@ class Place(Frozen):
     candidate: int | None = None
     changes: Changes = Field(default_factory=dict)
     branch: int = 1
+    problem: str = ""
+    """Which sizes and dtypes: "" for the module as it came, else the key of a derived problem."""
 
 
 class Branch(Frozen):
@@ -89,3 +97,7 @@ class Tree(Frozen):
     def node(self, number: int) -> Node | None:
         """Candidate `number`, None where there is none."""
         return next((item for item in self.nodes if item.number == number), None)
+
+    def step(self, number: int) -> Step | None:
+        """Step `number`, None where there is none."""
+        return next((item for item in self.steps if item.number == number), None)

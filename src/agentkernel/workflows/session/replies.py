@@ -199,3 +199,11 @@ Reply: TypeAlias = Annotated[
     | Ended,
     Field(discriminator="kind"),
 ]
+
+
+class Turn(Frozen):
+    """One thing that was asked, with its answers. `at`: ISO 8601, UTC."""
+
+    text: str
+    replies: tuple[Reply, ...]
+    at: str

@@ -1,0 +1,138 @@
+"""Where does a session stand, with which settings, after what, and at what cost?"""
+
+from __future__ import annotations
+
+from agentkernel.agents.history import outcome
+from agentkernel.agents.models.ledger import totals
+from agentkernel.domain.exchange import Exchange
+from agentkernel.domain.session import Node
+from agentkernel.errors import OutputError
+from agentkernel.workflows.session import figures
+from agentkernel.workflows.session.changes import WORDS, difference, in_force, shown
+from agentkernel.workflows.session.gather import attempt_of
+from agentkernel.workflows.session.replies import (
+    Cost,
+    Reply,
+    Said,
+)
+from agentkernel.workflows.session.tree import (
+    fastest,
+    label,
+)
+from agentkernel.workflows.session.work import Work
+
+
+def history(work: Work) -> Reply:
+    """Every step with its candidates and what became of each."""
+    if not work.tree.steps:
+        return Said(text="Nothing was tried yet. 'run' begins.")
+    lines = []
+    for step in work.tree.steps:
+        lines.append(f"{step.number}. {step.text!r} from {label(step.base)}: {step.outcome}")
+        for node in work.tree.nodes:
+            if node.step == step.number:
+                name = node.candidate.strategy or node.candidate.coder
+                lines.append(f"   {_marks(work, node)} {name}: {outcome(attempt_of(node))}")
+    return Said(text="\n".join(lines))
+
+
+def _marks(work: Work, node: Node) -> str:
+    marks = [
+        word
+        for word, holds in (
+            ("current", node.number == work.place.candidate),
+            ("kept", node.number == work.tree.kept),
+            ("discarded", node.number in work.tree.rejected),
+        )
+        if holds
+    ]
+    return label(node.number) + (f" ({', '.join(marks)})" if marks else "")
+
+
+def status(work: Work) -> Reply:
+    """Where the session stands, in a few lines."""
+    settings, current = work.settings, work.place.candidate
+    node = work.tree.node(current) if current is not None else None
+    best = fastest(work.tree)
+    target = settings.target or "the local GPU, else h100"
+    lines = [
+        f"{work.module.name}: {len(work.tree.steps)} steps, {len(work.tree.nodes)} candidates.",
+        f"At {label(current)}"
+        + (f": {_told(node)}" if node is not None else "")
+        + f", branch {work.place.branch}.",
+        f"Fastest: {label(best)}." if best is not None else "No right candidate yet.",
+        f"For {target}, precision {settings.goals.precision}, policy {settings.policy}; the goal "
+        f"is {settings.goals.speedup:g}x against {settings.goals.baseline}, for "
+        f"{settings.goals.objective}.",
+    ]
+    if work.place.problem:
+        sizes = work.store.problem(work.place.problem).shape_sets[0].label
+        lines.append(f"At other sizes than the module's own: {sizes}.")
+    if work.tree.kept is not None:
+        lines.append(f"Kept: {label(work.tree.kept)}.")
+    return Said(text="\n".join(lines))
+
+
+def _told(node: Node) -> str:
+    time = figures.time_words(node)
+    return figures.verdict_words(node) + (f", {time}" if time else "")
+
+
+def settings(work: Work) -> Reply:
+    """The settings that matter most, then those that were changed here."""
+    now = work.settings
+    lines = [f"{words}: {shown(in_force(now, key))}" for key, words in WORDS.items()]
+    changed = difference(work.settings_of({}), now)
+    lines += [f"changed here: {item}" for item in changed] or ["nothing was changed here"]
+    return Said(text="\n".join(lines))
+
+
+def targets(work: Work) -> Reply:
+    """Every GPU that a kernel can be for."""
+    from agentkernel.tools.targets import load_targets
+
+    now = work.settings.target
+    lines = [
+        f"{'*' if name == now else ' '} {name}: {target.title}"
+        for name, target in load_targets().items()
+    ]
+    return Said(text="\n".join([*lines, "  local: the GPU of this machine"]))
+
+
+def cost(work: Work) -> Reply:
+    """Seconds of all steps, and what models took in them and in reading sentences."""
+    seconds = sum(step.seconds for step in work.tree.steps)
+    exchanges = [item for path in _records(work) for item in _exchanges(path)]
+    accounts = totals(exchanges) if exchanges else None
+    count = len(work.tree.steps)
+    text = f"{seconds:.1f} s in {count} step{'' if count == 1 else 's'}"
+    if accounts is None:
+        return Cost(seconds=seconds, accounts=None, text=f"{text}; no model was asked.")
+    total = accounts.total
+    money = "price not known" if total.cost_usd is None else f"${total.cost_usd:.4f}"
+    least = " at least" if total.unpriced and total.cost_usd is not None else ""
+    text += f"; {total.prompt} tokens in, {total.completion} out, {money}{least}."
+    return Cost(seconds=seconds, accounts=accounts, text=text)
+
+
+def _records(work: Work) -> list[str]:
+    runs = [str(work.runs / step.run / "run.sqlite") for step in work.tree.steps if step.run]
+    return [*runs, str(work.folder / "models.sqlite")]
+
+
+def _exchanges(path: str) -> list[Exchange]:
+    import sqlite3
+    from pathlib import Path
+
+    from agentkernel.tools.records import Records
+
+    if not Path(path).is_file():
+        return []
+    try:
+        records = Records(Path(path))
+    except (sqlite3.DatabaseError, OutputError):
+        return []
+    try:
+        return list(records.exchanges())
+    finally:
+        records.close()

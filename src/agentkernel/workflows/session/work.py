@@ -1,0 +1,176 @@
+"""What does a session have in hand: its tree, its settings, its module, and who works for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentkernel.agents.protocols import Goals
+from agentkernel.domain.intent import CandidateRef, Intent, IntentContext
+from agentkernel.domain.plan import Plan
+from agentkernel.domain.problem import Problem
+from agentkernel.domain.session import Changes, Node, Place, Tree
+from agentkernel.domain.settings import Settings
+from agentkernel.workflows.events import OnEvent, ignore
+from agentkernel.workflows.session.changes import SettingsFor
+from agentkernel.workflows.session.store import SessionStore, restore_live
+from agentkernel.workflows.session.tree import Missing, fastest, resolve
+
+if TYPE_CHECKING:
+    from agentkernel.domain.target import Target
+    from agentkernel.tools.problems import LoadedProblem
+    from agentkernel.workflows.context import Workshop
+
+Approve = Callable[..., bool]
+"""Asked with what waits for a yes: a plan or a candidate."""
+
+
+@dataclass
+class Work:
+    """The state of one open session. Only `tree` and the caches ever change."""
+
+    folder: Path
+    store: SessionStore
+    settings_for: SettingsFor
+    tree: Tree
+    on_event: OnEvent = ignore
+    approve: Approve | None = None
+    workshop: Workshop | None = None
+    loaded: dict[str, LoadedProblem] = field(default_factory=dict)
+    options: tuple[tuple[Intent, ...], ...] = ()
+    """The readings of the last sentence that had more than one."""
+    shown: tuple[int | None, int] | None = None
+    """The candidate and the line that were shown last."""
+    settings_known: dict[tuple[tuple[str, object], ...], Settings] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The session's name, which is its folder's."""
+        return self.folder.name
+
+    @property
+    def runs(self) -> Path:
+        """Where the runs of its steps lie: beside it."""
+        return self.folder.parent
+
+    @property
+    def place(self) -> Place:
+        """Where the session stands."""
+        return self.tree.place
+
+    @property
+    def settings(self) -> Settings:
+        """What is in force."""
+        return self.settings_of(self.place.changes)
+
+    def settings_of(self, changes: Changes) -> Settings:
+        """The settings with these changes. Raises SettingError, UnknownTarget."""
+        key = tuple(sorted(changes.items()))
+        if key not in self.settings_known:
+            made = self.settings_for(changes)
+            self.settings_known[key] = made.model_copy(update={"runs": str(self.runs)})
+        return self.settings_known[key]
+
+    @property
+    def module(self) -> Problem:
+        """The problem as it came."""
+        return self.store.problem("")
+
+    @property
+    def problem(self) -> LoadedProblem:
+        """The problem in force, loaded on first use. Raises ProblemError."""
+        key = self.place.problem
+        if key not in self.loaded:
+            from agentkernel.workflows.session.sizes import restored
+
+            self.loaded[key] = restored(self.store.problem(key), self.live())
+        return self.loaded[key]
+
+    def live(self) -> object | None:
+        """The live module with its inputs; None for a module in a file."""
+        if self.module.origin != "live":
+            return None
+        known = self.loaded.get("")
+        return restore_live(self.folder) if known is None else (known.live, known.live_inputs)
+
+    @property
+    def target(self) -> Target:
+        """The GPU in force. Raises UnknownTarget."""
+        if self.workshop is not None:
+            return self.workshop.resolve(self.settings).target
+        from agentkernel.tools.targets import find_target
+
+        return find_target(self.settings.target).target
+
+    @property
+    def goals(self) -> Goals:
+        """What a run would aim at now."""
+        chosen = self.settings
+        return Goals(
+            speedup=chosen.goals.speedup,
+            baseline=chosen.goals.baseline,
+            objective=chosen.goals.objective,
+            max_memory_bytes=chosen.goals.max_memory_bytes,
+            precision=chosen.goals.precision,
+            policy=chosen.policy,
+        )
+
+    @property
+    def plan(self) -> Plan | None:
+        """The newest plan for the sizes in force, None before the first."""
+        for step in reversed(self.tree.steps):
+            if step.problem == self.place.problem:
+                found = self.store.plan(step.number)
+                if found is not None:
+                    return found
+        return None
+
+    def plan_of(self, node: Node) -> Plan | None:
+        """The plan that a candidate comes from; a hand-written one's is the newest."""
+        return self.store.plan(node.step) or self.plan
+
+    @property
+    def context(self) -> IntentContext:
+        """What a sentence may refer to."""
+        from agentkernel.tools.targets import load_targets
+
+        names: list[str] = []
+        for target in load_targets().values():
+            names += [target.name, *target.aliases]
+        return IntentContext(
+            targets=(*names, "local"),
+            candidates=tuple(item.number for item in self.tree.nodes),
+            current=self.place.candidate,
+            precision=self.settings.goals.precision,
+        )
+
+    def node(self, ref: CandidateRef) -> Node | Missing:
+        """The candidate that is meant. Where the session stands at the module, "current" is the
+        fastest one, else the last."""
+        found = resolve(self.tree, ref)
+        if isinstance(found, Missing):
+            return found
+        number = found.number
+        if number is None and ref == "current":
+            number = fastest(self.tree)
+            if number is None and self.tree.nodes:
+                number = self.tree.nodes[-1].number
+        node = self.tree.node(number) if number is not None else None
+        if node is not None:
+            return node
+        if not self.tree.nodes:
+            return Missing("There is no candidate yet. 'run' makes the first.")
+        return Missing("That is the module itself. Expected a candidate, such as 'c1'.")
+
+    def source(self, number: int | None) -> str:
+        """The text of a candidate, or of the module's file."""
+        node = self.tree.node(number) if number is not None else None
+        return self.module.source if node is None else node.candidate.source
+
+    def file_name(self, number: int | None) -> str:
+        """`c3.py`, or the module's own file."""
+        if number is not None:
+            return f"c{number}.py"
+        return Path(self.module.path).name or f"{self.module.name}.py"

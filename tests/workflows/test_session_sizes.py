@@ -1,0 +1,137 @@
+"""Does the same module become a problem of other sizes, or say why it cannot?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentkernel.domain.intent import SetShapes, Size
+from agentkernel.errors import ProblemError
+from agentkernel.tools.problems import load_problem
+from agentkernel.workflows.session.sizes import (
+    checked,
+    fitted,
+    reshaped,
+    restored,
+    retyped,
+)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONSTANTS = """import torch
+from torch import nn
+
+batch_size = 16
+dim = 32
+
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super(Model, self).__init__()
+        self.fc = nn.Linear(dim, 8)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, dim)]
+
+
+def get_init_inputs():
+    return [dim]
+"""
+
+
+def sized(path: Path, folder: Path, wanted: SetShapes) -> tuple[tuple[int, ...], str]:
+    problem = load_problem(str(path)).problem
+    derived = reshaped(problem, wanted, folder, "p1")
+    found = fitted(derived.problem, problem, folder, "p1")
+    assert Path(found.problem.path).read_text() == found.problem.source
+    loaded = restored(found.problem)
+    (x,) = loaded.make_inputs(0, seed=0)
+    assert isinstance(x, torch.Tensor)
+    shape = found.problem.shape_sets[0].tensors[0].shape
+    assert tuple(x.shape) == shape
+    loaded.build(seed=0)(x)
+    return shape, f"{derived.text}; {found.text}"
+
+
+def by_name(**sizes: int) -> SetShapes:
+    return SetShapes(sizes=tuple(Size(name=name, value=value) for name, value in sizes.items()))
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> Path:
+    path = tmp_path / "linear.py"
+    path.write_text(CONSTANTS)
+    return path
+
+
+def test_a_constant_of_the_name_is_set_anew(linear: Path, tmp_path: Path) -> None:
+    shape, text = sized(linear, tmp_path, by_name(batch=4))
+    assert shape == (4, 32)
+    assert "batch_size 16 -> 4" in text
+    assert sized(linear, tmp_path, by_name(dim=64))[0] == (16, 64)
+
+
+def test_without_one_the_dimension_is_found(tmp_path: Path) -> None:
+    example = tmp_path / "layernorm.py"
+    example.write_text((EXAMPLES / "layernorm.py").read_text().replace("8192", "64"))
+    assert sized(example, tmp_path, by_name(batch=16))[0] == (16, 64)
+
+
+def test_the_constructor_follows_the_inputs(tmp_path: Path) -> None:
+    example = tmp_path / "layernorm.py"
+    text = (EXAMPLES / "layernorm.py").read_text()
+    example.write_text(text.replace("8192, 8192", "32, 64").replace("[8192]", "[64]"))
+    shape, said = sized(example, tmp_path, SetShapes(shapes=((8, 16),)))
+    assert shape == (8, 16)
+    assert "in the constructor" in said
+    assert "64 -> 16" in said
+
+
+def test_what_the_module_refuses_is_said(linear: Path, tmp_path: Path) -> None:
+    problem = load_problem(str(linear)).problem
+    derived = reshaped(problem, SetShapes(shapes=((4, 4, 5),)), tmp_path, "p1")
+    with pytest.raises(ProblemError, match="does not take x float32") as caught:
+        fitted(derived.problem, problem, tmp_path, "p1")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (by_name(heads=4), "Which dimension is 'heads'"),
+        (SetShapes(shapes=((2, 2), (2, 2))), "takes 1 tensors"),
+    ],
+)
+def test_what_is_not_known_is_asked(
+    wanted: SetShapes, said: str, linear: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ProblemError, match=said):
+        reshaped(load_problem(str(linear)).problem, wanted, tmp_path, "p1")
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_another_dtype_is_the_parameters_too(linear: Path, tmp_path: Path, twice: bool) -> None:
+    problem = load_problem(str(linear)).problem
+    if twice:
+        problem = retyped(problem, "float16", tmp_path, "p1").problem
+    found = checked(retyped(problem, "bfloat16", tmp_path, "p2").problem).problem
+    loaded = restored(found)
+    (x,) = loaded.make_inputs(0, seed=0)
+    assert isinstance(x, torch.Tensor)
+    assert x.dtype == torch.bfloat16
+    assert loaded.build(seed=0)(x).dtype == torch.bfloat16
+    with pytest.raises(ProblemError, match="are bfloat16 already"):
+        retyped(found, "bfloat16", tmp_path, "p3")
+    with pytest.raises(ProblemError, match="another computation"):
+        retyped(found, "int8", tmp_path, "p3")
+
+
+def test_a_class_with_its_inputs(linear: Path, tmp_path: Path) -> None:
+    problem = load_problem(f"{linear}:Model", ("x=f32[16,32]",), "32").problem
+    derived = reshaped(problem, by_name(rows=4), tmp_path, "p1")
+    assert checked(derived.problem).problem.shape_sets[0].label == "x float32[4, 32]"
