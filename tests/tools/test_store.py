@@ -15,7 +15,14 @@ from agentkernel.errors import OutputError, RunNotFound
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.records import Records
-from agentkernel.tools.store import RunStore, alone, create_run, list_runs, open_run
+from agentkernel.tools.store import (
+    SESSION_FILE,
+    RunStore,
+    alone,
+    create_run,
+    list_runs,
+    open_run,
+)
 from fakes import VERSIONS, profile, settings, small_problem, verdict
 
 CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)
@@ -224,3 +231,12 @@ try:
 except RunBusy as busy:
     print(busy)
 """
+
+
+def test_the_folder_of_a_session_is_no_run(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    session = tmp_path / "runs" / "problem-chat-29991231-235959-ffff"
+    session.mkdir()
+    (session / SESSION_FILE).touch()
+    assert [item.id for item in list_runs(tmp_path / "runs")] == [run.id]
+    assert open_run(tmp_path / "runs", "last").id == run.id

@@ -29,6 +29,8 @@ from agentkernel.tools.problems import LoadedProblem, restore_problem
 from agentkernel.tools.records import Records
 
 BUSY_S = 10.0
+SESSION_FILE = "session.sqlite"
+"""The file of a session's folder, which lies among the runs of its steps."""
 """How long a run may still be held by a process that is about to end."""
 
 
@@ -262,10 +264,14 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def run_folders(runs: Path) -> tuple[Path, ...]:
-    """All run folders below `runs`, oldest first by the time in their names."""
+    """All run folders below `runs`, oldest first by the time in their names; sessions' are none."""
     if not runs.is_dir():
         return ()
-    folders = [item for item in runs.iterdir() if item.is_dir() and not item.name.startswith(".")]
+    folders = [
+        item
+        for item in runs.iterdir()
+        if item.is_dir() and not item.name.startswith(".") and not (item / SESSION_FILE).is_file()
+    ]
     return tuple(sorted(folders, key=lambda item: (_stamp(item.name), item.name)))
 
 

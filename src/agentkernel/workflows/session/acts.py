@@ -157,7 +157,13 @@ def fork(work: Work, intent: OnCandidate) -> Reply:
 
 def switch_branch(work: Work, intent: SwitchBranch) -> Reply:
     """Stand at another branch's tip."""
-    found = trees.switch(work.tree, intent.branch)
+    if isinstance(intent.branch, str) and intent.branch != "main":
+        known = ", ".join(str(item.number) for item in work.tree.branches)
+        return no(
+            f"No branch has the name {intent.branch!r}: branches have numbers. Known: {known}."
+        )
+    number = 1 if isinstance(intent.branch, str) else intent.branch
+    found = trees.switch(work.tree, number)
     if isinstance(found, Missing):
         return no(found.text)
     before = work.place
@@ -172,7 +178,7 @@ def keep(work: Work, intent: OnCandidate) -> Reply:
 
 def save(work: Work, intent: WriteTo) -> Reply:
     """The same, to a path."""
-    return _keep(work, work.node("current"), intent.path)
+    return _keep(work, work.node(intent.candidate), intent.path)
 
 
 def _keep(work: Work, node: Node | Missing, path: str | None) -> Reply:

@@ -22,10 +22,11 @@ from agentkernel.domain.session import Node, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.store import SESSION_FILE
 from agentkernel.workflows.session.replies import Reply, Turn
 
 FORMAT = "1"
-NAME = "session.sqlite"
+NAME = SESSION_FILE
 REPLIES: TypeAdapter[tuple[Reply, ...]] = TypeAdapter(tuple[Reply, ...])
 SCHEMA = """
 create table if not exists meta (name text primary key, value text not null);
