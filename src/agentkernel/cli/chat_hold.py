@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME_SHOWN = 24
 STDIN = Path("-")
-WELCOME = "Ask in plain words or with commands, /help lists them. Ctrl-C stops a step, Ctrl-D ends."
+WELCOME = "Plain words or commands, see /help. Ctrl-C stops a step, Ctrl-D ends."
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -21,6 +24,7 @@ MOST_SHOWN = 2000
 """Characters of a paste that are put into the line; a longer one is shown by its size."""
 STAND_IN = re.compile(r"\[paste (\d+): \d+ lines?\]")
 CLEARED = "Ctrl-D or /quit ends the session."
+"""What Ctrl-C says where there is nothing to clear."""
 
 
 @dataclass
@@ -62,10 +66,10 @@ class PromptFeed:
         self._prompt, self._say = prompt, say
         self._pastes = Pastes()
         self._failure: BaseException | None = None
+        self._completer = SessionCompleter(names)
         self._session: PromptSession[str] = PromptSession(
-            completer=SessionCompleter(names),
+            completer=self._completer,
             complete_while_typing=Condition(self._is_command),
-            complete_in_thread=True,
             auto_suggest=AutoSuggestFromHistory(),
             history=self.history,
             key_bindings=self._bindings(),
@@ -73,14 +77,11 @@ class PromptFeed:
         )
 
     def lines(self) -> Iterator[str]:
-        """Until Ctrl-D. Ctrl-C drops what is typed. Raises what `fail` was given."""
+        """Until Ctrl-D. Raises what `fail` was given."""
         while True:
             try:
                 with patch_stdout(raw=True):
                     line = self._session.prompt(self._prompt(), pre_run=self._check)
-            except KeyboardInterrupt:
-                self._say(CLEARED)
-                continue
             except EOFError:
                 return
             yield self._pastes.restored(line)
@@ -116,4 +117,32 @@ class PromptFeed:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
             event.current_buffer.insert_text(self._pastes.shown(text))
 
+        @bindings.add(Keys.ControlC)
+        @bindings.add(Keys.SIGINT)
+        def clear(event: KeyPressEvent) -> None:
+            was_empty = not event.current_buffer.text
+            event.current_buffer.reset()
+            if was_empty:
+                run_in_terminal(lambda: self._say(CLEARED))
+
+        @bindings.add(Keys.ControlI)
+        def tab(event: KeyPressEvent) -> None:
+            self._complete(event.current_buffer)
+
         return bindings
+
+    def _complete(self, buffer: Buffer) -> None:
+        """Put in what is sure, at once: the menu that opens while one types may still be on its
+        way. Then the menu, and from entry to entry in it."""
+        if buffer.complete_state is not None:
+            buffer.complete_next()
+            return
+        asked = CompleteEvent(completion_requested=True)
+        found = list(self._completer.get_completions(buffer.document, asked))
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+            return
+        common = get_common_complete_suffix(buffer.document, found)
+        if common:
+            buffer.insert_text(common)
+        buffer.start_completion(select_first=False)

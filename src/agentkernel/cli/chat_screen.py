@@ -7,12 +7,15 @@ import sys
 from typing import IO, TYPE_CHECKING, Protocol
 
 from rich.console import Console
+from rich.segment import Segment
 from rich.text import Text
 
 from agentkernel.cli.chat_text import shortened, visible
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import ConsoleOptions, RenderableType
     from rich.live import Live
 
     from agentkernel.cli.chat_protocol import Question, SessionLike
@@ -90,7 +93,7 @@ class TextScreen:
 
     def reply(self, reply: Reply) -> None:
         self._stop(leave=True)
-        self.console.print(picture(reply, self.console))
+        self.console.print(Visible(picture(reply, self.console)))
 
     def end_turn(self) -> None:
         self._stop(leave=True)
@@ -111,7 +114,11 @@ class TextScreen:
             self._stop(leave=True)
         elif self._live is None:
             table = self._progress.table
-            self._live = Live(console=self.console, refresh_per_second=4, get_renderable=table)
+            self._live = Live(
+                console=self.console,
+                refresh_per_second=4,
+                get_renderable=lambda: Visible(table()),
+            )
             self._live.start()
 
     def _stop(self, *, leave: bool) -> None:
@@ -120,6 +127,18 @@ class TextScreen:
             self._live.transient = not leave
             live, self._live = self._live, None
             live.stop()
+
+
+class Visible:
+    """A renderable whose own text moves no terminal: events and answers hold what others wrote."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.inner, options):
+            text = segment.text if segment.control else visible(segment.text)
+            yield Segment(text, segment.style, segment.control)
 
 
 class JsonScreen:

@@ -34,13 +34,14 @@ def watched() -> Iterator[Closed]:
     """While it holds, a closed terminal (SIGHUP) or SIGTERM raises Closing once; where SIGHUP is
     ignored (nohup) it stays so."""
     closed = Closed()
+    terminals = terminal_files()
 
     def close(number: int, frame: FrameType | None) -> None:
         if closed.signal:
             return
         closed.signal = number
         if number == signal.SIGHUP:
-            leave_terminal()
+            leave(terminals)
         raise Closing
 
     before = {number: signal.getsignal(number) for number in ENDING}
@@ -54,10 +55,16 @@ def watched() -> Iterator[Closed]:
             signal.signal(number, handler)
 
 
-def leave_terminal() -> None:
+def terminal_files() -> list[int]:
+    """The standard files that are a terminal. After it is gone nobody can tell."""
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    files = [stream.fileno() for stream in streams if stream is not None and not stream.closed]
+    return [file for file in files if os.isatty(file)]
+
+
+def leave(terminals: list[int]) -> None:
     """Write to nowhere what was for a terminal that is gone: each write to it would fail."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
-        if stream is not None and os.isatty(stream.fileno()):
-            os.dup2(nowhere, stream.fileno())
+    for file in terminals:
+        os.dup2(nowhere, file)
     os.close(nowhere)
