@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -13,6 +14,7 @@ from agentkernel.cli.chat_protocol import Approve, SettingsFor
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.intent import Intent, IntentContext
+from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.session import Changes, Node, Place, Step, Tree
 from agentkernel.errors import RunNotFound
 from agentkernel.tools.problems import LoadedProblem
@@ -36,8 +38,19 @@ SOURCE = "class ModelNew:\n    pass\n"
 class Asked(Frozen):
     """What is to be approved."""
 
-    what: str = "candidate"
-    hypothesis: str = "one fused kernel"
+    kind: Literal["plan", "candidate"] = "candidate"
+    round: int = 1
+    hypothesis: Hypothesis = Hypothesis(strategy="one fused kernel", reason="fewer \x1bbytes")
+    plan: Plan | None = None
+    candidate: Candidate | None = Candidate(source=SOURCE, coder="c", round=1)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn as it is kept."""
+
+    text: str
+    replies: tuple[Reply, ...]
 
 
 def started(name: str) -> RunStarted:
@@ -103,7 +116,7 @@ class FakeSession:
     def reopen(
         cls,
         folder: Path,
-        settings_for: SettingsFor,
+        settings_for: SettingsFor | None,
         *,
         on_event: OnEvent,
         approve: Approve | None,
@@ -112,6 +125,8 @@ class FakeSession:
         kept = json.loads(session.path.read_text())
         session.turns = kept["turns"]
         session.tree = Tree.model_validate(kept["tree"])
+        if session.turns[-1:] == ["cut off"]:
+            session.step("cut off")
         return session
 
     @property
@@ -209,6 +224,10 @@ class FakeSession:
     def save(self) -> None:
         kept = {"turns": self.turns, "tree": self.tree.model_dump(mode="json")}
         self.path.write_text(json.dumps(kept))
+
+    def transcript(self) -> tuple[Turn, ...]:
+        replies: tuple[Reply, ...] = (Said(text="the step was finished"),)
+        return tuple(Turn(text, replies) for text in self.turns)
 
     def __enter__(self) -> Self:
         return self

@@ -157,7 +157,8 @@ def test_nothing_goes_on_without_a_yes(
 ) -> None:
     run(script(f"ask\n{answers}"))
     shown = capsys.readouterr().out
-    assert "hypothesis: one fused kernel" in shown
+    assert "Round 1, candidate:\n  one fused kernel: fewer \\x1bbytes\n" in shown
+    assert "class ModelNew:" in shown
     assert "Go on with this? [y/N/a(lways)]" in shown
     assert ("made c1" in shown) == bool(made)
 
@@ -312,6 +313,19 @@ def test_resume_opens_the_session_again(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert run(["resume", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["session"]["id"] == folder.name
+
+
+def test_a_step_that_was_cut_off_is_shown_when_it_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(script("cut off\n"))
+    (session_folder(place) / "flags.json").unlink()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    capsys.readouterr()
+    assert run(["resume", "small"]) == 0
+    shown = capsys.readouterr().out
+    assert "finished: kept_original\nthe step was finished\nsmall-chat" in shown
+    assert "1 candidate, now at c1" in shown
 
 
 def test_resume_of_a_name_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,8 @@ def _words(event: Event) -> str:
             return f"round {event.round}: {event.stop or event.reason}, next: {event.next}"
         case Finished():
             return f"finished: {event.result.status}"
+        case _:
+            return str(event.kind).replace("_", " ")
 
 
 def _speed(event: ProfileTaken) -> str:

@@ -21,6 +21,7 @@ from agentkernel.cli.chat_turns import Approval, Chat
 
 if TYPE_CHECKING:
     from agentkernel.cli.chat_protocol import Question, SessionLike
+    from agentkernel.workflows.events import Event
 
 NAME_SHOWN = 24
 STDIN = Path("-")
@@ -32,7 +33,7 @@ class Call:
     """What a command line asks for: a problem that is `loading`, or the session in `folder`.
     `name` stands in the prompt; `script` None: a person, or standard input."""
 
-    flags: Flags
+    flags: Flags | None
     name: str
     loading: Loading | None = None
     folder: Path | None = None
@@ -63,9 +64,10 @@ class Holding:
 
     def __init__(self, call: Call, screen: Screen, closed: Closed) -> None:
         self.call, self.screen, self.closed = call, screen, closed
+        self.events = 0
         self.opening = Opening(
             flags=call.flags,
-            on_event=screen.event,
+            on_event=self.event,
             approve=self.approve,
             opened=self.opened,
             problem=None if call.loading is None else call.loading.problem,
@@ -108,8 +110,12 @@ class Holding:
         """What a person reads first; a session that goes on is opened for it."""
         if self.call.folder is not None:
             self.screen.note(f"Opening {self.call.folder.name} ...")
-            self.screen.note(standing(self.opening.open()))
+            session = self.opening.open()
+            if self.events:  # a step that a kill cut off went on to its end
+                for reply in session.transcript()[-1].replies:
+                    self.screen.reply(reply)
             self.screen.end_turn()
+            self.screen.note(standing(session))
         if self.feed.typed:
             self.screen.note(WELCOME)
 
@@ -128,6 +134,11 @@ class Holding:
         self.screen.opened(session)
         if isinstance(self.feed, PromptFeed):
             self.feed.history.keep_in(session.folder)
+
+    def event(self, event: Event) -> None:
+        """Something happened in a step."""
+        self.events += 1
+        self.screen.event(event)
 
     def approve(self, question: Question) -> bool:
         """Ask the user."""

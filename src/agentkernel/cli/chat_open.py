@@ -49,14 +49,14 @@ class Flags(Frozen):
         return checked(settings)
 
 
-def read_flags(folder: Path) -> Flags:
-    """The flags that the session in `folder` began with; none where they cannot be read."""
+def read_flags(folder: Path) -> Flags | None:
+    """The flags that the session in `folder` began with; None where they cannot be read."""
     from pydantic import ValidationError
 
     try:
         return Flags.model_validate_json((folder / FLAGS).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError):
-        return Flags(given={})
+        return None
 
 
 def plain_values(given: dict[str, object]) -> Changes:
@@ -120,9 +120,9 @@ class Loading:
 @dataclass
 class Opening:
     """A session to be: begun for a `problem` at the first turn that needs it, or opened again from
-    `folder` at once."""
+    `folder` at once. `flags` None: with the settings that it was left with."""
 
-    flags: Flags
+    flags: Flags | None
     on_event: OnEvent
     approve: Approve
     opened: Callable[[SessionLike], None]
@@ -146,6 +146,7 @@ class Opening:
 def begin(opening: Opening) -> SessionLike:
     """A new session; a session without a turn leaves no folder."""
     assert opening.problem is not None
+    assert opening.flags is not None
     settings_for: SettingsFor = opening.flags.settings
     session = session_class().begin(
         opening.problem(),
@@ -160,7 +161,8 @@ def begin(opening: Opening) -> SessionLike:
 
 def reopen(opening: Opening, folder: Path) -> SessionLike:
     """A session as it was left; a step that was cut off is finished first."""
+    settings_for = None if opening.flags is None else opening.flags.settings
     session = session_class().reopen(
-        folder, opening.flags.settings, on_event=opening.on_event, approve=opening.approve
+        folder, settings_for, on_event=opening.on_event, approve=opening.approve
     )
     return session.__enter__()

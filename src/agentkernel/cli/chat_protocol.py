@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
+    from agentkernel.domain.candidate import Candidate
     from agentkernel.domain.intent import Intent, IntentContext
+    from agentkernel.domain.plan import Hypothesis, Plan
     from agentkernel.domain.session import Changes, Tree
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.problems import LoadedProblem
@@ -17,9 +19,35 @@ if TYPE_CHECKING:
 
 
 class Question(Protocol):
-    """What is to be approved: a pydantic value with the plan or the candidate."""
+    """What is to be approved, a pydantic value: a plan before anything of it is drafted, or a
+    candidate before it is judged."""
+
+    @property
+    def kind(self) -> Literal["plan", "candidate"]: ...
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def hypothesis(self) -> Hypothesis: ...
+
+    @property
+    def plan(self) -> Plan | None: ...
+
+    @property
+    def candidate(self) -> Candidate | None: ...
 
     def model_dump_json(self) -> str: ...
+
+
+class TurnLike(Protocol):
+    """A turn as it is kept."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def replies(self) -> tuple[Reply, ...]: ...
 
 
 Approve: TypeAlias = "Callable[[Question], bool]"
@@ -51,6 +79,8 @@ class SessionLike(Protocol):
 
     def set(self, changes: Changes, text: str) -> Reply: ...
 
+    def transcript(self) -> Sequence[TurnLike]: ...
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -77,7 +107,7 @@ class SessionClass(Protocol):
     def reopen(
         self,
         folder: Path,
-        settings_for: SettingsFor,
+        settings_for: SettingsFor | None,
         *,
         on_event: OnEvent,
         approve: Approve | None,

@@ -195,6 +195,10 @@ def plain_text(reply: Reply) -> str:
 
 
 def question_text(question: Question) -> str:
-    """What is to be approved, a line each field."""
-    fields: dict[str, object] = json.loads(question.model_dump_json())
-    return visible("\n".join(f"{name}: {value}" for name, value in fields.items() if value))
+    """The hypotheses of a plan, or the text of a candidate below its idea."""
+    made, plan = question.candidate, question.plan
+    tried = (question.hypothesis,) if plan is None else plan.hypotheses
+    heading = f"Round {question.round}, {question.kind}:"
+    ideas = (f"  {item.strategy}: {item.reason}" for item in tried)
+    source = () if made is None else ("", *made.source.splitlines(), "")
+    return visible("\n".join((heading, *ideas, *source)))

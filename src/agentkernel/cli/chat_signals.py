@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-ENDING = (signal.SIGHUP, signal.SIGTERM)
+WATCHED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 class Closing(KeyboardInterrupt):
@@ -19,9 +19,11 @@ class Closing(KeyboardInterrupt):
 
 @dataclass
 class Closed:
-    """Which signal asks for the end, 0: none."""
+    """Which signal asks for the end, 0: none. `stopped`: Ctrl-C was pressed since it was last set
+    to False, whoever caught it."""
 
     signal: int = 0
+    stopped: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -31,8 +33,8 @@ class Closed:
 
 @contextmanager
 def watched() -> Iterator[Closed]:
-    """While it holds, a closed terminal (SIGHUP) or SIGTERM raises Closing once; where SIGHUP is
-    ignored (nohup) it stays so."""
+    """While it holds, Ctrl-C leaves its mark, a closed terminal (SIGHUP) or SIGTERM raises Closing
+    once; where SIGHUP is ignored (nohup) it stays so."""
     closed = Closed()
     terminals = terminal_files()
 
@@ -44,9 +46,15 @@ def watched() -> Iterator[Closed]:
             leave(terminals)
         raise Closing
 
-    before = {number: signal.getsignal(number) for number in ENDING}
+    def stop(number: int, frame: FrameType | None) -> None:
+        closed.stopped = True
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in WATCHED}
     for number, handler in before.items():
-        if handler is signal.SIG_DFL:
+        if number == signal.SIGINT:
+            signal.signal(number, stop)
+        elif handler is signal.SIG_DFL:
             signal.signal(number, close)
     try:
         yield closed

@@ -80,16 +80,17 @@ class Chat:
             return False
         if not self.feed.typed:
             self.screen.echo(self.prompt(), text)
-        ended = False
+        ended, self.closed.stopped = False, False
         try:
             ended = self._turn(text)
         except KeyboardInterrupt:
-            self.exit_code = INTERRUPTED
             if not self.closed.signal:
                 self.screen.reply(Said(text=STOPPED))
         finally:
             self.screen.end_turn()
-        cut_off = not self.feed.typed and self.exit_code == INTERRUPTED
+        if self.closed.stopped:
+            self.exit_code = INTERRUPTED
+        cut_off = self.closed.stopped and not self.feed.typed
         return ended or cut_off or bool(self.closed.signal)
 
     def _turn(self, text: str) -> bool:

@@ -47,7 +47,8 @@ def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: 
     from agentkernel.cli.chat_open import read_flags
 
     flags = read_flags(folder)
-    flags = flags.model_copy(update={"overrides": (*flags.overrides, *overrides)})
-    flags.settings({})
+    if flags is not None:
+        flags = flags.model_copy(update={"overrides": (*flags.overrides, *overrides)})
+        flags.settings({})
     name = folder.name.partition("-chat-")[0]
     return hold(Call(flags=flags, name=name, folder=folder, as_json=as_json, debug=debug))
