@@ -30,12 +30,12 @@ WELCOME = "Plain words or commands, see /help. Ctrl-C stops a step, Ctrl-D ends.
 
 @dataclass(frozen=True)
 class Call:
-    """What a command line asks for: a problem that is `loading`, or the session in `folder`.
-    `name` stands in the prompt; `script` None: a person, or standard input."""
+    """What a command line asks for: a new session, or with `folder` an old one. `name` stands in
+    the prompt; `script` None: a person, or standard input."""
 
     flags: Flags | None
     name: str
-    loading: Loading | None = None
+    loading: Loading
     folder: Path | None = None
     script: Path | None = None
     as_json: bool = False
@@ -70,7 +70,7 @@ class Holding:
             on_event=self.event,
             approve=self.approve,
             opened=self.opened,
-            problem=None if call.loading is None else call.loading.problem,
+            problem=call.loading.problem,
             folder=call.folder,
         )
         self.feed = self.feed_of()
@@ -89,22 +89,23 @@ class Holding:
     def run(self) -> int:
         """Open, converse, close; say how to go on."""
         loading = self.call.loading
+        chat = Chat(
+            opening=self.opening,
+            feed=self.feed,
+            screen=self.screen,
+            closed=self.closed,
+            prompt=self.prompt,
+            ready=lambda: loading.ready,
+            loading=f"Loading {self.call.name} ...",
+            debug=self.call.debug,
+        )
         try:
             self.welcome()
-            if loading is not None and isinstance(self.feed, PromptFeed):
+            if isinstance(self.feed, PromptFeed):
                 loading.start(self.feed.fail)
-            return Chat(
-                opening=self.opening,
-                feed=self.feed,
-                screen=self.screen,
-                closed=self.closed,
-                prompt=self.prompt,
-                ready=(lambda: True) if loading is None else (lambda: loading.ready),
-                loading=f"Loading {self.call.name} ...",
-                debug=self.call.debug,
-            ).converse()
+            return chat.converse()
         finally:
-            self.leave()
+            self.leave(quietly=chat.farewell)
 
     def welcome(self) -> None:
         """What a person reads first; a session that goes on is opened for it."""
@@ -119,13 +120,12 @@ class Holding:
         if self.feed.typed:
             self.screen.note(WELCOME)
 
-    def leave(self) -> None:
-        """Close what is open."""
-        if self.call.loading is not None:
-            self.call.loading.leave()
+    def leave(self, *, quietly: bool) -> None:
+        """Close what is open; say how to go on where nobody has."""
+        self.call.loading.leave()
         session = self.opening.session
         self.opening.close()
-        if session is not None:
+        if session is not None and not quietly:
             usual = Path(Flags(given={}).settings({}).runs)
             self.screen.note(f"Saved. Go on with: {resume_words(session.folder, usual)}")
 

@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 FLAGS = "flags.json"
 STORE = "session.sqlite"
 SLOW = "torch"
-STEP_NEEDS = ("agentkernel.workflows.session.session", "agentkernel.workflows.optimize")
-"""What a step imports, seconds' worth of it."""
+SOON = (
+    "agentkernel.workflows.session.session",
+    "agentkernel.cli.live",
+    "agentkernel.tools.capture",
+    "agentkernel.tools.roofline",
+    "agentkernel.workflows.optimize",
+    "agentkernel.knowledge.base",
+)
+"""What answers and steps import, seconds' worth of it."""
 
 
 class Flags(Frozen):
@@ -75,13 +82,14 @@ def session_class() -> SessionClass:
 
 
 class Loading:
-    """A problem that loads on another thread, with all that the first step needs.
+    """A problem that loads on another thread, with all that the first step needs. `load` None: a
+    session that is opened again has its own.
 
     torch alone takes seconds: the prompt is there first. What `start` is given hears of an error
     at once.
     """
 
-    def __init__(self, load: Callable[[], LoadedProblem]) -> None:
+    def __init__(self, load: Callable[[], LoadedProblem] | None = None) -> None:
         self._load = load
         self._pool: ThreadPoolExecutor | None = None
         self._problem: Future[LoadedProblem] | None = None
@@ -96,9 +104,10 @@ class Loading:
 
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loading")
         self._pool.submit(import_module, SLOW)
-        self._problem = self._pool.submit(self._load)
-        self._problem.add_done_callback(tell)
-        for name in STEP_NEEDS:
+        if self._load is not None:
+            self._problem = self._pool.submit(self._load)
+            self._problem.add_done_callback(tell)
+        for name in SOON:
             self._pool.submit(import_module, name)
 
     @property
@@ -108,7 +117,10 @@ class Loading:
 
     def problem(self) -> LoadedProblem:
         """Wait for it, or load it here where no thread does. Raises what loading it raised."""
-        return self._load() if self._problem is None else self._problem.result()
+        if self._problem is not None:
+            return self._problem.result()
+        assert self._load is not None
+        return self._load()
 
     def leave(self) -> None:
         """Begin nothing more, and wait for what is at work: a thread inside torch's import must
@@ -126,7 +138,7 @@ class Opening:
     on_event: OnEvent
     approve: Approve
     opened: Callable[[SessionLike], None]
-    problem: Callable[[], LoadedProblem] | None = None
+    problem: Callable[[], LoadedProblem]
     folder: Path | None = None
     session: SessionLike | None = field(default=None, init=False)
 
@@ -145,7 +157,6 @@ class Opening:
 
 def begin(opening: Opening) -> SessionLike:
     """A new session; a session without a turn leaves no folder."""
-    assert opening.problem is not None
     assert opening.flags is not None
     settings_for: SettingsFor = opening.flags.settings
     session = session_class().begin(

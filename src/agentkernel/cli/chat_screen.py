@@ -93,7 +93,14 @@ class TextScreen:
 
     def reply(self, reply: Reply) -> None:
         self._stop(leave=True)
-        self.console.print(Visible(picture(reply, self.console)))
+        shown = Visible(picture(reply, self.console))
+        if self.console.is_terminal:
+            self.console.print(shown)
+            return
+        with self.console.capture() as text:
+            self.console.print(shown)
+        for line in text.get().splitlines():  # no blanks up to the width for a file or a diff
+            print(line.rstrip(), file=self.console.file, flush=True)
 
     def end_turn(self) -> None:
         self._stop(leave=True)

@@ -58,6 +58,8 @@ class Chat:
     debug: bool = False
     exit_code: int = field(default=0, init=False)
     """The last result's."""
+    farewell: bool = field(default=False, init=False)
+    """True where the session itself had a last word."""
 
     def converse(self) -> int:
         """Answer each input until the end; the exit code is the last result's, 0 without one."""
@@ -120,6 +122,7 @@ class Chat:
             self.exit_code = reply.result.exit_code
             if reply.result.interrupted:
                 self.screen.note(CUT_SHORT)
+        self.farewell = isinstance(reply, Ended) and bool(reply.text)
         return isinstance(reply, Ended)
 
     def _answered(self, text: str) -> tuple[Reply, ...]:

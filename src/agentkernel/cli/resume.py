@@ -44,11 +44,11 @@ def resume(
 def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: bool) -> int:
     """Open a session again with the flags that it began with, and `overrides` over them."""
     from agentkernel.cli.chat_hold import Call, hold
-    from agentkernel.cli.chat_open import read_flags
+    from agentkernel.cli.chat_open import Loading, read_flags
 
     flags = read_flags(folder)
     if flags is not None:
         flags = flags.model_copy(update={"overrides": (*flags.overrides, *overrides)})
         flags.settings({})
     name = folder.name.partition("-chat-")[0]
-    return hold(Call(flags=flags, name=name, folder=folder, as_json=as_json, debug=debug))
+    return hold(Call(flags, name, Loading(), folder=folder, as_json=as_json, debug=debug))
