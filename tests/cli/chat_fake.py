@@ -146,6 +146,7 @@ class FakeSession:
             "run": lambda: (self.step(text),),
             "slow": lambda: (self.step(text, seconds=STEP_S),),
             "ask": lambda: (self.approved(text),),
+            "late": lambda: (self.approved(text, after=0.5),),
             "crash": self.crash,
             "lost": self.lose,
             "edit": lambda: (Editing(number=None, text=SOURCE, line=2),),
@@ -207,8 +208,9 @@ class FakeSession:
         )
         return Ran(step=number, made=(number,), place=place, result=ended, text=f"made c{number}")
 
-    def approved(self, text: str) -> Reply:
+    def approved(self, text: str, after: float = 0.0) -> Reply:
         assert self.approve is not None
+        time.sleep(after)
         return self.step(text) if self.approve(Asked()) else Said(text="not approved")
 
     def crash(self) -> tuple[Reply, ...]:

@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console, RenderableType
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_fake import SOURCE, FakeSession
 
-from agentkernel.cli import chat_open
+from agentkernel.cli import chat_open, chat_screen
 from agentkernel.cli.app import run
 from agentkernel.cli.chat_open import Flags, Loading, read_flags
+from agentkernel.workflows.session.replies import Reply
 
 PROBLEM = """import torch
 from torch import nn
@@ -178,6 +180,18 @@ def test_a_bug_and_a_mistake_leave_the_session_alive(
     assert "RuntimeError: a bug of two lines. This is a bug; the session lives." in shown
     assert "No candidate c9." in shown
     assert turns(place) == ["/status"]
+
+
+def test_a_picture_with_a_bug_leaves_the_session_alive(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def draw(reply: Reply, console: Console) -> RenderableType:
+        raise ZeroDivisionError("no width")
+
+    monkeypatch.setattr(chat_screen, "picture", draw)
+    assert run(script("/status\n/cost\n")) == 0
+    assert capsys.readouterr().out.count("ZeroDivisionError: no width. This is a bug") == 2
+    assert turns(place) == ["/status", "/cost"]
 
 
 def test_debug_shows_a_bug() -> None:

@@ -167,6 +167,11 @@ def test_a_question_is_asked_at_the_terminal(terminal: Terminal) -> None:
     terminal.last_line("Go on with this? [y/N/a(lways)]")
     terminal.type("y", "Enter")
     terminal.wait("made c1")
+    terminal.last_line("small c1>")
+    terminal.type("late", "Enter", "y", "Enter")  # typed before anybody asked
+    terminal.last_line("Go on with this? [y/N/a(lways)]")
+    terminal.type("Enter")
+    terminal.wait("not approved\nsmall c1>")
 
 
 @pytest.mark.slow

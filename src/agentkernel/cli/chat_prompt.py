@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +15,7 @@ from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.filters import Condition
+from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -87,9 +90,13 @@ class PromptFeed:
             yield self._pastes.restored(line)
 
     def answer(self, question: str) -> str:
-        """A line for a question alone: it has no history and completes nothing."""
+        """A line for a question alone: it has no history and completes nothing, and what was typed
+        before it was read is no answer."""
+        asked: PromptSession[str] = PromptSession()
+        clear_typeahead(asked.app.input)
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
         try:
-            return PromptSession[str]().prompt(question)
+            return asked.prompt(question)
         except EOFError:
             return ""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentkernel.cli.chat_protocol import Question, SessionLike
     from agentkernel.cli.live import Progress
     from agentkernel.workflows.events import Event
-    from agentkernel.workflows.session.replies import Reply
+    from agentkernel.workflows.session.replies import Reply, Said
 
 ECHOED = 200
 """Characters of an input that are said again."""
@@ -53,6 +53,10 @@ class Screen(Protocol):
 
     def reply(self, reply: Reply) -> None:
         """An answer."""
+        ...
+
+    def failed(self, said: Said) -> None:
+        """What is said of a bug: shown without what might have the bug."""
         ...
 
     def end_turn(self) -> None:
@@ -101,6 +105,10 @@ class TextScreen:
             self.console.print(shown)
         for line in text.get().splitlines():  # no blanks up to the width for a file or a diff
             print(line.rstrip(), file=self.console.file, flush=True)
+
+    def failed(self, said: Said) -> None:
+        self._stop(leave=True)
+        self.note(said.text)
 
     def end_turn(self) -> None:
         self._stop(leave=True)
@@ -173,6 +181,9 @@ class JsonScreen:
 
     def reply(self, reply: Reply) -> None:
         self._write("reply", reply.model_dump_json())
+
+    def failed(self, said: Said) -> None:
+        self.reply(said)
 
     def end_turn(self) -> None:
         pass

@@ -111,7 +111,7 @@ class Chat:
             if self.debug or self.opening.session is None:
                 raise
             line = f"{type(error).__name__}: {one_line(error)}. This is a bug; the session lives."
-            self.screen.reply(Said(text=f"{line} --debug shows where.", ok=False))
+            self.screen.failed(Said(text=f"{line} --debug shows where.", ok=False))
         return False
 
     def _shown(self, reply: Reply) -> bool:
