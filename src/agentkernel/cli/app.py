@@ -92,7 +92,7 @@ def run(words: list[str], *, debug: bool = False) -> int:
     """The exit code of one command line; failures are printed as one line unless `debug`."""
     as_json = "--json" in words
     try:
-        code = app(args=words, prog_name="agentkernel", standalone_mode=False)
+        code = app(args=words, prog_name="agentkernel", standalone_mode=False, obj=debug)
         return code if isinstance(code, int) else 0
     except Exception as error:  # the border: every failure becomes a line and a number
         if debug and not isinstance(error, typer.Abort):

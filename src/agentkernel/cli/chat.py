@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +18,6 @@ from agentkernel.cli.options import (
     Inputs,
     Overrides,
     PlannerName,
-    Reference,
     ReviewerName,
     Runs,
     TargetName,
@@ -31,15 +28,28 @@ from agentkernel.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from agentkernel.domain.settings import Settings
-    from agentkernel.workflows.chat import Conversation, Reply
+    from agentkernel.tools.problems import LoadedProblem
 
-SettingsFor = Callable[[Mapping[str, object]], "Settings"]
-PROMPT = "agentkernel> "
+Subject = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE[:CLASS]]",
+        help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input. "
+        "Without it: the last sessions.",
+    ),
+]
+Script = Annotated[
+    Path | None,
+    typer.Option(
+        "--script", metavar="FILE", help="Lines fed as if typed, or an exported session.jsonl."
+    ),
+]
 
 
 def chat(
-    reference: Reference,
+    context: typer.Context,
+    reference: Subject = None,
+    script: Script = None,
     inputs: Inputs = None,
     init: Init = "",
     target: TargetName = None,
@@ -57,11 +67,9 @@ def chat(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Talk about one module: another GPU, precision or objective, again, diff, undo, keep."""
-    from agentkernel.cli.models import checked, model_use
-    from agentkernel.tools.problems import load_problem
-    from agentkernel.tools.settings import load_settings
-    from agentkernel.tools.targets import find_target
+    """Tune one module in conversation: ask, steer, go back, compare, keep."""
+    from agentkernel.cli.chat_hold import Call, hold
+    from agentkernel.cli.chat_open import Flags, Loading, plain_values
 
     given: dict[str, object] = {
         "target": target,
@@ -78,84 +86,42 @@ def chat(
             usd=usd,
         ),
     }
-
-    def settings_for(changes: Mapping[str, object]) -> Settings:
-        settings = load_settings(config, overrides or (), {**given, **changes})
-        find_target(settings.target)
-        return checked(settings)
-
-    settings = settings_for({})
-    problem = load_problem(reference, inputs or (), init)
-
-    from agentkernel.cli.watch import follow
-    from agentkernel.workflows.chat import Conversation
-    from agentkernel.workflows.optimize import run
-
-    conversation = Conversation(
-        problem,
-        settings_for,
-        lambda request, _: follow(
-            lambda on_event: run(request, on_event),
-            as_json=as_json,
-            lines=as_json,
-            panel=False,
-            models=model_use(request.settings),
-        ),
-        lambda _: None,
-        Path(settings.runs) / ".chat",
+    flags = Flags(
+        given=plain_values(given),
+        overrides=tuple(overrides or ()),
+        config=None if config is None else str(config),
     )
-    raise typer.Exit(converse(conversation, as_json=as_json))
+    settings = flags.settings({})
+    if reference is None:
+        from agentkernel.cli.chat_sessions import list_sessions
 
-
-def converse(conversation: Conversation, *, as_json: bool) -> int:
-    """Answer each line until the end; the exit code is the last run's."""
-    greet(conversation, as_json=as_json)
-    for line in read_lines(as_json=as_json):
-        if not line.strip():
-            continue
-        reply = conversation.answer(line)
-        say(reply, as_json=as_json)
-        if reply.ended:
-            break
-    step = conversation.step
-    return 0 if step is None else step.result.exit_code
-
-
-def read_lines(*, as_json: bool) -> Iterator[str]:
-    """Lines typed at a prompt, or piped in."""
-    if not sys.stdin.isatty() or as_json:
-        yield from sys.stdin
+        list_sessions(Path(settings.runs), as_json=as_json)
         return
-    from prompt_toolkit import PromptSession
 
-    session: PromptSession[str] = PromptSession(PROMPT)
-    while True:
-        try:
-            yield session.prompt()
-        except EOFError:
-            return
+    def load() -> LoadedProblem:
+        from agentkernel.tools.problems import load_problem
 
+        return load_problem(reference, inputs or (), init)
 
-def greet(conversation: Conversation, *, as_json: bool) -> None:
-    """What is on the table when the conversation begins."""
-    if as_json:
-        return
-    problem = conversation.problem.problem
-    print(f"{problem.name}: {problem.shape_sets[0].label}. 'go' starts, 'help' lists the words.")
-    if conversation.step is not None:
-        count = len(conversation.thread.steps)
-        print(f"{count} earlier steps; at step {conversation.step.id}. 'history' shows them.")
+    check_file(reference)
+    call = Call(
+        flags=flags,
+        name=Path(reference.partition(":")[0]).stem,
+        loading=Loading(load),
+        script=script,
+        as_json=as_json,
+        debug=bool(context.obj),
+    )
+    raise typer.Exit(hold(call))
 
 
-def say(reply: Reply, *, as_json: bool) -> None:
-    """The answer, with the result of a run as a panel."""
-    from agentkernel.cli.output import console, print_json
-    from agentkernel.cli.panel import result_panel
+def check_file(reference: str) -> None:
+    """Raises ProblemError at once for a file that is not there: torch need not be awaited."""
+    from agentkernel.errors import ProblemError
 
-    if as_json:
-        print_json(reply)
-        return
-    if reply.text:
-        print(reply.text, flush=True)
-    if reply.result is not None:
-        console().print(result_panel(reply.result))
+    path = reference.partition(":")[0]
+    if not Path(path).is_file():
+        raise ProblemError(
+            f"No such file: {path!r}. Expected a Python file with a torch module. "
+            "Next: check the path; 'agentkernel chat' alone lists the last sessions."
+        )

@@ -1,6 +1,8 @@
-"""`agentkernel resume`: how does a run that was cut off go on?"""
+"""`agentkernel resume`: how does a run or a session that was cut off go on?"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import typer
 
@@ -8,19 +10,28 @@ from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
 
 
 def resume(
+    context: typer.Context,
     run: RunName = "last",
     runs: Runs = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run after a kill or Ctrl-C; nothing that is finished is judged again."""
+    """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
+    from agentkernel.cli.chat_sessions import session_folder
     from agentkernel.cli.folder import runs_path
+
+    below = runs_path(runs, config, overrides)
+    session = session_folder(below, run)
+    if session is not None:
+        code = resume_session(session, overrides or [], as_json=as_json, debug=bool(context.obj))
+        raise typer.Exit(code)
+
     from agentkernel.cli.models import use_before
     from agentkernel.cli.watch import follow
     from agentkernel.tools.store import find_run
 
-    folder = find_run(runs_path(runs, config, overrides), run)
+    folder = find_run(below, run)
 
     from agentkernel.cli.approve import asker
     from agentkernel.workflows.optimize import resume as go_on
@@ -31,3 +42,16 @@ def resume(
         models=use_before(folder),
     )
     raise typer.Exit(result.exit_code)
+
+
+def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: bool) -> int:
+    """Open a session again with the flags that it began with, and `overrides` over them."""
+    from agentkernel.cli.chat_hold import Call, hold
+    from agentkernel.cli.chat_open import Loading, read_flags
+
+    flags = read_flags(folder)
+    if flags is not None:
+        flags = flags.model_copy(update={"overrides": (*flags.overrides, *overrides)})
+        flags.settings({})
+    name = folder.name.partition("-chat-")[0]
+    return hold(Call(flags, name, Loading(), folder=folder, as_json=as_json, debug=debug))

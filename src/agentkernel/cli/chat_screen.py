@@ -1,0 +1,222 @@
+"""How does a session show its turns: on a terminal, by a pipe, and to a program?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import IO, TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.text import Text
+
+from agentkernel.cli.chat_text import shortened, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.live import Live
+
+    from agentkernel.cli.chat_protocol import Question, SessionLike
+    from agentkernel.cli.live import Progress
+    from agentkernel.workflows.events import Event
+    from agentkernel.workflows.session.replies import Reply, Said
+
+ECHOED = 200
+"""Characters of an input that are said again."""
+ASKED = "Go on with this? [y/N/a(lways)] "
+
+
+class Screen(Protocol):
+    """Where turns are shown."""
+
+    def opened(self, session: SessionLike) -> None:
+        """A session is at hand."""
+        ...
+
+    def echo(self, prompt: str, text: str) -> None:
+        """An input that nobody saw being typed."""
+        ...
+
+    def note(self, text: str) -> None:
+        """A line that is no answer."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """Something happened in a step."""
+        ...
+
+    def ask(self, question: Question) -> str:
+        """Show what is to be approved; the line to ask with."""
+        ...
+
+    def reply(self, reply: Reply) -> None:
+        """An answer."""
+        ...
+
+    def failed(self, said: Said) -> None:
+        """What is said of a bug: shown without what might have the bug."""
+        ...
+
+    def end_turn(self) -> None:
+        """Nothing more comes for this input."""
+        ...
+
+
+class TextScreen:
+    """For people: a live table where a terminal can draw one, else one line an event."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._drawn = console.is_terminal and not console.is_dumb_terminal
+        self._progress: Progress | None = None
+        self._live: Live | None = None
+
+    def opened(self, session: SessionLike) -> None:
+        pass
+
+    def echo(self, prompt: str, text: str) -> None:
+        self.note(f"{prompt}{shortened(text, ECHOED)}")
+
+    def note(self, text: str) -> None:
+        self.console.print(Text(visible(text)), soft_wrap=not self.console.is_terminal)
+
+    def event(self, event: Event) -> None:
+        if self._drawn:
+            self._draw(event)
+            return
+        from agentkernel.cli.chat_events import event_line
+
+        self.console.print(Text(event_line(event)), soft_wrap=True)
+
+    def ask(self, question: Question) -> str:
+        self._stop(leave=False)
+        self.console.print(Text(question_text(question)))
+        return ASKED
+
+    def reply(self, reply: Reply) -> None:
+        self._stop(leave=True)
+        shown = Visible(picture(reply, self.console))
+        if self.console.is_terminal:
+            self.console.print(shown)
+            return
+        with self.console.capture() as text:
+            self.console.print(shown)
+        for line in text.get().splitlines():  # no blanks up to the width for a file or a diff
+            print(line.rstrip(), file=self.console.file, flush=True)
+
+    def failed(self, said: Said) -> None:
+        self._stop(leave=True)
+        self.note(said.text)
+
+    def end_turn(self) -> None:
+        self._stop(leave=True)
+        self._progress = None
+
+    def _draw(self, event: Event) -> None:
+        from rich.live import Live
+
+        from agentkernel.cli.live import Progress
+        from agentkernel.workflows.events import Finished, RunStarted
+
+        if isinstance(event, RunStarted):
+            self._stop(leave=True)
+            self._progress = None
+        self._progress = self._progress or Progress()
+        self._progress.show(event)
+        if isinstance(event, Finished):
+            self._stop(leave=True)
+        elif self._live is None:
+            table = self._progress.table
+            self._live = Live(
+                console=self.console,
+                refresh_per_second=4,
+                get_renderable=lambda: Visible(table()),
+            )
+            self._live.start()
+
+    def _stop(self, *, leave: bool) -> None:
+        """End the drawing; `leave` it on the screen, or take it away until the next event."""
+        if self._live is not None:
+            self._live.transient = not leave
+            live, self._live = self._live, None
+            live.stop()
+
+
+class Visible:
+    """A renderable whose own text moves no terminal: events and answers hold what others wrote."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.inner, options):
+            text = segment.text if segment.control else visible(segment.text)
+            yield Segment(text, segment.style, segment.control)
+
+
+class JsonScreen:
+    """For programs: one object a line on `stream`, named by what it is: session, event, asked,
+    reply. Nothing else goes there."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def opened(self, session: SessionLike) -> None:
+        self._write("session", json.dumps({"id": session.id, "folder": str(session.folder)}))
+
+    def echo(self, prompt: str, text: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        print(visible(text), file=sys.stderr, flush=True)
+
+    def event(self, event: Event) -> None:
+        self._write("event", event.model_dump_json())
+
+    def ask(self, question: Question) -> str:
+        self._write("asked", question.model_dump_json())
+        return ""
+
+    def reply(self, reply: Reply) -> None:
+        self._write("reply", reply.model_dump_json())
+
+    def failed(self, said: Said) -> None:
+        self.reply(said)
+
+    def end_turn(self) -> None:
+        pass
+
+    def _write(self, name: str, value: str) -> None:
+        print(f'{{"{name}":{value}}}', file=self.stream, flush=True)
+
+
+def chat_console() -> Console:
+    """Stdout: as wide as the terminal, 80 columns where there is none; NO_COLOR is obeyed."""
+    return Console(highlight=False)
+
+
+def picture(reply: Reply, console: Console) -> RenderableType:
+    """The answer as it is drawn on `console`."""
+    return Text(plain_text(reply))
+
+
+def plain_text(reply: Reply) -> str:
+    """The answer's words, else its fields, a line each."""
+    fields: dict[str, object] = reply.model_dump(mode="json")
+    words = str(fields.get("text") or "")
+    if words:
+        return visible(words)
+    rows = (f"{name}: {value}" for name, value in fields.items() if value not in (None, "", []))
+    return visible("\n".join(rows))
+
+
+def question_text(question: Question) -> str:
+    """The hypotheses of a plan, or the text of a candidate below its idea."""
+    made, plan = question.candidate, question.plan
+    tried = (question.hypothesis,) if plan is None else plan.hypotheses
+    heading = f"Round {question.round}, {question.kind}:"
+    ideas = (f"  {item.strategy}: {item.reason}" for item in tried)
+    source = () if made is None else ("", *made.source.splitlines(), "")
+    return visible("\n".join((heading, *ideas, *source)))

@@ -1,0 +1,23 @@
+"""How is text that somebody else wrote shown without moving the terminal?"""
+
+from __future__ import annotations
+
+
+def visible(text: str) -> str:
+    """Control characters as escapes (`\\x1b`); line feeds and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign
+        if sign.isprintable() or sign in "\n\t"
+        else sign.encode("unicode_escape", "replace").decode()
+        for sign in text
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """The first line of `text`, at most `most` characters, with what was left out."""
+    first, _, rest = text.strip().partition("\n")
+    more = f" ... ({rest.count(chr(10)) + 2} lines)" if rest.strip() else ""
+    cut = f"{first[:most]}..." if len(first) > most else first
+    return f"{cut}{more}"
