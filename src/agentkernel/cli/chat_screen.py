@@ -199,17 +199,10 @@ def chat_console() -> Console:
 
 def picture(reply: Reply, console: Console) -> RenderableType:
     """The answer as it is drawn on `console`."""
-    return Text(plain_text(reply))
+    from agentkernel.cli.pictures import render
 
-
-def plain_text(reply: Reply) -> str:
-    """The answer's words, else its fields, a line each."""
-    fields: dict[str, object] = reply.model_dump(mode="json")
-    words = str(fields.get("text") or "")
-    if words:
-        return visible(words)
-    rows = (f"{name}: {value}" for name, value in fields.items() if value not in (None, "", []))
-    return visible("\n".join(rows))
+    colour = console.color_system is not None and not console.no_color
+    return render(reply, console.width, colour, unicode=not console.options.ascii_only)
 
 
 def question_text(question: Question) -> str:
