@@ -55,7 +55,7 @@ def planned(reply: Planned, view: View) -> RenderableType:
         if item.algebra is not None:
             parts += [hanging("   = ", flat(step.derivation), view) for step in item.algebra.steps]
     if not plan.hypotheses:
-        parts.append(lines("Nothing to try."))
+        parts.append(lines("No ideas yet: 'run' works them out."))
     changed = [item for item in plan.decisions if item.value != item.default]
     if changed or plan.retrieved:
         parts.append("")

@@ -129,7 +129,9 @@ def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
             return Ended(text=f"The session is kept. 'agentkernel resume {work.id}' goes on.")
         case "stop":
             return Said(text="Nothing is running. Ctrl-C stops a step while it runs.")
-        case "approve" | "decline":
+        case "approve":
+            return acts.run(work, Run(), text)  # "go ahead" where nothing asks means: begin
+        case "decline":
             return looks.no("Nothing waits for an answer.")
         case _:
             assert_never(intent.name)

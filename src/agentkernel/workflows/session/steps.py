@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,38 +102,23 @@ def request_of(
     history: tuple[Attempt, ...],
     focus: str | None,
 ) -> OptimizeRequest:
-    """What a run is asked for; what it knows of earlier steps goes where runs take that."""
+    """What a run is asked for, with what it is to know of earlier steps."""
     from agentkernel.workflows.state import OptimizeRequest
 
-    known: dict[str, object] = {"history": history, "focus": focus}
-    taken = {
-        name: value for name, value in known.items() if name in OptimizeRequest.__dataclass_fields__
-    }
-    make: Callable[..., OptimizeRequest] = OptimizeRequest
-    return make(loaded, settings, None, flags, **taken)
+    return OptimizeRequest(loaded, settings, None, flags, history=history, focus=focus)
 
 
 def _run(work: Work, step: int, request: OptimizeRequest) -> Result:
     from agentkernel.workflows.optimize import run
 
-    call: Callable[..., Result] = run
-    options = _options(work, call)
-    return call(request, _noting(work, step), workshop=work.workshop, **options)
+    return run(request, _noting(work, step), workshop=work.workshop, approve=work.approve)
 
 
-def _resume(work: Work, step: int, run: str) -> Result:
+def _resume(work: Work, step: int, name: str) -> Result:
     from agentkernel.workflows.optimize import resume
 
-    call: Callable[..., Result] = resume
-    options = _options(work, call)
     listen = _noting(work, step)
-    return call(run, listen, runs=work.runs, workshop=work.workshop, **options)
-
-
-def _options(work: Work, call: Callable[..., Result]) -> dict[str, object]:
-    """Who approves, where a run asks."""
-    asks = "approve" in inspect.signature(call).parameters
-    return {"approve": work.approve} if asks and work.approve is not None else {}
+    return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.approve)
 
 
 def _noting(work: Work, step: int) -> Callable[[Event], None]:
