@@ -338,6 +338,10 @@ def test_an_uncertain_sentence_waits_for_a_yes(ran: Session) -> None:
     assert not isinstance(ran.say("yes")[0], Ran)
 
 
+def test_go_ahead_begins_a_run_where_nothing_waits(ran: Session) -> None:
+    assert isinstance(ran.say("go ahead")[0], Ran)
+
+
 def test_other_sizes_are_another_problem_and_undo_goes_back(ran: Session) -> None:
     moved = ran.say("use batch size 16")[0]
     assert "x float32[16, 8]" in text_of(moved)

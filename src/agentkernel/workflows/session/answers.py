@@ -99,6 +99,10 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
             assert_never(intent)
 
 
+GO = frozenset(("go", "ahead", "proceed"))
+"""Who says one of these where nothing waits for an answer wants a run; a stray "yes" begins none."""
+
+
 def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
     match intent.name:
         case "more_aggressive":
@@ -129,9 +133,9 @@ def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
             return Ended(text=f"The session is kept. 'agentkernel resume {work.id}' goes on.")
         case "stop":
             return Said(text="Nothing is running. Ctrl-C stops a step while it runs.")
-        case "approve":
-            return acts.run(work, Run(), text)  # "go ahead" where nothing asks means: begin
-        case "decline":
+        case "approve" if set(text.lower().split()) & GO:
+            return acts.run(work, Run(), text)
+        case "approve" | "decline":
             return looks.no("Nothing waits for an answer.")
         case _:
             assert_never(intent.name)
