@@ -100,7 +100,7 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
 
 
 GO = frozenset(("go", "ahead", "proceed"))
-"""Who says one of these where nothing waits for an answer wants a run; a stray "yes" begins none."""
+"""Who says one of these where nothing waits for an answer wants a run; a stray "yes" is none."""
 
 
 def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
