@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.intent import Intent, IntentContext, IntentName, Suggestion
 from agentkernel.workflows.intents.asides import leads_in, refers_back, speaks_of, states
+from agentkernel.workflows.intents.features import is_value
 from agentkernel.workflows.intents.grammar import EXAMPLES, rows
+from agentkernel.workflows.intents.matching import is_reported
 from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.slots import intent_of
 from agentkernel.workflows.intents.tags import Tag
@@ -24,7 +26,7 @@ from agentkernel.workflows.intents.text import words_of
 if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
 
-SURE = 0.6
+SURE = 0.7
 """Least probability of the label that is answered; by cross-validation (docs of train.py)."""
 SURE_IN_NEGATION = 0.8
 SURE_OF_CLAUSE = 0.75
@@ -33,6 +35,12 @@ WORTH_ASKING = 0.4
 PER_UNKNOWN_WORD = 0.05
 """How much surer it must be for each word that no example has."""
 MOST_CLAUSES = 6
+LEAST_IN_CLAUSE = 0.15
+"""How probable the answered label must be in each clause."""
+MOST_NONE_BESIDE_A_LOOK = 0.7
+MOST_NONE_OF_A_PRONOUN = 0.5
+"""Above these a clause may mean something that no request does ("tell it to my boss")."""
+PRONOUNS = words_of("it that this those them one")
 NEGATIVE = frozenset(
     {
         "precision=strict",
@@ -66,6 +74,16 @@ HARMLESS_IF = re.compile(
     r"|makes it faster|makes sense))?|\bwhere (?:it|they)\b|\beven if\b"
 )
 """A permission's "if": the tool decides, as it does anyway."""
+STATEMENT = re.compile(
+    r"^(?:the|your|my|our|that|some|its|candidate|those) (?:\S+ ){1,3}(?:is|are|was|were|looks?|seems?|says?)\b"
+)
+QUESTIONS_BY_STATEMENT = frozenset({"explain_line", "explain_kernel", "why_slow", "why_rejected", "help"})
+GIVES_UP = re.compile(r"\b(?:no need|not need|not want|never mind|without|skip)\b")
+"""Before something to look at: it is not wanted."""
+LEAST_OF_THE_GRAMMARS = 0.02
+SURE_OF_DOUBT = 0.6
+"""The grammar's reading is asked back where the examples give it less than the one and another
+label, or none, at least the other."""
 BOUND = frozenset({"stop_at", "budget", "memory_limit"})
 """Requests whose "when" and "once" are the request itself."""
 PERMISSIONS = frozenset({"policy=mixed", "policy=any", "precision=tf32", "precision=bf16"})
@@ -180,7 +198,37 @@ class _Judge:
             return False
         if guess.label not in BOUND and not _is_harmless_if(guess.label, tags, text):
             return False
-        return _looks_only(guess.label) or not _is_asked(tags)
+        if _looks_only(guess.label):
+            told = all(_is_told(part, guess.label) for part in _clauses(tags))
+            return not GIVES_UP.search(text) and not told
+        return not _is_asked(tags) and not all(is_reported(part) for part in _clauses(tags))
+
+
+def _is_told(clause: tuple[Tag, ...], label: str) -> bool:
+    """True for a statement: "the certificate looks good" asks for none. One that says that
+    something is slow or unclear is a question."""
+    if label in QUESTIONS_BY_STATEMENT:
+        return False
+    return states(clause) or bool(STATEMENT.search(" ".join(tag.text for tag in clause)))
+
+
+def doubts(tags: Sequence[Tag], found: Sequence[Intent], classifier: Classifier) -> bool:
+    """True where the examples speak clearly against the requests that the grammar read."""
+    probabilities = classifier.probabilities(tags)
+    labels = {label_of(intent) for intent in found}
+    own = sum(
+        float(each)
+        for label, each in zip(classifier.labels, probabilities, strict=True)
+        if label in labels
+    )
+    return own < LEAST_OF_THE_GRAMMARS and float(probabilities.max()) >= SURE_OF_DOUBT
+
+
+def label_of(intent: Intent) -> str:
+    """The classifier's label of a request."""
+    if intent.name == "precision":
+        return f"precision={intent.precision}"
+    return f"policy={intent.policy}" if intent.name == "policy" else intent.name
 
 
 def _several(
@@ -201,9 +249,30 @@ def _belongs(judge: _Judge, whole: Guess, clause: tuple[Tag, ...], part: Guess) 
     """True for a clause that asks for the same, or for nothing of its own."""
     if part.label == whole.label or refers_back(clause) or leads_in(clause):
         return True
-    if judge.probability(whole.label, clause) >= 0.2:
+    if judge.probability(whole.label, clause) >= LEAST_IN_CLAUSE or _is_fragment(clause):
         return True
+    if any(is_value(tag) for tag in clause):
+        return False
+    words = {word for tag in clause for word in tag.text.split()}
+    none = judge.probability("none", clause)
+    if _looks_only(whole.label):
+        return none < MOST_NONE_BESIDE_A_LOOK
+    if _only_denies(clause) and whole.label in BOUND | {"precision=strict", "policy=triton"}:
+        return speaks_of(clause, _known(whole.label) | {"NEG", "NO", "STOP", "RUN"})
+    if none < MOST_NONE_OF_A_PRONOUN and not PRONOUNS.isdisjoint(words):
+        return part.probability < SURE
     return states(clause) and speaks_of(clause, _known(whole.label))
+
+
+def _is_fragment(clause: tuple[Tag, ...]) -> bool:
+    """True for one plain noun, as in "with the tiling and fusion"."""
+    words = [tag for tag in clause if not tag.has("MARK", "FILLER")]
+    return len(words) == 1 and not words[0].concepts and len(words[0].text.split()) == 1
+
+
+def _only_denies(clause: tuple[Tag, ...]) -> bool:
+    """True for "no longer", "no shortcuts", "not a minute more"."""
+    return clause[0].text.split()[0] in ("no", "not", "nothing")
 
 
 def _clauses(tags: tuple[Tag, ...]) -> list[tuple[Tag, ...]]:
@@ -242,6 +311,7 @@ def _is_asked(tags: tuple[Tag, ...]) -> bool:
 
 
 def _is_harmless_if(label: str, tags: tuple[Tag, ...], text: str) -> bool:
-    if not any(tag.has("IF", "WHEN") for tag in tags) and " once " not in f" {text} ":
+    whens = {"when", "once", "until"}.intersection(text.split())
+    if not whens and not any(tag.has("IF", "WHEN") for tag in tags):
         return True
     return _looks_only(label) or (label in PERMISSIONS and bool(HARMLESS_IF.search(text)))

@@ -29,6 +29,7 @@ from agentkernel.workflows.intents.classifier import (
     word_bit,
 )
 from agentkernel.workflows.intents.features import BUCKETS, features, words_of_tags
+from agentkernel.workflows.intents.grammar import EXAMPLES
 from agentkernel.workflows.intents.polarity import with_polarity
 from agentkernel.workflows.intents.tags import Tag, tagged
 from agentkernel.workflows.intents.text import clean, tokenise
@@ -80,6 +81,8 @@ def examples() -> list[Example]:
                 label = line[2:]
             elif line:
                 found.append(Example(line, label, path.stem))
+    named = {"precision": "precision=tf32", "policy": "policy=triton"}
+    found += [Example(text, named.get(name, name), "examples") for name, text in EXAMPLES.items()]
     for path in sorted(SENTENCES.glob("*.yaml")):
         for row in yaml.safe_load(path.read_text(encoding="utf-8")):
             if len(row["means"]) < 2:

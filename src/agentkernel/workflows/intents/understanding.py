@@ -1,7 +1,8 @@
 """What does a sentence at the prompt ask for, without a language model?
 
 A grammar reads it first: precise, and easy to say why. What it refuses is read a second time by
-examples of how people ask (by_example.py), which answers only where it is sure.
+examples of how people ask (by_example.py), which answers only where it is sure; where those speak
+clearly against the grammar's reading, that is asked back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from agentkernel.workflows.intents.asides import (
     states,
 )
 from agentkernel.workflows.intents.building import Impossible, built
-from agentkernel.workflows.intents.by_example import nearest, read
+from agentkernel.workflows.intents.by_example import doubts, nearest, read
 from agentkernel.workflows.intents.grammar import EXAMPLES
 from agentkernel.workflows.intents.matching import Match, matches
 from agentkernel.workflows.intents.polarity import NOUNS, VERBS, is_question, with_polarity
@@ -126,18 +127,27 @@ def understand(text: str, context: IntentContext) -> Understanding:
     tags = with_values(tagged(tokens, context))
     try:
         _refuse_to_delete(tags)
-        return _checked(_text(tags, context, shown), shown)
+        found = _checked(_text(tags, context, shown), shown)
     except _Unsure as unsure:
         return Ambiguous(text=shown, options=unsure.options[:MOST_OPTIONS])
     except Impossible as none:
         return _not_understood(shown, str(none), tags)
     except _NoReading as none:
         return _second(tags, context, shown, str(none))
+    if isinstance(found, Understood) and doubts(
+        _with_polarity(tags), found.intents, _classifier()
+    ):
+        return Ambiguous(text=shown, options=(found.intents,))
+    return found
+
+
+def _with_polarity(tags: list[Tag]) -> list[Tag]:
+    return [tag for sentence in _sentences(tags) for tag in with_polarity(sentence)]
 
 
 def _second(tags: list[Tag], context: IntentContext, shown: str, reason: str) -> Understanding:
     """What the reader by examples makes of a text that fits no row; `reason`: why it fits none."""
-    words = [tag for sentence in _sentences(tags) for tag in with_polarity(sentence)]
+    words = _with_polarity(tags)
     found = read(words, context, shown, _classifier())
     if found.intents:
         return _checked(list(found.intents), shown)
@@ -147,7 +157,7 @@ def _second(tags: list[Tag], context: IntentContext, shown: str, reason: str) ->
 
 
 def _classifier() -> Classifier:
-    """The weights; numpy is imported for the first text that the grammar refuses, not before."""
+    """The weights; read, and numpy imported, with the first text, not with this module."""
     from agentkernel.workflows.intents.classifier import load
 
     return load()
