@@ -61,11 +61,18 @@ NEGATIVE = frozenset(
     }
 )
 """Labels that people also ask for with a "not"."""
-NEVERTHELESS = re.compile(
-    r"\b(?:need|needs|needn't|have to|has to|bother|must|mind|problem|objections?|against|avoid|"
-    r"reinvent|everything|all|only|worry|matter|care)\b"
+NOT_ONLY_OWN = re.compile(
+    r"\b(?:need|needs|needn't|have to|has to|bother|must|reinvent|everything)\b"
 )
-"""What a "not" before library calls must speak of for them to be allowed."""
+NO_OBJECTION = re.compile(r"\b(?:mind|problem|objections?|against|avoid|worry|care)\b")
+"""What a "not" must speak of for library calls to be allowed: "it need not be all triton", or
+where it reaches the library itself, "no objection to cublas"."""
+NEEDS_NONE = re.compile(r"\b(?:need|have) to (?:allow|use|call|enable)\b")
+NO_FURTHER = re.compile(
+    r"^(?:no need to|no need for|you need not|do not|you do not have to|you do not need to) "
+    r"(?:continue|go on|keep going|go further|go any further|search further|bother|carry on)\b"
+)
+"""Says again that a run ends there."""
 REPORTED = words_of("said says say told asked suggests suggested thinks claims wrote heard read")
 LATER = words_of("tomorrow tonight later yesterday afterwards monday weekend unless otherwise")
 HARMLESS_IF = re.compile(
@@ -77,16 +84,20 @@ HARMLESS_IF = re.compile(
 STATEMENT = re.compile(
     r"^(?:the|your|my|our|that|some|its|candidate|those) (?:\S+ ){1,3}(?:is|are|was|were|looks?|seems?|says?)\b"
 )
-QUESTIONS_BY_STATEMENT = frozenset({"explain_line", "explain_kernel", "why_slow", "why_rejected", "help"})
+QUESTIONS_BY_STATEMENT = frozenset(
+    {"explain_line", "explain_kernel", "why_slow", "why_rejected", "help"}
+)
 GIVES_UP = re.compile(r"\b(?:no need|not need|not want|never mind|without|skip)\b")
 """Before something to look at: it is not wanted."""
-LEAST_OF_THE_GRAMMARS = 0.02
+LEAST_OF_THE_GRAMMARS = 0.05
 SURE_OF_DOUBT = 0.6
 """The grammar's reading is asked back where the examples give it less than the one and another
 label, or none, at least the other."""
 BOUND = frozenset({"stop_at", "budget", "memory_limit"})
 """Requests whose "when" and "once" are the request itself."""
+ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
 PERMISSIONS = frozenset({"policy=mixed", "policy=any", "precision=tf32", "precision=bf16"})
+SENTENCE_ENDS = frozenset({".", ";", "!", "?", "\n"})
 BREAKS = frozenset({",", ".", ";", "!", "?", ":", "\n"})
 JOINTS = words_of("and but so because since though although cause plus")
 Reader = Callable[[tuple[Tag, ...]], Sequence[Intent] | None]
@@ -112,7 +123,9 @@ class Second:
 def read(tags: Sequence[Tag], context: IntentContext, shown: str, classifier: Classifier) -> Second:
     """The requests of a sentence that the grammar refused. `tags` with their polarity marked."""
     words = tuple(tags)
-    if not words or any(tag.has("FOREIGN", "ADVICE") for tag in words):
+    if any(tag.has("FOREIGN", "ADVICE") for tag in words):
+        return Second()
+    if not any(letter.isalpha() for tag in words for letter in tag.text):
         return Second()
     if not REPORTED.isdisjoint(word for tag in words for word in tag.text.split()):
         return Second()
@@ -134,8 +147,7 @@ def read(tags: Sequence[Tag], context: IntentContext, shown: str, classifier: Cl
     )
     if whole.probability >= least and fits:
         return Second(intents=(whole.intent,))
-    negated = any(tag.negated or tag.has("NEG", "NO") for tag in words)
-    if whole.probability >= WORTH_ASKING and fits and not negated:
+    if whole.probability >= WORTH_ASKING and fits and not _is_negated(words):
         return Second(option=whole.intent)
     return Second()
 
@@ -181,17 +193,16 @@ class _Judge:
 
     def least(self, guess: Guess, tags: tuple[Tag, ...]) -> float:
         """How probable it must be to be answered."""
-        negated = any(tag.negated or tag.has("NEG") for tag in tags)
-        base = SURE_IN_NEGATION if negated else SURE
+        base = SURE_IN_NEGATION if _is_negated(tags) else SURE
         return min(base + PER_UNKNOWN_WORD * self.classifier.unknown(tags), 0.97)
 
     def may_be(self, guess: Guess, tags: tuple[Tag, ...]) -> bool:
         """True where mood, conditions and negations leave it a request."""
         text = " ".join(tag.text for tag in tags)
-        if any(tag.negated or tag.has("NEG") for tag in tags):
+        if _is_negated(tags):
             if guess.label not in NEGATIVE:
                 return False
-            if guess.label == "policy=mixed" and not NEVERTHELESS.search(text):
+            if guess.label == "policy=mixed" and not _allows(tags, text):
                 return False
         words = set(text.split())
         if not LATER.isdisjoint(words):
@@ -202,6 +213,21 @@ class _Judge:
             told = all(_is_told(part, guess.label) for part in _clauses(tags))
             return not GIVES_UP.search(text) and not told
         return not _is_asked(tags) and not all(is_reported(part) for part in _clauses(tags))
+
+
+def _is_negated(tags: tuple[Tag, ...]) -> bool:
+    if any(tag.negated or tag.has("NEG", "NO") for tag in tags):
+        return True
+    return any("no need" in tag.text for tag in tags)
+
+
+def _allows(tags: tuple[Tag, ...], text: str) -> bool:
+    """True for a "not" that forbids nothing: "not everything has to be triton"."""
+    if NEEDS_NONE.search(text):
+        return False
+    if any(tag.negated and tag.has("LIBRARY") for tag in tags):
+        return bool(NO_OBJECTION.search(text))
+    return bool(NOT_ONLY_OWN.search(text) or NO_OBJECTION.search(text))
 
 
 def _is_told(clause: tuple[Tag, ...], label: str) -> bool:
@@ -252,13 +278,20 @@ def _belongs(judge: _Judge, whole: Guess, clause: tuple[Tag, ...], part: Guess) 
     if judge.probability(whole.label, clause) >= LEAST_IN_CLAUSE or _is_fragment(clause):
         return True
     if any(is_value(tag) for tag in clause):
-        return False
+        return all(
+            is_value(tag) or tag.has("FILLER", "THIS", "MARK") or tag.text in ("as well", "too")
+            for tag in clause
+        )
     words = {word for tag in clause for word in tag.text.split()}
     none = judge.probability("none", clause)
     if _looks_only(whole.label):
-        return none < MOST_NONE_BESIDE_A_LOOK
+        noun = len(clause) < 4 and clause[0].text in ("the", "a", "its", "your")
+        return noun or none < MOST_NONE_BESIDE_A_LOOK
+    text = " ".join(tag.text for tag in clause)
+    if whole.label in ENDS_OF_A_RUN and NO_FURTHER.match(text):
+        return True
     if _only_denies(clause) and whole.label in BOUND | {"precision=strict", "policy=triton"}:
-        return speaks_of(clause, _known(whole.label) | {"NEG", "NO", "STOP", "RUN"})
+        return len(text.split()) < 3 or speaks_of(clause, _known(whole.label) | {"NEG", "NO"})
     if none < MOST_NONE_OF_A_PRONOUN and not PRONOUNS.isdisjoint(words):
         return part.probability < SURE
     return states(clause) and speaks_of(clause, _known(whole.label))
@@ -306,12 +339,16 @@ def _looks_only(label: str) -> bool:
 def _is_asked(tags: tuple[Tag, ...]) -> bool:
     """True where the last clause is a question, unless it is a polite command."""
     last = list(_clauses(tags)[-1])
-    polite = any(tag.has("POLITE", "MAY") for tag in last)
+    ends = [at for at, tag in enumerate(tags[:-1]) if tag.text in SENTENCE_ENDS]
+    sentence = tags[ends[-1] + 1 if ends else 0 :]
+    polite = any(tag.has("POLITE", "MAY") for tag in sentence)
     return is_question(last) or (last[-1].text == "?" and not polite)
 
 
 def _is_harmless_if(label: str, tags: tuple[Tag, ...], text: str) -> bool:
     whens = {"when", "once", "until"}.intersection(text.split())
     if not whens and not any(tag.has("IF", "WHEN") for tag in tags):
+        return True
+    if label in ("target", "shapes") and text.startswith("what if"):
         return True
     return _looks_only(label) or (label in PERMISSIONS and bool(HARMLESS_IF.search(text)))

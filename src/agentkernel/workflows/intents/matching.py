@@ -128,6 +128,8 @@ def _match(row: Row, tags: tuple[Tag, ...], spare: int) -> Match | None:
     if filled is None:
         return None
     rest = [tag for tag in tags if all(tag is not used for _, used in filled)]
+    if any(not tag.concepts and _has_digit(tag.text) for tag in rest):
+        return None
     unknown = sum(1 for tag in rest if not tag.concepts)
     if unknown > _most_unknown(row, filled) + (spare if _names_a_value(filled) else 0):
         return None
@@ -138,6 +140,11 @@ def _match(row: Row, tags: tuple[Tag, ...], spare: int) -> Match | None:
     return Match(
         row, tuple(filled), 10 * len(filled) + needed + 2 * words - 4 * unknown - 5 * row.alone
     )
+
+
+def _has_digit(word: str) -> bool:
+    """True for "int4", "e4m3": a value of a kind that no request takes."""
+    return any(letter.isdigit() for letter in word)
 
 
 def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:

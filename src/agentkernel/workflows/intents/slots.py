@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from agentkernel.domain.intent import AskDocs, CandidateName, Intent, IntentContext
+from agentkernel.domain.intent import AskDocs, CandidateName, Intent, IntentContext, SwitchBranch
 from agentkernel.workflows.intents.building import Impossible, built
 from agentkernel.workflows.intents.features import is_value
 from agentkernel.workflows.intents.grammar import Item, Row
@@ -49,7 +49,7 @@ SLOTS: dict[str, Slots] = {
     "try_idea": Slots(frozenset({"IDEA", "ORD", "NUM"}), 1, 1, frozenset({"IDEAWORD"})),
     "undo": Slots(frozenset({"STEPS"}), 0, 1),
     "switch_branch": Slots(
-        frozenset({"BRANCHNO", "BRANCHNAME", "NUM"}), 0, 1, frozenset({"BRANCH", "FORK"})
+        frozenset({"BRANCHNO", "BRANCHNAME", "NUM", "CAND"}), 0, 1, frozenset({"BRANCH", "FORK"})
     ),
     "stop_at": Slots(frozenset({"TIMES", "FACTOR", "RUNTIME", "PERCENT"}), 1, 1),
     "budget": Slots(frozenset({"DURATION", "ROUNDS", "MONEY"}), 1, 2),
@@ -85,8 +85,18 @@ def intent_of(
     if name == "explain_line" and not any(tag.has("LINE", "LINEWORD") for tag in tags):
         return None
     found = _built(name, value, values, tags, context, shown)
-    if name == "switch_branch" and bare:
-        found = found.model_copy(update={"branch": int(str(bare[0].value).split(".")[0])}) if found else None
+    if name == "switch_branch" and isinstance(found, SwitchBranch):
+        return _branch(found, values)
+    return found
+
+
+def _branch(found: SwitchBranch, values: list[Tag]) -> Intent | None:
+    """ "the other branch, number 3" names it by the number alone."""
+    for tag in values:
+        if tag.has("CAND") and not tag.text.startswith("number"):
+            return None
+        if tag.has("NUM", "CAND") and isinstance(tag.value, int | float) and tag.value >= 1:
+            return SwitchBranch(branch=int(tag.value))
     return found
 
 

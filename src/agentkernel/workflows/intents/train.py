@@ -140,9 +140,7 @@ def _matrix(tags: Sequence[Sequence[Tag]], idf: Floats) -> torch.Tensor:
     values = np.concatenate([values for _, values in parts])
     places = torch.from_numpy(np.stack([rows, columns]))
     shape = (len(parts), BUCKETS)
-    found = torch.sparse_coo_tensor(
-        places, torch.from_numpy(values), shape, check_invariants=True
-    )
+    found = torch.sparse_coo_tensor(places, torch.from_numpy(values), shape, check_invariants=True)
     return found.coalesce()
 
 
@@ -184,7 +182,9 @@ def main() -> None:
     for source in ("blind_1", "blind_2"):
         learned = trained([row for row in rows if row.source != source])
         left = [row for row in rows if row.source == source]
-        best = [learned.labels[int(learned.probabilities(tags_of(row.text)).argmax())] for row in left]
+        best = [
+            learned.labels[int(learned.probabilities(tags_of(row.text)).argmax())] for row in left
+        ]
         right = sum(found == row.label for found, row in zip(best, left, strict=True))
         print(f"{source}: {right} of {len(left)} labels right")
 

@@ -43,6 +43,7 @@ from agentkernel.workflows.intents.text import (
     words_of,
 )
 from agentkernel.workflows.intents.values import with_values
+
 if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
 
@@ -62,6 +63,9 @@ RUN_WORDS = frozenset(
         "run it",
         "run this",
         "rerun",
+        "redo",
+        "redo it",
+        "redo this",
         "re-run",
         "run again",
         "run it again",
@@ -134,9 +138,7 @@ def understand(text: str, context: IntentContext) -> Understanding:
         return _not_understood(shown, str(none), tags)
     except _NoReading as none:
         return _second(tags, context, shown, str(none))
-    if isinstance(found, Understood) and doubts(
-        _with_polarity(tags), found.intents, _classifier()
-    ):
+    if isinstance(found, Understood) and doubts(_with_polarity(tags), found.intents, _classifier()):
         return Ambiguous(text=shown, options=(found.intents,))
     return found
 

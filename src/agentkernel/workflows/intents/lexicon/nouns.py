@@ -245,7 +245,8 @@ NOUNS: dict[str, str] = {
         seqlen, seq len, seq, sequence, hidden size, hidden dimension, hidden dim, hidden,
         channels, heads, head dim, height, width, rows, columns, cols, context length,
         vocab, vocab size, tokens, features, n, m, k, sequences of length, bs, head
-        dimension, embedding dimension""",
+        dimension, embedding dimension, sequence lengths, seq lengths, batch sizes, hidden
+        sizes, hidden dims, head dims, context lengths""",
     "LIBRARY": """
         library, libraries, cublas, cudnn, cutlass, library calls, vendor library, vendor
         libraries, library kernels, library gemm, library gemms, library functions, torch
