@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
 
 SURE = 0.7
-"""Least probability of the label that is answered; by cross-validation (docs of train.py)."""
+"""Least probability of the label that is answered; four folds: 0.5% of 5,565 sentences are then misread."""
 SURE_IN_NEGATION = 0.8
 SURE_OF_CLAUSE = 0.75
 """From here on a clause is a request of its own."""
@@ -82,7 +82,8 @@ HARMLESS_IF = re.compile(
 )
 """A permission's "if": the tool decides, as it does anyway."""
 STATEMENT = re.compile(
-    r"^(?:the|your|my|our|that|some|its|candidate|those) (?:\S+ ){1,3}(?:is|are|was|were|looks?|seems?|says?)\b"
+    r"^(?:the|your|my|our|that|some|its|candidate|those) (?:\S+ ){1,3}"
+    r"(?:is|are|was|were|looks?|seems?|says?)\b"
 )
 QUESTIONS_BY_STATEMENT = frozenset(
     {"explain_line", "explain_kernel", "why_slow", "why_rejected", "help"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from zlib import crc32
 
 from agentkernel.workflows.intents.matching import VALUES
@@ -50,7 +51,7 @@ def _named(tags: Sequence[Tag]) -> Iterator[tuple[str, str]]:
         yield "word", word
         if not word.startswith("#"):
             yield from (("letters", piece) for piece in _pieces(f" {word} "))
-    for first, second in zip(bounded, bounded[1:], strict=False):
+    for first, second in pairwise(bounded):
         yield "pair", f"{first} {second}"
     for three in zip(bounded, bounded[1:], bounded[2:], strict=False):
         yield "triple", " ".join(three)

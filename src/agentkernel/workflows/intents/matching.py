@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentkernel.workflows.intents.grammar import TOLERATED, Item, Row, rows
 from agentkernel.workflows.intents.polarity import PRECISIONS, SLOTS
@@ -99,7 +100,7 @@ def _names_a_branch(tags: tuple[Tag, ...]) -> bool:
     """True for "the other branch": one that is there already."""
     return any(
         tag.text == "branch" and before.text.split(" ")[-1] in ("the", "other", "that")
-        for before, tag in zip(tags, tags[1:], strict=False)
+        for before, tag in pairwise(tags)
     )
 
 

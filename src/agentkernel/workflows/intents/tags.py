@@ -100,9 +100,9 @@ def _literal(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
         number = float(token.text.removesuffix("'s").replace(",", ""))
         return _join([token], {"NUM"}, number), 1
     if token.text == "l" and [item.text for item in tokens[at + 1 : at + 2]] == ["."]:
-        number = tokens[at + 2] if at + 2 < len(tokens) else None
-        if number is not None and number.kind == "number" and number.text.isdecimal():
-            return _join(tokens[at : at + 3], {"LINE"}, int(number.text)), 3
+        line = tokens[at + 2] if at + 2 < len(tokens) else None
+        if line is not None and line.kind == "number" and line.text.isdecimal():
+            return _join(tokens[at : at + 3], {"LINE"}, int(line.text)), 3
     if token.kind == "ordinal":
         return _join([token], {"ORD"}, int(token.text[:-2])), 1
     if token.kind == "shape":

@@ -1,7 +1,7 @@
 """Which weights does the reader by examples learn from the written sentences?
 
-`python -m agentkernel.workflows.intents.train` writes weights.npz; `--check` reports how many
-sentences of each blind set are read aright by weights that were learned without that set. The same
+`python -m agentkernel.workflows.intents.train` writes weights.npz; `--check` reports for how many
+sentences of each blind set the likeliest label is right by weights learned without that set. The same
 sentences give the same weights.
 """
 
@@ -160,7 +160,7 @@ def _fitted(matrix: torch.Tensor, wanted: torch.Tensor, labels: int) -> tuple[Fl
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
-    search.step(loss)  # type: ignore[arg-type]
+    search.step(loss)  # type: ignore[no-untyped-call]
     return weights.detach().numpy(), bias.detach().numpy()
 
 

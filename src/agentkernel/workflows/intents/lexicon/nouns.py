@@ -35,7 +35,8 @@ NOUNS: dict[str, str] = {
         slows, slowing, slowing down, slows down, sluggish, bound, drags, dragging,
         dragging down, hog, slowdown, laggy, lagging, stall, stalls, stalled, stalling,
         culprit, weakest link, keeping it from, keeps it from, prevents, stops it from,
-        stopping it from, stopping us from, keeping us from, latency bound, latency-bound, in the way, choke point, chokepoint, crawling, poor, hot spot,
+        stopping it from, stopping us from, keeping us from, latency bound, latency-bound,
+        in the way, choke point, chokepoint, crawling, poor, hot spot,
         poor performance, bad performance, slowest, hampering, hinders, hindering, impede,
         inefficient, underperforming, drag, takes so long, take so long, taking so long,
         takes forever, taking forever, so long, takes this long, taking this long, not
