@@ -1,7 +1,8 @@
 """Which weights does the reader by examples learn from the written sentences?
 
 `python -m agentkernel.workflows.intents.train` writes weights.npz. With `--check` it reports for
-how many sentences of each blind set the likeliest label is right, by weights learned without that set.
+how many sentences of each blind set the likeliest label is right,
+by weights learned without that set.
 The same sentences give the same weights.
 """
 
