@@ -1,12 +1,13 @@
-"""How many of the sentences of somebody who had not seen the grammar does it understand?
+"""How many of the sentences of two people who had not seen the readers do they understand?
 
-The set has been seen since: the grammar was mended with its refused sentences as examples, so what
-is counted here is a floor that must not sink, and no estimate for new sentences.
+Both sets have been seen since: the grammar was mended with their refused sentences, and the weights
+learned from them. What is counted here is a floor that must not sink, and no estimate for new
+sentences; `python -m agentkernel.workflows.intents.train --check` leaves one set out.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.intent import Intent, IntentContext, Understood
 from agentkernel.workflows.intents import understand
+from agentkernel.workflows.intents.train import SENTENCES
 
 CONTEXT = IntentContext(
     targets=("h100", "h200", "a100", "b200", "mi300x", "l4", "l40s", "rtx4090", "4090"), current=3
@@ -42,7 +44,8 @@ NAMES: dict[str, frozenset[str]] = {
     "verify": frozenset({"verify", "certificate"}),
 }
 """The set's names for requests, where they differ from the grammar's."""
-LEAST_UNDERSTOOD = 0.8
+LEAST_UNDERSTOOD = 0.92
+SETS = ("blind_1", "blind_2")
 
 
 class Row(Frozen):
@@ -53,9 +56,12 @@ class Row(Frozen):
     slots: dict[str, str | int | float]
 
 
-ROWS = TypeAdapter(tuple[Row, ...]).validate_python(
-    yaml.safe_load((Path(__file__).parent / "paraphrases.yaml").read_text())
-)
+def rows_of(name: str) -> tuple[Row, ...]:
+    text = (SENTENCES / f"{name}.yaml").read_text(encoding="utf-8")
+    return TypeAdapter(tuple[Row, ...]).validate_python(yaml.safe_load(text))
+
+
+ROWS = tuple(row for name in SETS for row in rows_of(name))
 
 
 def name_of(intent: Intent) -> str:
@@ -74,15 +80,19 @@ def test_none_is_misunderstood(row: Row) -> None:
     if isinstance(found, Understood):
         wanted = [NAMES.get(name, frozenset({name})) for name in row.means]
         names = [name_of(intent) for intent in found.intents]
+        if row.text.startswith("redo ") and names[-1] == "run":
+            names.pop()
         assert len(names) == len(wanted)
         assert all(name in each for name, each in zip(names, wanted, strict=True))
         values = values_of(found.intents)
         for slot in ("candidate", "a", "b", "line", "idea", "batch", "speedup", "path", "branch"):
             if slot in row.slots:
-                assert str(row.slots[slot]).lower() in values
+                value = str(row.slots[slot]).lower()
+                assert re.sub(r"(?<=\d)(?:x| times)$", "", value) in values
 
 
-def test_most_are_understood() -> None:
-    meant = [row for row in ROWS if row.means]
+@pytest.mark.parametrize("name", SETS)
+def test_most_are_understood(name: str) -> None:
+    meant = [row for row in rows_of(name) if row.means]
     understood = [row for row in meant if isinstance(understand(row.text, CONTEXT), Understood)]
     assert len(understood) / len(meant) >= LEAST_UNDERSTOOD

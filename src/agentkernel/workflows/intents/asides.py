@@ -49,8 +49,8 @@ BACK = re.compile(
     LEAD + r"(?:(?:use|take|try|test|do|go with|go for|stick to|stick with|respect|obey|honou?r|"
     r"stay (?:within|below|under|inside)|aim for|target|assume|work with|keep to|adapt to|"
     r"go ahead with|do it for|(?:tune|optimi[sz]e|compile|build|generate)(?: it| this)? for) "
-    r"(?:it|that|this|those|these|them|that one|this one|those ones|that thing|exactly that))"
-    + TAIL
+    r"(?:it|that|this|those|these|them|that one|this one|those ones|that thing|exactly that)|"
+    r"give (?:it|that|this|that one|this one) (?:a (?:shot|go|try|whirl|spin|chance)))" + TAIL
 )
 """A clause that points back at a setting or an idea."""
 BACK_TO_GOAL = re.compile(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentkernel.workflows.intents.grammar import TOLERATED, Item, Row, rows
 from agentkernel.workflows.intents.polarity import PRECISIONS, SLOTS
@@ -25,6 +27,7 @@ TOLD = words_of("cost history profile status tree roofline plan")
 """Requests that nobody makes by a plain statement: "we pay for electricity" asks for no costs."""
 REPORTED = words_of("stop_at precision policy dtype shapes verify")
 """Requests that a report makes none of: "it is 2x faster", "it uses cublas"."""
+DEMANDED = re.compile(r"\b(?:have|has|had|need|needs) to\b|\b(?:must|should)\b")
 ASKING = ("SHOW", "TELL", "EXPLAIN", "POLITE", "MAY", "WHAT", "WHERE", "HOW")
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
@@ -62,7 +65,7 @@ def matches(
         return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
-    told, reported = _is_told(tags), _is_reported(tags)
+    told, reported = _is_told(tags), is_reported(tags)
     found = [
         match
         for row in rows()
@@ -71,6 +74,8 @@ def matches(
         and (whole or not row.alone)
         and not (row.name in TOLD and told and not asked)
         and not (row.name in REPORTED and reported and not (question or asked))
+        and not (row.name == "verify" and not (question or asked) and _is_demanded(tags))
+        and not (row.name == "fork" and _names_a_branch(tags))
         and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
@@ -85,7 +90,21 @@ def _is_told(tags: tuple[Tag, ...]) -> bool:
     )
 
 
-def _is_reported(tags: tuple[Tag, ...]) -> bool:
+def _is_demanded(tags: tuple[Tag, ...]) -> bool:
+    """True for "numerics have to match": what is to hold, not what is to be checked."""
+    text = " ".join(tag.text for tag in tags)
+    return bool(DEMANDED.search(text)) and not any(tag.has("VERIFY") for tag in tags)
+
+
+def _names_a_branch(tags: tuple[Tag, ...]) -> bool:
+    """True for "the other branch": one that is there already."""
+    return any(
+        tag.text == "branch" and before.text.split(" ")[-1] in ("the", "other", "that")
+        for before, tag in pairwise(tags)
+    )
+
+
+def is_reported(tags: tuple[Tag, ...]) -> bool:
     """True for "it is 2x faster", "it uses cublas": what is, not what is to be."""
     words = [tag for tag in tags if not tag.has("MARK", "SEP")]
     first = words[0].text.split(" ")[0] if words else ""
@@ -110,6 +129,8 @@ def _match(row: Row, tags: tuple[Tag, ...], spare: int) -> Match | None:
     if filled is None:
         return None
     rest = [tag for tag in tags if all(tag is not used for _, used in filled)]
+    if any(not tag.concepts and _has_digit(tag.text) for tag in rest):
+        return None
     unknown = sum(1 for tag in rest if not tag.concepts)
     if unknown > _most_unknown(row, filled) + (spare if _names_a_value(filled) else 0):
         return None
@@ -120,6 +141,11 @@ def _match(row: Row, tags: tuple[Tag, ...], spare: int) -> Match | None:
     return Match(
         row, tuple(filled), 10 * len(filled) + needed + 2 * words - 4 * unknown - 5 * row.alone
     )
+
+
+def _has_digit(word: str) -> bool:
+    """True for "int4", "e4m3": a value of a kind that no request takes."""
+    return any(letter.isdigit() for letter in word)
 
 
 def _fill(row: Row, tags: tuple[Tag, ...]) -> list[tuple[Item, Tag]] | None:

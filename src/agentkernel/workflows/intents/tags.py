@@ -99,6 +99,10 @@ def _literal(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
             return _join([token, after], {"KILO"}, number), 2
         number = float(token.text.removesuffix("'s").replace(",", ""))
         return _join([token], {"NUM"}, number), 1
+    if token.text == "l" and [item.text for item in tokens[at + 1 : at + 2]] == ["."]:
+        line = tokens[at + 2] if at + 2 < len(tokens) else None
+        if line is not None and line.kind == "number" and line.text.isdecimal():
+            return _join(tokens[at : at + 3], {"LINE"}, int(line.text)), 3
     if token.kind == "ordinal":
         return _join([token], {"ORD"}, int(token.text[:-2])), 1
     if token.kind == "shape":
@@ -199,6 +203,8 @@ def _forms(word: str) -> tuple[str, ...]:
 
 
 def _value_of_word(word: str, concepts: frozenset[str]) -> Value:
+    if "SIZENAME" in concepts and word.endswith(("lengths", "sizes", "dims")):
+        return word.removesuffix("s")
     return word if "DTYPE" in concepts or "SIZENAME" in concepts else None
 
 

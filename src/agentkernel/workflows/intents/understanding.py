@@ -1,10 +1,15 @@
-"""What does a sentence at the prompt ask for, by a small grammar and without a model?"""
+"""What does a sentence at the prompt ask for, without a language model?
+
+A grammar reads it first: precise, and easy to say why. What it refuses is read a second time by
+examples of how people ask (by_example.py), which answers only where it is sure; where those speak
+clearly against the grammar's reading, that is asked back.
+"""
 
 from __future__ import annotations
 
-import difflib
-from functools import cache
+from collections.abc import Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 from agentkernel.domain.intent import (
     Ambiguous,
@@ -25,7 +30,8 @@ from agentkernel.workflows.intents.asides import (
     states,
 )
 from agentkernel.workflows.intents.building import Impossible, built
-from agentkernel.workflows.intents.grammar import EXAMPLES, rows
+from agentkernel.workflows.intents.by_example import doubts, nearest, read
+from agentkernel.workflows.intents.grammar import EXAMPLES
 from agentkernel.workflows.intents.matching import Match, matches
 from agentkernel.workflows.intents.polarity import NOUNS, VERBS, is_question, with_polarity
 from agentkernel.workflows.intents.tags import Tag, tagged
@@ -37,6 +43,9 @@ from agentkernel.workflows.intents.text import (
     words_of,
 )
 from agentkernel.workflows.intents.values import with_values
+
+if TYPE_CHECKING:
+    from agentkernel.workflows.intents.classifier import Classifier
 
 HARD_BREAKS = frozenset(".;!?\n")
 MOST_BREAKS = 8
@@ -54,6 +63,9 @@ RUN_WORDS = frozenset(
         "run it",
         "run this",
         "rerun",
+        "redo",
+        "redo it",
+        "redo this",
         "re-run",
         "run again",
         "run it again",
@@ -81,6 +93,13 @@ ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
 POINTED_BACK_AT = SETTINGS | {"try_idea"}
 PRONOUNS = frozenset({"it", "this", "that"})
 ANSWERS = frozenset({"approve", "decline"})
+DELETES = words_of("delete erase remove deletes deleting erasing removing")
+ANYWAY = (
+    Suggestion(name="help", example=EXAMPLES["help"]),
+    Suggestion(name="run", example=EXAMPLES["run"]),
+    Suggestion(name="status", example=EXAMPLES["status"]),
+)
+"""What is offered where a text has no words to go by."""
 Reading = tuple[Intent, ...]
 
 
@@ -104,18 +123,54 @@ def understand(text: str, context: IntentContext) -> Understanding:
     """
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
-        return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.", [])
+        return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
     tokens = tokenise(shown)
     if not tokens or len(tokens) > MOST_TOKENS:
         reason = "No words in it." if not tokens else f"More than {MOST_TOKENS} words."
-        return _not_understood(shown, reason, [])
+        return _not_understood(shown, reason)
     tags = with_values(tagged(tokens, context))
     try:
-        return _checked(_text(tags, context, shown), shown)
+        _refuse_to_delete(tags)
+        found = _checked(_text(tags, context, shown), shown)
     except _Unsure as unsure:
         return Ambiguous(text=shown, options=unsure.options[:MOST_OPTIONS])
-    except (_NoReading, Impossible) as none:
+    except Impossible as none:
         return _not_understood(shown, str(none), tags)
+    except _NoReading as none:
+        return _second(tags, context, shown, str(none))
+    if isinstance(found, Understood) and doubts(_with_polarity(tags), found.intents, _classifier()):
+        return Ambiguous(text=shown, options=(found.intents,))
+    return found
+
+
+def _with_polarity(tags: list[Tag]) -> list[Tag]:
+    return [tag for sentence in _sentences(tags) for tag in with_polarity(sentence)]
+
+
+def _second(tags: list[Tag], context: IntentContext, shown: str, reason: str) -> Understanding:
+    """What the reader by examples makes of a text that fits no row; `reason`: why it fits none."""
+    words = _with_polarity(tags)
+    found = read(words, context, shown, _classifier())
+    if found.intents:
+        return _checked(list(found.intents), shown)
+    if found.option is not None:
+        return Ambiguous(text=shown, options=((found.option,),))
+    return _not_understood(shown, reason, words)
+
+
+def _classifier() -> Classifier:
+    """The weights; read, and numpy imported, with the first text, not with this module."""
+    from agentkernel.workflows.intents.classifier import load
+
+    return load()
+
+
+def _refuse_to_delete(tags: list[Tag]) -> None:
+    """Raises Impossible for "delete c4": what was tried stays on record."""
+    texts = [tag.text for tag in tags]
+    if DELETES.isdisjoint(texts) or not any(tag.has("CAND") for tag in tags):
+        return
+    raise Impossible("No candidate is ever deleted: 'discard c3' sets one aside.")
 
 
 def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
@@ -447,6 +502,7 @@ def _checked(found: list[Intent], shown: str) -> Understanding:
     """Without a "yes" before the request itself and without repetitions; contradictions asked."""
     if any(intent.name not in ANSWERS for intent in found):
         found = [intent for intent in found if intent.name not in ANSWERS]
+    found = _collapsed(found)
     unique = [intent for at, intent in enumerate(found) if intent not in found[:at]]
     if not unique:
         raise _NoReading("Nothing in it to do.")
@@ -456,25 +512,19 @@ def _checked(found: list[Intent], shown: str) -> Understanding:
     return Understood(intents=tuple(unique))
 
 
-def _not_understood(shown: str, reason: str, tags: list[Tag]) -> NotUnderstood:
-    return NotUnderstood(text=shown, reason=reason, nearest=_nearest(shown, tags))
+def _collapsed(found: list[Intent]) -> list[Intent]:
+    """ "keep 9, that's the winner" keeps one; "redo it with batch 64" runs again."""
+    kept = [intent for intent in found if intent.name == "keep"]
+    if len(kept) > 1:
+        found = [i for i in found if i.name != "keep" or i.candidate != "current"]
+    if any(intent.name in SETTINGS for intent in found):
+        found = [Run() if intent.name == "redo" else intent for intent in found]
+    return found
 
 
-def _nearest(shown: str, tags: list[Tag]) -> tuple[Suggestion, ...]:
-    """The requests that share most concepts with the text, then those whose examples look most
-    like it."""
-    present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
-    scores: dict[str, float] = {}
-    for row in rows():
-        needed = row.needed
-        shared = sum(not item.concepts.isdisjoint(present) for item in needed)
-        alike = difflib.SequenceMatcher(None, shown[:60].lower(), _example(row.name)).quick_ratio()
-        score = shared / len(needed) + 0.1 * shared + 0.5 * alike
-        scores[row.name] = max(score, scores.get(row.name, 0.0))
-    order = sorted(EXAMPLES, key=lambda name: -scores.get(name, 0.0))
-    return tuple(Suggestion(name=name, example=EXAMPLES[name]) for name in order[:MOST_NEAREST])
-
-
-@cache
-def _example(name: str) -> str:
-    return next((text for key, text in EXAMPLES.items() if key == name), "")
+def _not_understood(shown: str, reason: str, tags: Sequence[Tag] = ()) -> NotUnderstood:
+    if not tags:
+        return NotUnderstood(text=shown, reason=reason, nearest=ANYWAY)
+    return NotUnderstood(
+        text=shown, reason=reason, nearest=nearest(tags, MOST_NEAREST, _classifier())
+    )

@@ -35,9 +35,8 @@ NOUNS: dict[str, str] = {
         slows, slowing, slowing down, slows down, sluggish, bound, drags, dragging,
         dragging down, hog, slowdown, laggy, lagging, stall, stalls, stalled, stalling,
         culprit, weakest link, keeping it from, keeps it from, prevents, stops it from,
-        stopping it from, stopping us from, keeping us from, memory bound, memory-bound,
-        compute bound, compute-bound, latency bound, latency-bound, bandwidth bound,
-        bandwidth limited, in the way, choke point, chokepoint, crawling, poor, hot spot,
+        stopping it from, stopping us from, keeping us from, latency bound, latency-bound,
+        in the way, choke point, chokepoint, crawling, poor, hot spot,
         poor performance, bad performance, slowest, hampering, hinders, hindering, impede,
         inefficient, underperforming, drag, takes so long, take so long, taking so long,
         takes forever, taking forever, so long, takes this long, taking this long, not
@@ -80,6 +79,8 @@ NOUNS: dict[str, str] = {
         breakdown, detailed timing, detailed timings, where it spends its time, spends its
         time, spends most of its time""",
     "ROOFLINE": """
+        memory bound, memory-bound, compute bound, compute-bound, bandwidth bound,
+        bandwidth limited,
         roofline, roof, peak, headroom, theoretical limit, theoretical peak, theoretical
         maximum, hardware limit, hardware limits, speed of light, how much faster could
         it, how much faster can it, how much faster can this, how much faster could this,
@@ -245,7 +246,8 @@ NOUNS: dict[str, str] = {
         seqlen, seq len, seq, sequence, hidden size, hidden dimension, hidden dim, hidden,
         channels, heads, head dim, height, width, rows, columns, cols, context length,
         vocab, vocab size, tokens, features, n, m, k, sequences of length, bs, head
-        dimension, embedding dimension""",
+        dimension, embedding dimension, sequence lengths, seq lengths, batch sizes, hidden
+        sizes, hidden dims, head dims, context lengths""",
     "LIBRARY": """
         library, libraries, cublas, cudnn, cutlass, library calls, vendor library, vendor
         libraries, library kernels, library gemm, library gemms, library functions, torch
