@@ -284,6 +284,8 @@ UNDERSTOOD = [
     ("do you have any other ideas?", "ideas"),
     ("carry on", "run"),
     ("keep going", "run"),
+    ("run it", "run"),
+    ("run this please", "run"),
     ("one more time please", "run"),
     ("try again", "run"),
     ("please optimise my module", "run"),
