@@ -36,7 +36,8 @@ VERBS: dict[str, str] = {
         keep trying, try again, once more, one more time, fire away, get going, get
         started, hit it, run it, run this, run it again, do it again, retry, another
         attempt, another go, another try, another round, one more round, give it another
-        shot, give it another go, have another go, go again, carry on optimising, carry on optimizing, crack on,
+        shot, give it another go, have another go, go again, carry on optimising,
+        carry on optimizing, crack on,
         press on, do your thing, move on, keep optimising, keep optimizing, keep
         searching, keep working, search, tune, autotune, let it run, optimising,
         optimizing, have at it, take another shot, another shot, another pass, one more
