@@ -11,9 +11,9 @@ import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.cli.knowledge import COMMANDS
-from agentkernel.cli.knowledge_import import FOREIGN
 from agentkernel.cli.knowledge_search import last_lines
 from agentkernel.domain.knowledge import Entry
+from agentkernel.knowledge.transfer import FOREIGN
 from agentkernel.knowledge.truth import open_truth
 
 MODULE = """
@@ -233,7 +233,7 @@ def test_stats_count(built: Path, ask: Callable[..., dict[str, object]]) -> None
     assert run(["knowledge", "stats", "--where", str(built)]) == 0
 
 
-def test_an_export_comes_back_and_a_foreign_verification_says_so(
+def test_an_export_comes_back_and_what_is_foreign_says_so(
     built: Path, tmp_path: Path, ask: Callable[..., dict[str, object]]
 ) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "all.jsonl.gz"
@@ -249,7 +249,10 @@ def test_an_export_comes_back_and_a_foreign_verification_says_so(
     assert own is not None
     assert foreign.source == f"{FOREIGN}somewhere"
     assert foreign.verified == "gpu"
-    assert own.source == "somewhere"
+    assert own.source == f"{FOREIGN}somewhere"
+    back = tmp_path / "back.jsonl"
+    ask(second, "export", str(back), "--kind", "pair")
+    assert ask(first, "import", str(back))["same"] == 2
     packaged = tmp_path / "packaged.jsonl"
     ask(built, "export", str(packaged), "--kind", "kernel")
     assert ask(second, "import", str(packaged))["changed"] == 0

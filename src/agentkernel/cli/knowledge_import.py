@@ -18,20 +18,20 @@ from agentkernel.cli.knowledge_options import (
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Sequence
 
     from agentkernel.domain.knowledge import Entry
-    from agentkernel.knowledge.truth import Truth
-    from agentkernel.knowledge.truth_types import Put
+    from agentkernel.knowledge.transfer import Refusal, Taken
 
 OWN_ID_DIGITS = 12
-NO_LICENCE = "not stated"
-FOREIGN = "imported: "
-"""How the source of an entry begins whose verification is somebody else's word."""
+NAMED_REFUSED = 5
+"""How many refused ids are named for each reason; all are counted."""
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="PyTorch file. Not run.")]
 AnswerFile = Annotated[Path, typer.Option("--answer", help="Its Triton code. Not run.")]
 Title = Annotated[str | None, typer.Option("--title", help="One line; made from the code.")]
-OwnLicence = Annotated[str, typer.Option("--licence", help="Of both files: Apache-2.0.")]
+OwnLicence = Annotated[
+    str | None, typer.Option("--licence", help="Of both files: Apache-2.0; not stated.")
+]
 Source = Annotated[str | None, typer.Option("--source", help="Where it is from; the file's name.")]
 ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; gzip for .gz.")]
 
@@ -40,7 +40,7 @@ def add(
     problem: ProblemFile,
     answer: AnswerFile,
     title: Title = None,
-    licence: OwnLicence = NO_LICENCE,
+    licence: OwnLicence = None,
     source: Source = None,
     where: Where = None,
     chroma: Chroma = None,
@@ -67,7 +67,7 @@ def add(
 
 
 def own_pair(
-    problem: Path, answer: Path, title: str | None, licence: str, source: str | None
+    problem: Path, answer: Path, title: str | None, licence: str | None, source: str | None
 ) -> Entry:
     """The entry `own/SHA` of two files. Raises ProblemError for what is no module or no Python."""
     from datetime import UTC, datetime
@@ -77,6 +77,7 @@ def own_pair(
     from agentkernel.errors import ProblemError
     from agentkernel.knowledge.code_structure import parsed
     from agentkernel.knowledge.kernelbook import Pair, pair_entry
+    from agentkernel.knowledge.transfer import NO_LICENCE
     from agentkernel.knowledge.truth_types import Progress
 
     python_code, triton_code = module_text(problem), read_text(answer)
@@ -94,7 +95,7 @@ def own_pair(
             "title": title or entry.title,
             "passages": (title, *entry.passages) if title else entry.passages,
             "source": source or problem.name,
-            "licence": licence,
+            "licence": NO_LICENCE if licence is None else licence,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
     )
@@ -132,51 +133,60 @@ def import_file(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in an export; a verification in it is somebody else's word, and its source says so."""
+    """Take in an export; all of it is somebody else's word, and its sources say so."""
     from agentkernel.cli.knowledge_options import opened_base, place_of
     from agentkernel.cli.knowledge_progress import catching_up
     from agentkernel.cli.output import console, print_json
-    from agentkernel.knowledge.transfer import import_entries
 
     with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
-        truth = base.truth
-        # What the package brings is then known already, and its source stays as it is.
+        # What the package brings is then known, and nothing foreign passes for it.
         base.refresh()
-
-        def put(entries: Iterable[Entry]) -> Put:
-            return truth.put(marked(entries, truth))
-
-        found = import_entries(put, path)
+        taken = base.import_(path)
         with catching_up(silent=as_json) as progress:
             base.refresh(progress)
+    found = taken.found
     if as_json:
         print_json(
             {
                 **found.put._asdict(),
                 "expected": found.expected,
+                "missing": taken.missing,
                 "broken": found.broken_count,
                 "first_broken": list(found.broken),
+                "refused": by_reason(taken.refused),
             }
         )
         return
     screen = console()
-    screen.print(
+    for line in taken_lines(taken):
+        screen.print(line, markup=False)
+
+
+def taken_lines(taken: Taken) -> list[str]:
+    """What came in, what is missing, and what was left out and why."""
+    from agentkernel.cli.knowledge_text import on_one_line
+
+    found = taken.found
+    lines = [
         f"{found.put.added} added, {found.put.changed} changed, {found.put.same} known already, "
-        f"{found.broken_count} broken lines"
-    )
-    for line in found.broken:
-        screen.print(f"  {line}", markup=False)
+        f"{len(taken.refused)} refused, {found.broken_count} broken lines"
+    ]
+    if taken.missing:
+        lines.append(
+            f"{taken.missing} of {found.expected} are missing: the file breaks off. "
+            "Next: export again, or copy the file again."
+        )
+    for why, names in by_reason(taken.refused).items():
+        more = ", ..." if len(names) > NAMED_REFUSED else ""
+        named = ", ".join(repr(name[:80]) for name in names[:NAMED_REFUSED])
+        lines.append(f"  {len(names)} refused, {why}: {named}{more}")
+    lines += [f"  {line}" for line in found.broken]
+    return [on_one_line(line) for line in lines]
 
 
-def marked(entries: Iterable[Entry], truth: Truth) -> Iterator[Entry]:
-    """`entries`, the source of verified ones saying that they were imported.
-
-    What the truth has just so stays as it is: an own export brought back changes nothing.
-    """
-    for entry in entries:
-        known = truth.get(entry.id)
-        same = known is not None and known == entry.model_copy(update={"created": known.created})
-        if same or entry.verified == "no" or entry.source.startswith(FOREIGN):
-            yield entry
-        else:
-            yield entry.model_copy(update={"source": f"{FOREIGN}{entry.source}"})
+def by_reason(refused: Sequence[Refusal]) -> dict[str, list[str]]:
+    """The ids that were left out, for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for item in refused:
+        reasons.setdefault(item.why, []).append(item.id)
+    return reasons
