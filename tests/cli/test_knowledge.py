@@ -105,7 +105,7 @@ def test_an_error_text_finds_its_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = f"Traceback:\n  File 'a.py'\nValueError: {ARANGE}\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO(log))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log.encode())))
     assert found_ids(ask(built, *words))[0] == "fixes/arange_power_of_two"
 
 
@@ -150,13 +150,16 @@ def test_search_shows_why_and_how_a_hit_begins(
 
 
 def test_a_search_without_a_build_builds_first(
-    tmp_path: Path, ask: Callable[..., dict[str, object]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert found_ids(ask(tmp_path / "new", "search", ARANGE))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert run(["knowledge", "search", ARANGE, "--json"]) == 0
+    assert found_ids(json.loads(capsys.readouterr().out))
+    assert (tmp_path / "agentkernel" / "knowledge" / "knowledge.sqlite").is_file()
 
 
 def test_filters_leave_out(built: Path, ask: Callable[..., dict[str, object]]) -> None:
-    assert ask(built, "search", "softmax", "--licence", "GPL-3.0")["hits"] == []
+    assert ask(built, "search", "softmax", "--verified", "gpu")["hits"] == []
     for kind in ("note", "fix"):
         names = found_ids(ask(built, "search", "memory", "--kind", kind, "--arch", "sm_90"))
         assert names
@@ -305,7 +308,11 @@ def test_doctor_says_what_lags_and_what_is_damaged(
         ["search", "x", "--limit", "0"],
         ["search", "--module", "nowhere.py"],
         ["search", "--error", "nowhere.log"],
+        ["search", "x"],
+        ["search", "x", "--chroma", "notaurl"],
         ["show", "own/nothing"],
+        ["stats"],
+        ["eval", "benchmarks/retrieval"],
         ["stats", "-c", "knowledge.nothing=1"],
         ["add", "nowhere.py", "--answer", "nowhere.py"],
         ["import-kernelbook", "nowhere"],
@@ -325,6 +332,8 @@ def test_a_mistake_is_one_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
+    if words[0] in ("search", "show", "stats", "eval", "doctor"):
+        assert not (tmp_path / "w").exists()
 
 
 def test_what_is_no_pair_is_not_added(
@@ -384,6 +393,8 @@ def test_eval_prints_a_row_a_kind_and_what_it_missed(
 ) -> None:
     where = ["--where", str(tmp_path / "base"), "--embedder", "static"]
     folder = Path(__file__).parents[2] / "benchmarks" / "retrieval"
+    assert run(["knowledge", "build", *where]) == 0
+    capsys.readouterr()
     assert run(["knowledge", "eval", str(folder), *where, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     lexical, meaning, every = found["outcomes"]

@@ -50,10 +50,12 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
-    from agentkernel.cli.knowledge_options import opened_base, place_of
+    from agentkernel.cli.knowledge_options import a_licence, opened_base, place_of
     from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge_text import on_one_line
     from agentkernel.cli.output import console, print_json
 
+    licence = None if licence is None else a_licence("--licence", licence)
     entry = own_pair(problem, answer, title, licence, source)
     with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
         put = base.truth.put([entry])
@@ -63,7 +65,8 @@ def add(
     if as_json:
         print_json({"id": entry.id, "state": state, "title": entry.title})
         return
-    console().print(f"{entry.id}: {state}, not verified: {entry.title}", markup=False)
+    line = f"{entry.id}: {state}, not verified: {entry.title}"
+    console().print(on_one_line(line), markup=False)
 
 
 def own_pair(
@@ -73,6 +76,7 @@ def own_pair(
     from datetime import UTC, datetime
 
     from agentkernel.cli.knowledge_search import module_text, read_text
+    from agentkernel.cli.knowledge_text import readable
     from agentkernel.domain.base import sha256_text
     from agentkernel.errors import ProblemError
     from agentkernel.knowledge.code_structure import parsed
@@ -80,6 +84,7 @@ def own_pair(
     from agentkernel.knowledge.transfer import NO_LICENCE
     from agentkernel.knowledge.truth_types import Progress
 
+    title = None if title is None else readable(title)
     python_code, triton_code = module_text(problem), read_text(answer)
     if not triton_code.strip() or parsed(triton_code) is None:
         raise ProblemError(
@@ -94,7 +99,7 @@ def own_pair(
             "id": f"own/{digest}",
             "title": title or entry.title,
             "passages": (title, *entry.passages) if title else entry.passages,
-            "source": source or problem.name,
+            "source": readable(source or problem.name),
             "licence": NO_LICENCE if licence is None else licence,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -112,11 +117,18 @@ def export_file(
     as_json: AsJson = False,
 ) -> None:
     """Write the entries into a file, a line of JSON each, to bring them to another machine."""
-    from agentkernel.cli.knowledge_options import filters_of, opened_truth, place_of
+    from agentkernel.cli.knowledge_options import among, filters_of, opened_truth, place_of, there
     from agentkernel.cli.output import console, print_json
+    from agentkernel.errors import KnowledgeError
 
     filters = filters_of(kinds, licences, verified)
-    with opened_truth(place_of(where, None, None, overrides, config)) as truth:
+    with opened_truth(there(place_of(where, None, None, overrides, config))) as truth:
+        filters = among(filters, truth)
+        if next(truth.select(filters), None) is None:
+            raise KnowledgeError(
+                f"Nothing to export to {str(path)!r}: no entry of {truth.count()} is let through. "
+                "Expected at least one. Next: fewer filters; 'agentkernel knowledge stats' counts."
+            )
         count = truth.export(path, filters)
     if as_json:
         print_json({"entries": count, "file": str(path)})

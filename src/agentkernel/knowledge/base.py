@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
-from agentkernel.errors import OutputError, one_line
+from agentkernel.errors import OutputError, SettingError, one_line
 from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
@@ -176,6 +177,8 @@ def open_base(
     Raises OutputError where the folder cannot be written and SettingError for an embedder or a
     server that is not there.
     """
+    if chroma is not None:
+        checked_server(chroma)
     folder = where or default_folder()
     vectors = load_embedder(embedder)
     with ExitStack() as cleanup:
@@ -185,3 +188,18 @@ def open_base(
         retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
     return KnowledgeBase(truth, dense, structures, retriever)
+
+
+def checked_server(chroma: str) -> str:
+    """`chroma`, where it is the address of a server. Raises SettingError."""
+    try:
+        parts = urlsplit(chroma)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise SettingError(
+            f"The Chroma server is {chroma!r}. Expected an address such as 'http://localhost:8000'."
+            " Next: give one, or leave it out to keep the vectors in the knowledge folder."
+        )
+    return chroma
