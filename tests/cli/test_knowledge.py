@@ -11,9 +11,9 @@ import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.cli.knowledge import COMMANDS
-from agentkernel.cli.knowledge_import import FOREIGN
 from agentkernel.cli.knowledge_search import last_lines
 from agentkernel.domain.knowledge import Entry
+from agentkernel.knowledge.transfer import FOREIGN
 from agentkernel.knowledge.truth import open_truth
 
 MODULE = """
@@ -105,7 +105,7 @@ def test_an_error_text_finds_its_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = f"Traceback:\n  File 'a.py'\nValueError: {ARANGE}\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO(log))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log.encode())))
     assert found_ids(ask(built, *words))[0] == "fixes/arange_power_of_two"
 
 
@@ -150,13 +150,16 @@ def test_search_shows_why_and_how_a_hit_begins(
 
 
 def test_a_search_without_a_build_builds_first(
-    tmp_path: Path, ask: Callable[..., dict[str, object]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert found_ids(ask(tmp_path / "new", "search", ARANGE))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert run(["knowledge", "search", ARANGE, "--json"]) == 0
+    assert found_ids(json.loads(capsys.readouterr().out))
+    assert (tmp_path / "agentkernel" / "knowledge" / "knowledge.sqlite").is_file()
 
 
 def test_filters_leave_out(built: Path, ask: Callable[..., dict[str, object]]) -> None:
-    assert ask(built, "search", "softmax", "--licence", "GPL-3.0")["hits"] == []
+    assert ask(built, "search", "softmax", "--verified", "gpu")["hits"] == []
     for kind in ("note", "fix"):
         names = found_ids(ask(built, "search", "memory", "--kind", kind, "--arch", "sm_90"))
         assert names
@@ -233,7 +236,7 @@ def test_stats_count(built: Path, ask: Callable[..., dict[str, object]]) -> None
     assert run(["knowledge", "stats", "--where", str(built)]) == 0
 
 
-def test_an_export_comes_back_and_a_foreign_verification_says_so(
+def test_an_export_comes_back_and_what_is_foreign_says_so(
     built: Path, tmp_path: Path, ask: Callable[..., dict[str, object]]
 ) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "all.jsonl.gz"
@@ -249,7 +252,10 @@ def test_an_export_comes_back_and_a_foreign_verification_says_so(
     assert own is not None
     assert foreign.source == f"{FOREIGN}somewhere"
     assert foreign.verified == "gpu"
-    assert own.source == "somewhere"
+    assert own.source == f"{FOREIGN}somewhere"
+    back = tmp_path / "back.jsonl"
+    ask(second, "export", str(back), "--kind", "pair")
+    assert ask(first, "import", str(back))["same"] == 2
     packaged = tmp_path / "packaged.jsonl"
     ask(built, "export", str(packaged), "--kind", "kernel")
     assert ask(second, "import", str(packaged))["changed"] == 0
@@ -302,7 +308,11 @@ def test_doctor_says_what_lags_and_what_is_damaged(
         ["search", "x", "--limit", "0"],
         ["search", "--module", "nowhere.py"],
         ["search", "--error", "nowhere.log"],
+        ["search", "x"],
+        ["search", "x", "--chroma", "notaurl"],
         ["show", "own/nothing"],
+        ["stats"],
+        ["eval", "benchmarks/retrieval"],
         ["stats", "-c", "knowledge.nothing=1"],
         ["add", "nowhere.py", "--answer", "nowhere.py"],
         ["import-kernelbook", "nowhere"],
@@ -322,6 +332,8 @@ def test_a_mistake_is_one_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
+    if words[0] in ("search", "show", "stats", "eval", "doctor"):
+        assert not (tmp_path / "w").exists()
 
 
 def test_what_is_no_pair_is_not_added(
@@ -381,6 +393,8 @@ def test_eval_prints_a_row_a_kind_and_what_it_missed(
 ) -> None:
     where = ["--where", str(tmp_path / "base"), "--embedder", "static"]
     folder = Path(__file__).parents[2] / "benchmarks" / "retrieval"
+    assert run(["knowledge", "build", *where]) == 0
+    capsys.readouterr()
     assert run(["knowledge", "eval", str(folder), *where, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     lexical, meaning, every = found["outcomes"]

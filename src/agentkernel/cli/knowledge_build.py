@@ -87,7 +87,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Make pairs of a folder of modules with TorchInductor; exit 1 where none could be made."""
-    from agentkernel.cli.knowledge_options import opened_base, place_of, say_on_stderr
+    from agentkernel.cli.knowledge_options import a_licence, opened_base, place_of, say_on_stderr
     from agentkernel.cli.knowledge_progress import catching_up
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.base import sha256_text
@@ -97,6 +97,7 @@ def generate(
     from agentkernel.tools.settings import load_settings
     from agentkernel.workflows.knowledge_pairs import generate_pairs
 
+    licence = a_licence("--licence", licence)
     chosen = load_settings(config, overrides or (), {"target": target}).target
     with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
         truth = base.truth
@@ -134,9 +135,12 @@ def generate(
 
 def report_lines(made: Report) -> list[str]:
     """What became of the modules."""
+    from agentkernel.cli.knowledge_text import on_one_line
+
     lines = [
         f"{made.made} pairs of {made.found} modules ({made.known} were known): "
         f"{made.verified_gpu} verified on a GPU, {made.verified_interpreter} in the interpreter, "
         f"{made.unverified} not verified, {len(made.failed)} without a pair ({made.seconds:.0f} s)"
     ]
-    return lines + [f"  {miss.file}: {miss.stage}: {miss.reason}" for miss in made.failed[:10]]
+    lines += [f"  {miss.file}: {miss.stage}: {miss.reason}" for miss in made.failed[:10]]
+    return [on_one_line(line) for line in lines]

@@ -34,14 +34,15 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Ask labelled questions: recall, MRR and time by words only, by meaning only, by all."""
-    from agentkernel.cli.knowledge_options import opened_base, place_of
+    from agentkernel.cli.knowledge_options import opened_base, place_of, there_if_named
     from agentkernel.cli.knowledge_progress import catching_up
     from agentkernel.cli.output import console, print_json
     from agentkernel.knowledge.code_structure import structure_of_code
     from agentkernel.knowledge.evaluation import read_questions
 
     questions = read_questions(folder, structure_of_code)
-    with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
+    place = there_if_named(place_of(where, chroma, embedder, overrides, config))
+    with opened_base(place) as base:
         with catching_up(silent=as_json) as progress:
             base.refresh(progress)
         found = outcomes(base, questions)

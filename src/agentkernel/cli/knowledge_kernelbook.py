@@ -85,10 +85,13 @@ def import_shards(
     """Import each shard from where it was left, with its progress in the truth beside its pairs.
 
     The progress of a shard is kept under its resolved path and the licences that were asked for:
-    with others, its rows are read again, and those that are there are duplicates.
+    with others, its rows are read again, and those that are there are duplicates. Raises
+    KnowledgeError where not one of the rows is a pair, and what `import_pairs` raises.
     """
+    from agentkernel.cli.knowledge_text import on_one_line
     from agentkernel.domain.base import sha256_text
     from agentkernel.domain.knowledge import Filters
+    from agentkernel.errors import KnowledgeError
     from agentkernel.knowledge import kernelbook
     from agentkernel.knowledge.near_duplicates import NearDuplicates
     from agentkernel.knowledge.pair_files import shards_of
@@ -97,17 +100,19 @@ def import_shards(
     rule = sha256_text(f"{licence_if_missing}\0{sorted(licences) if licences else licences}")[:8]
     total = kernelbook.ImportReport()
     seen: NearDuplicates | None = None
+    some = False
     for shard in shards_of(path).values():
         source = f"{shard.resolve()}#{rule}#{shard.stat().st_size}"
         at = truth.progress(source)
         if at is not None and at.state == DONE:
+            some = True
             continue
         if seen is None:
             pairs = truth.select(Filters(kinds=("pair", "kernel")))
             seen = NearDuplicates.of(entry.problem for entry in pairs)
 
         def put(entries: Sequence[Entry], progress: Progress, source: str = source) -> None:
-            truth.put(entries, Progress(source, progress.position))
+            truth.put(map(licensed, entries), Progress(source, progress.position))
 
         def say(report: ImportReport, before: ImportReport = total) -> None:
             so_far = added_up(before, report)
@@ -122,9 +127,26 @@ def import_shards(
             say=say,
             start_at=None if at is None else (shard.name, at.position),
         )
-        truth.put((), Progress(source, found.position, DONE))
+        begun = at is not None and at.position > 0
+        sound = begun or not found.read or found.broken < found.read
+        some = some or sound
+        # A file of which nothing could be read is no finished one: the same call says so again.
+        truth.put((), Progress(source, found.position, DONE) if sound else Progress(source, 0))
         total = added_up(total, found)
+    if total.read and not some:
+        raise KnowledgeError(
+            f"None of {total.read} rows in {str(path)!r} is a pair; the first: "
+            f"{on_one_line(total.first_broken[0])}. Expected rows with the code of a module and "
+            "its Triton code. Next: name the files of such a set."
+        )
     return total
+
+
+def licensed(entry: Entry) -> Entry:
+    """`entry`, whose licence says at least that nobody named one."""
+    from agentkernel.knowledge.transfer import NO_LICENCE
+
+    return entry if entry.licence else entry.model_copy(update={"licence": NO_LICENCE})
 
 
 def added_up(one: ImportReport, other: ImportReport) -> ImportReport:
@@ -148,6 +170,8 @@ def added_up(one: ImportReport, other: ImportReport) -> ImportReport:
 
 def report_lines(found: ImportReport) -> list[str]:
     """How many rows came in, and why the others did not."""
+    from agentkernel.cli.knowledge_text import on_one_line
+
     lines = [
         f"{found.read} rows read, {found.added} pairs added, {found.duplicates} near copies left "
         f"out, {found.refused_licence} refused for their licence, {found.broken} broken "
@@ -158,4 +182,4 @@ def report_lines(found: ImportReport) -> list[str]:
         words = ", ".join(f"{name or 'none named'} {count}" for name, count in named)
         lines.append(f"refused: {words}; --licence or --allow-any-licence takes them")
     lines += [f"  {line}" for line in found.first_broken[:3]]
-    return lines
+    return [on_one_line(line) for line in lines]

@@ -39,12 +39,18 @@ VerifiedStates = Annotated[
 ]
 
 
+KNOWN_LICENCES = 12
+"""How many of the licences there are here a line names, the most frequent first."""
+
+
 class Place(NamedTuple):
     """Where the knowledge lies, and what makes vectors of it."""
 
     folder: Path
     chroma: str | None
     embedder: str
+    named: bool = False
+    """Whether a flag names the folder: then it is to be there already for who only reads."""
 
 
 def place_of(
@@ -65,7 +71,30 @@ def place_of(
     }
     options = load_settings(config, overrides or (), flags).knowledge
     folder = expanded(options.index) if options.index else default_folder()
-    return Place(folder, chroma, options.embedder)
+    if chroma is not None:
+        from agentkernel.knowledge.base import checked_server
+
+        checked_server(chroma)
+    return Place(folder, chroma, options.embedder, where is not None)
+
+
+def there(place: Place) -> Place:
+    """`place`, where there is knowledge: who reads begins no folder. Raises KnowledgeError."""
+    from agentkernel.errors import KnowledgeError
+    from agentkernel.knowledge.truth_schema import FILE_NAME
+
+    if not (place.folder / FILE_NAME).is_file():
+        flag = f" --where {str(place.folder)!r}" if place.named else ""
+        raise KnowledgeError(
+            f"No knowledge in {str(place.folder)!r}. Expected a folder that 'agentkernel knowledge "
+            f"build' made. Next: check the path, or agentkernel knowledge build{flag}"
+        )
+    return place
+
+
+def there_if_named(place: Place) -> Place:
+    """As `there`; a first search in the user's own folder begins it. Raises KnowledgeError."""
+    return there(place) if place.named else place
 
 
 def opened_base(place: Place) -> KnowledgeBase:
@@ -120,6 +149,57 @@ def filters_of(
             "verified": tuple(verified or ()),
         }
     )
+
+
+def among(filters: Filters, truth: Truth) -> Filters:
+    """`filters` with the licences as the entries of `truth` spell them.
+
+    Case does not count, and an entry under several licences is found by each. A name that no entry
+    has is said on stderr.
+    """
+    from agentkernel.cli.knowledge_text import on_one_line, readable
+
+    if not filters.licences:
+        return filters
+    known = truth.stats().by_licence
+    found: dict[str, None] = {}
+    for asked in filters.licences:
+        same = [name for name in known if asked.strip().lower() in _names_in(name)]
+        found.update(dict.fromkeys(same or [readable(asked)]))
+        if not same:
+            names = [name or _no_licence() for name in known][:KNOWN_LICENCES]
+            say_on_stderr(
+                on_one_line(
+                    f"--licence is {asked!r}, which no entry has. Known here: "
+                    f"{', '.join(names) or 'none'}."
+                )
+            )
+    return filters.model_copy(update={"licences": tuple(found)})
+
+
+def _names_in(licence: str) -> set[str]:
+    """The whole and its parts, in lower case: 'Apache-2.0, GPL-2.0' is two."""
+    whole = licence.strip().lower() or _no_licence()
+    return {whole, *(part.strip() for part in whole.split(","))}
+
+
+def _no_licence() -> str:
+    from agentkernel.knowledge.transfer import NO_LICENCE
+
+    return NO_LICENCE
+
+
+def a_licence(flag: str, name: str) -> str:
+    """The name of a licence that a flag gives. Raises SettingError for none."""
+    from agentkernel.cli.knowledge_text import readable
+    from agentkernel.errors import SettingError
+
+    if not name.strip():
+        raise SettingError(
+            f"{flag} is {name!r}. Expected the name of a licence: MIT, Apache-2.0. Next: name it, "
+            "or leave the flag out."
+        )
+    return readable(name.strip())
 
 
 def _unknown(flag: str, value: str, known: Sequence[str]) -> SettingError:

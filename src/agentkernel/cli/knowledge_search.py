@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -28,6 +28,8 @@ INDENT = 3
 ERROR_LINES = 30
 """An error is named at the end of a log: the last lines are asked for, the last one first."""
 ERROR_CHARACTERS = 4000
+LOG_BYTES = 2**20
+"""The end of a log in which the line of a fix is looked for."""
 STDIN = "-"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[WORDS]...", help="Plain words.")]
 ModuleFile = Annotated[
@@ -63,17 +65,25 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find pairs, kernels, notes and fixes by words, by a module or by an error."""
-    from agentkernel.cli.knowledge_options import filters_of, opened_base, place_of
+    from agentkernel.cli.knowledge_options import (
+        among,
+        filters_of,
+        opened_base,
+        place_of,
+        there_if_named,
+    )
     from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge_text import readable
     from agentkernel.cli.output import console, print_json
 
     filters = filters_of(kinds, licences, verified, arch)
-    log = "" if error is None else _error_text(error)
-    query = asked(" ".join(words or ()), module, log, filters, limit, tokens)
-    with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
+    log = "" if error is None else error_text(error)
+    query = asked(readable(" ".join(words or ())), module, log, filters, limit, tokens)
+    place = there_if_named(place_of(where, chroma, embedder, overrides, config))
+    with opened_base(place) as base:
         with catching_up(silent=as_json) as progress:
             base.refresh(progress, wait=False)
-        hits = base.search(query)
+        hits = base.search(query.model_copy(update={"filters": among(filters, base.truth)}))
     if as_json:
         print_json({"hits": [hit.model_dump(mode="json") for hit in hits]})
         return
@@ -101,16 +111,17 @@ def asked(
     from agentkernel.errors import SettingError
     from agentkernel.knowledge.code_structure import structure_of_code
 
-    log = last_lines(log)
+    end = last_lines(log)
     code = "" if module is None else module_text(module)
-    if not (words.strip() or code or log):
+    if not (words.strip() or code or end):
         raise SettingError(
             "search got nothing to look for. Expected WORDS, --module FILE or --error FILE. "
             "Next: agentkernel knowledge search softmax over rows"
         )
     return Query(
-        text="\n".join(part for part in (words, log, code) if part.strip()),
-        words="\n".join(part for part in (words, log) if part.strip()),
+        text="\n".join(part for part in (words, end, code) if part.strip()),
+        # The first words count most, so its end leads; a fix's own line is found in the whole.
+        words="\n".join(part for part in (words, end, log) if part.strip()),
         structure=structure_of_code(code) if code else None,
         filters=filters,
         limit=limit,
@@ -145,8 +156,31 @@ def read_text(path: Path) -> str:
         ) from error
 
 
-def _error_text(where: str) -> str:
-    return sys.stdin.read() if where == STDIN else read_text(Path(where))
+def error_text(where: str) -> str:
+    """The last `LOG_BYTES` of a file, or of stdin for "-"; what is no UTF-8 is replaced.
+
+    Raises ProblemError where there is no such file.
+    """
+    from agentkernel.errors import ProblemError
+
+    try:
+        if where == STDIN:
+            log = _end_of(sys.stdin.buffer)
+        else:
+            with Path(where).open("rb") as file:
+                log = _end_of(file)
+    except OSError as error:
+        raise ProblemError(
+            f"Cannot read {where!r}: {error.strerror}. Expected a log. Next: check the path."
+        ) from error
+    return log.decode("utf-8", "replace")
+
+
+def _end_of(file: BinaryIO) -> bytes:
+    end = b""
+    while block := file.read(LOG_BYTES):
+        end = (end + block)[-LOG_BYTES:]
+    return end
 
 
 def last_lines(text: str) -> str:
@@ -160,17 +194,18 @@ def hit_lines(rank: int, hit: Hit) -> list[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
 
-    from agentkernel.cli.knowledge_show import code_or_text, plain
+    from agentkernel.cli.knowledge_show import code_or_text, licence_words
+    from agentkernel.cli.knowledge_text import on_one_line
 
     entry = hit.entry
-    facts = (entry.id, entry.kind, plain(entry.source), entry.licence, verified_words(entry))
+    facts = (entry.id, entry.kind, entry.source, licence_words(entry), verified_words(entry))
     parts: list[RenderableType] = [
-        Text(" | ".join(fact for fact in facts if fact)),
+        Text(" | ".join(on_one_line(fact) for fact in facts if fact)),
         Text(score_words(hit.score)),
         code_or_text(entry, preview(entry)),
     ]
     return [
-        Text(f"{rank}. {plain(entry.title)}", style="bold"),
+        Text(f"{rank}. {on_one_line(entry.title)}", style="bold"),
         *(Padding(part, (0, 0, 0, INDENT), expand=False) for part in parts),
         "",
     ]

@@ -32,11 +32,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show an entry whole, also one that is found no more."""
-    from agentkernel.cli.knowledge_options import opened_truth, place_of
+    from agentkernel.cli.knowledge_options import opened_truth, place_of, there
+    from agentkernel.cli.knowledge_text import readable
     from agentkernel.cli.output import console, print_json
     from agentkernel.errors import KnowledgeError
 
-    with opened_truth(place_of(where, None, None, overrides, config)) as truth:
+    entry_id = readable(entry_id)
+    with opened_truth(there(place_of(where, None, None, overrides, config))) as truth:
         entry = truth.get(entry_id, superseded=True)
         current = truth.get(entry_id) is not None
         past = truth.history(entry_id) if history else ()
@@ -66,10 +68,10 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count the entries by kind, licence, verification and source."""
-    from agentkernel.cli.knowledge_options import opened_truth, place_of
+    from agentkernel.cli.knowledge_options import opened_truth, place_of, there
     from agentkernel.cli.output import console, print_json
 
-    with opened_truth(place_of(where, None, None, overrides, config)) as truth:
+    with opened_truth(there(place_of(where, None, None, overrides, config))) as truth:
         found = truth.stats()
         path = truth.path
     if as_json:
@@ -91,6 +93,9 @@ def stats_table(found: Stats) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.knowledge.transfer import NO_LICENCE
+
     table = Table(box=None, pad_edge=False)
     for heading in ("by", "", "entries"):
         table.add_column(heading, justify="right" if heading == "entries" else "left")
@@ -102,7 +107,8 @@ def stats_table(found: Stats) -> Table:
     )
     for name, counts in groups:
         for value, count in counts.items():
-            table.add_row(name, Text(plain(value) or "-"), str(count))
+            shown = value or (NO_LICENCE if counts is found.by_licence else "-")
+            table.add_row(name, Text(on_one_line(shown)), str(count))
             name = ""
     return table
 
@@ -112,9 +118,11 @@ def entry_parts(entry: Entry, *, current: bool) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
+    from agentkernel.cli.knowledge_text import on_one_line
+
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _facts(entry, current=current):
-        table.add_row(name, Text(plain(value)))
+        table.add_row(name, Text(on_one_line(value)))
     parts: list[RenderableType] = [table, ""]
     if entry.problem:
         parts += ["problem", code_or_text(entry, entry.problem), "", "answer"]
@@ -133,7 +141,7 @@ def _facts(entry: Entry, *, current: bool) -> list[tuple[str, str]]:
         ("summary", entry.summary),
         ("kind", entry.kind),
         ("source", entry.source),
-        ("licence", entry.licence or "none named"),
+        ("licence", licence_words(entry)),
         ("verified", verified_words(entry)),
         ("for", ", ".join(entry.architectures) or "all architectures"),
         ("ops", ", ".join(ops)),
@@ -147,11 +155,14 @@ def _facts(entry: Entry, *, current: bool) -> list[tuple[str, str]]:
 
 def history_lines(past: Sequence[Past]) -> list[str]:
     """A line for each version that is found no more."""
-    return [
-        f"until {item.ended}: {plain(item.entry.title)} ({item.why})"
+    from agentkernel.cli.knowledge_text import on_one_line
+
+    lines = (
+        f"until {item.ended}: {item.entry.title} ({item.why})"
         + (f", superseded by {item.superseded_by}" if item.superseded_by else "")
         for item in past
-    ]
+    )
+    return [on_one_line(line) for line in lines]
 
 
 def _past_values(past: Past) -> dict[str, object]:
@@ -168,6 +179,7 @@ def code_or_text(entry: Entry, text: str) -> RenderableType:
     from rich.syntax import Syntax
     from rich.text import Text
 
+    from agentkernel.cli.knowledge_text import plain
     from agentkernel.cli.output import console
 
     text = plain(text)
@@ -176,9 +188,11 @@ def code_or_text(entry: Entry, text: str) -> RenderableType:
     return Text(text)
 
 
-def plain(text: str) -> str:
-    """`text` without control characters: strange code must not steer the terminal."""
-    return "".join(sign for sign in text if sign.isprintable() or sign in "\n\t")
+def licence_words(entry: Entry) -> str:
+    """For people: the licence, or that nobody named one."""
+    from agentkernel.knowledge.transfer import NO_LICENCE
+
+    return entry.licence.strip() or NO_LICENCE
 
 
 def size_words(size_bytes: int) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
-from agentkernel.errors import OutputError, one_line
+from agentkernel.errors import OutputError, SettingError, one_line
 from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
 from agentkernel.knowledge.packaged import ORIGINS, all_packaged, packaged_sha256
 from agentkernel.knowledge.retrieval import Mixture, Retriever
 from agentkernel.knowledge.structures import StructureIndex
+from agentkernel.knowledge.transfer import Border, Taken, import_entries
 from agentkernel.knowledge.truth import Truth, default_folder, open_truth
+from agentkernel.knowledge.truth_schema import BATCH
 from agentkernel.knowledge.truth_types import Progress, Put
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from agentkernel.knowledge.vectors import Progress as Watch
@@ -108,6 +112,27 @@ class KnowledgeBase:
         self._structures.catch_up(self.truth, None, False)
         return settled.winner
 
+    def import_(self, path: Path) -> Taken:
+        """Take an export in as somebody else's word (see `transfer.Border`), its experiences as
+        `remember` does. `refresh` comes first: what the package brings has to be known.
+
+        Raises what `transfer.import_entries` raises.
+        """
+        border = Border(lambda entry_id: self.truth.get(entry_id, superseded=True))
+        found = import_entries(lambda entries: self._settled(border.admitted(entries)), path)
+        return Taken(found, tuple(border.refused))
+
+    def _settled(self, entries: Iterable[Entry]) -> Put:
+        """Put `entries`, and settle the experiences, of which not all are to stand."""
+        source = iter(entries)
+        done = Put()
+        while batch := tuple(islice(source, BATCH)):
+            done = done.plus(self.truth.put(item for item in batch if item.kind != "experience"))
+            for item in batch:
+                if item.kind == "experience":
+                    done = done.plus(self.truth.settle(item).put)
+        return done
+
     def _bring(self) -> Brought:
         """Bring the packaged entries in; a few ms, and no write, where they are as they were.
 
@@ -129,7 +154,9 @@ class KnowledgeBase:
     def _put(self, packaged: Sequence[Entry]) -> Brought:
         put = self.truth.put(packaged)
         names = {entry.id for entry in packaged}
-        found = self.truth.select(Filters(kinds=("note", "kernel", "fix")))
+        # Other kinds have no place below these ids, and all of them are read only to mend that.
+        more = self.truth.held(ORIGINS).current > len(names)
+        found = self.truth.select(Filters()) if more else ()
         old = [item.id for item in found if item.id.startswith(ORIGINS) and item.id not in names]
         for name in old:
             self.truth.remove(name, GONE)
@@ -150,6 +177,8 @@ def open_base(
     Raises OutputError where the folder cannot be written and SettingError for an embedder or a
     server that is not there.
     """
+    if chroma is not None:
+        checked_server(chroma)
     folder = where or default_folder()
     vectors = load_embedder(embedder)
     with ExitStack() as cleanup:
@@ -159,3 +188,18 @@ def open_base(
         retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
     return KnowledgeBase(truth, dense, structures, retriever)
+
+
+def checked_server(chroma: str) -> str:
+    """`chroma`, where it is the address of a server. Raises SettingError."""
+    try:
+        parts = urlsplit(chroma)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise SettingError(
+            f"The Chroma server is {chroma!r}. Expected an address such as 'http://localhost:8000'."
+            " Next: give one, or leave it out to keep the vectors in the knowledge folder."
+        )
+    return chroma

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry
+from agentkernel.domain.plan import Won
 from agentkernel.errors import KnowledgeError, OutputError, one_line
+from agentkernel.knowledge.packaged import ORIGINS
 from agentkernel.knowledge.truth_types import Imported, Put
 
 EXPORT_FORMAT = 1
@@ -23,7 +26,40 @@ LONGEST_LINE = 16 * 2**20
 """Bytes; a longer line is counted as broken, so that no file can fill the memory."""
 NAMED_BROKEN = 20
 """How many broken lines are named; all are counted."""
+FOREIGN = "imported: "
+"""How the source of an entry begins that came in with an export: all that it says of itself, its
+verification too, is somebody else's word."""
+NO_LICENCE = "not stated"
+RECORD = "experience"
+"""The hint of an experience that holds its `Won` as JSON."""
+ADDRESS = re.compile(r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9._-]{1,120}(?:/(?=[^/])|\Z)){1,4}")
+"""An id that may come in: up to four parts between slashes, none of them a step in a file tree."""
+GZIP = b"\x1f\x8b"
+"""How a file begins that gzip wrote (RFC 1952, section 2.3.1)."""
 PutAll = Callable[[Iterable[Entry]], Put]
+Get = Callable[[str], Entry | None]
+"""The entry of that id, also one that was ended."""
+
+
+class Refusal(NamedTuple):
+    """An entry of an export that is left out, and why, in a few words."""
+
+    id: str
+    why: str
+
+
+class Taken(NamedTuple):
+    """What became of an export."""
+
+    found: Imported
+    refused: tuple[Refusal, ...]
+
+    @property
+    def missing(self) -> int:
+        """Entries that the header counts and that no line of the file stands for."""
+        put = self.found.put
+        met = put.added + put.changed + put.same + len(self.refused) + self.found.broken_count
+        return max(0, (self.found.expected or 0) - met)
 
 
 class Header(Frozen):
@@ -70,7 +106,7 @@ def export_entries(entries: Iterable[Entry], path: Path) -> int:
 def _write(path: Path, header: bytes, lines: BinaryIO) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _opened(draft, "wb", path.suffix == ".gz") as out:
+        with _created(draft, packed=path.suffix == ".gz") as out:
             out.write(header)
             while block := lines.read(2**20):
                 out.write(block)
@@ -83,19 +119,87 @@ def _write(path: Path, header: bytes, lines: BinaryIO) -> None:
 def import_entries(put: PutAll, path: Path) -> Imported:
     """Hand every entry of an export to `put`, as a stream; a broken line is counted and named.
 
-    Raises KnowledgeError for a file that cannot be opened or has a newer format; nothing of it was
-    put then. What `put` raises goes through, with all batches before it saved.
+    gzip is told by the content. Raises KnowledgeError for a file that cannot be opened, has a newer
+    format or no entry where some were to be expected; nothing of it was put then. What `put` raises
+    goes through, with all batches before it saved.
     """
     reading = _Reading(path)
     try:
-        with _opened(path, "rb", path.suffix == ".gz") as file:
+        with _opened(path) as file:
             done = put(reading.entries(file))
     except OSError as error:
         raise KnowledgeError(
             f"Cannot import {str(path)!r}: {error.strerror or error}. Expected an export of "
             "agentkernel. Next: check the path."
         ) from error
+    if not reading.whole and reading.expected != 0:
+        says = "no header" if reading.expected is None else f"a header of {reading.expected}"
+        raise KnowledgeError(
+            f"No entry in {str(path)!r}: {says}, {reading.broken_count} broken lines. Expected an "
+            "export of agentkernel. Next: name a file that 'agentkernel knowledge export' wrote."
+        )
     return Imported(done, reading.expected, reading.broken_count, tuple(reading.broken))
+
+
+class Border:
+    """Which entries of one export come in, and what do they say of themselves then?"""
+
+    def __init__(self, get: Get) -> None:
+        self._get = get
+        self._met: set[str] = set()
+        self.refused: list[Refusal] = []
+
+    def admitted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Those that may come in, marked as imported; the others are kept in `refused`.
+
+        What is here already passes as it is here, so an own export brought back changes nothing.
+        Nothing foreign takes the place of what was made here or what the package brings.
+        """
+        for entry in entries:
+            known = self._get(entry.id) if ADDRESS.fullmatch(entry.id) else None
+            foreign = marked(entry)
+            here = known is not None and _same(marked(known), foreign)
+            why = "" if here else self._refusal(entry, known)
+            if entry.id in self._met:
+                why = "their ids came before in this file"
+            if why:
+                self.refused.append(Refusal(entry.id, why))
+                continue
+            self._met.add(entry.id)
+            yield known if here and known is not None else foreign
+
+    def _refusal(self, entry: Entry, known: Entry | None) -> str:
+        if not ADDRESS.fullmatch(entry.id):
+            return "their ids are no addresses"
+        if entry.id.lower().startswith(ORIGINS):
+            return "their ids are the package's own"
+        if known is not None and not known.source.startswith(FOREIGN):
+            return "other entries with their ids were made here"
+        return "" if _record_reads(entry) else "their records of a run cannot be read"
+
+
+def marked(entry: Entry) -> Entry:
+    """`entry` with a source that says that it was imported, and with a licence, if only in name."""
+    foreign = entry.source.startswith(FOREIGN)
+    source = entry.source if foreign else f"{FOREIGN}{entry.source}"
+    licence = entry.licence.strip() or NO_LICENCE
+    return entry.model_copy(update={"source": source, "licence": licence})
+
+
+def _record_reads(entry: Entry) -> bool:
+    """Whether what an experience says of its run, if anything, is what a run writes."""
+    if RECORD not in entry.hints:
+        return True
+    try:
+        Won.model_validate_json(entry.hints[RECORD])
+    except ValidationError:
+        return False
+    return True
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    """Whether they differ in nothing but when they were made."""
+    return one == other.model_copy(update={"created": one.created})
 
 
 class _Reading:
@@ -104,6 +208,7 @@ class _Reading:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.expected: int | None = None
+        self.whole = 0
         self.broken_count = 0
         self.broken: list[str] = []
 
@@ -114,11 +219,14 @@ class _Reading:
             if not line.strip() or (number == 1 and self._header(line)):
                 continue
             try:
-                yield Entry.model_validate_json(line)
+                entry = Entry.model_validate_json(line)
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(str(part) for part in first["loc"])
                 self._skip(number, f"{where}: {first['msg']}" if where else first["msg"])
+                continue
+            self.whole += 1
+            yield entry
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         number = 0
@@ -158,7 +266,11 @@ class _Reading:
             self.broken.append(f"line {number}: {one_line(why, 120)}")
 
 
-def _opened(path: Path, mode: Literal["rb", "wb"], packed: bool) -> BinaryIO:
-    if packed:
-        return cast("BinaryIO", gzip.open(path, mode))
-    return path.open(mode)
+def _created(path: Path, *, packed: bool) -> BinaryIO:
+    return cast("BinaryIO", gzip.open(path, "wb")) if packed else path.open("wb")
+
+
+def _opened(path: Path) -> BinaryIO:
+    with path.open("rb") as file:
+        packed = file.read(len(GZIP)) == GZIP
+    return cast("BinaryIO", gzip.open(path, "rb")) if packed else path.open("rb")
