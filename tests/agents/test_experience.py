@@ -96,6 +96,7 @@ def test_distance_of_shapes_is_counted_in_doublings() -> None:
     assert shapes_apart(((4, 8),), ((8, 2),)) == 3
     assert shapes_apart(((4, 8),), ((4, 8, 1),)) == float("inf")
     assert shapes_apart(((0,),), ((2,),)) == 1
+    assert shapes_apart(((10**400,),), ((8,),)) > 1000
 
 
 def test_the_winner_goes_first_and_clear_losers_are_left_out() -> None:

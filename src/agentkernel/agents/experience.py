@@ -75,7 +75,7 @@ def doublings(left: int, right: int) -> float:
     """|log2(left / right)|; where one is no positive number, whether they differ."""
     if left <= 0 or right <= 0:
         return float(left != right)
-    return abs(math.log2(left / right))
+    return abs(math.log2(left) - math.log2(right))
 
 
 def follow(ranked: Sequence[Hypothesis], start: Retrieved) -> tuple[Hypothesis, ...] | None:

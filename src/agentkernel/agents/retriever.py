@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from pydantic import ValidationError
-
+from agentkernel.domain.hints import can_follow
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Hit, Query, Score, Structure
-from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won
+from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won, read_won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of, hints_for
@@ -133,7 +132,7 @@ def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Ret
         licence=entry.licence,
         score=round(score.fused, 4),
         text=told(entry),
-        hints={} if won else hints_for(entry.hints, family, (dtype,) if dtype else ()),
+        hints=advice_of(entry, family, dtype),
         verified=entry.verified,
         ranks=ranks,
         similarity=score.structural,
@@ -141,13 +140,19 @@ def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Ret
     )
 
 
+def advice_of(entry: Entry, family: str | None, dtype: str) -> dict[str, str]:
+    """The hints of an entry that hold on `family` and for `dtype` and that a schedule can follow:
+    whoever wrote the entry may have written anything."""
+    if entry.kind == "experience":
+        return {}
+    found = hints_for(entry.hints, family, (dtype,) if dtype else ())
+    return {key: value for key, value in found.items() if can_follow(key, value)}
+
+
 def won_of(entry: Entry) -> Won | None:
     """What an experience says in figures; None for others, and where it cannot be read."""
     text = entry.hints.get(WON) if entry.kind == "experience" else None
-    try:
-        return None if text is None else Won.model_validate_json(text)
-    except ValidationError:
-        return None
+    return None if text is None else read_won(text)
 
 
 def told(entry: Entry) -> str:
