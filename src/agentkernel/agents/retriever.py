@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agentkernel.domain.hints import can_follow
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Hit, Query, Score, Structure
+from agentkernel.domain.plan import WON as WON
 from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won, read_won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
@@ -22,8 +23,6 @@ KINDS: tuple[EntryKind, ...] = ("kernel", "note", "pair")
 """What a plan and a draft are told; fixes are the debugger's."""
 EXPERIENCES = 2
 """Experiences asked for beside the rest: the nearest, and one more to choose by sizes."""
-WON = "experience"
-"""The hint of an experience that holds its `Won`."""
 FAMILY_WORDS: Mapping[str, frozenset[str]] = {
     "gemm": frozenset(("gemm", "matmul", "linear", "mm", "bmm", "addmm", "baddbmm")),
     "attention": frozenset(("attention", "sdpa", "flash")),

@@ -11,6 +11,8 @@ from agentkernel.domain.base import Frozen
 RooflineClass = Literal["memory", "compute", "latency", "mixed"]
 FOREIGN = "imported: "
 """How the source of an entry begins that came in a file: its figures are somebody else's word."""
+WON = "experience"
+"""The hint of an experience that holds its `Won`, as JSON."""
 Size = Annotated[int, Field(ge=0, le=2**48)]
 """Of a tensor's dimension; no device holds as many elements."""
 Constant = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
