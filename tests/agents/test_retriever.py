@@ -192,6 +192,12 @@ def test_experience_comes_first_where_it_is_wanted(base: KnowledgeBase) -> None:
     assert "experience" not in {item.kind for item in without}
 
 
+def test_experience_that_was_not_verified_takes_no_place(base: KnowledgeBase) -> None:
+    base.remember(experience("a").model_copy(update={"verified": "no"}))
+    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+    assert "experience" not in {item.kind for item in found}
+
+
 def test_experience_of_another_family_is_not_found(base: KnowledgeBase) -> None:
     base.remember(experience("a", family="ada"))
     found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())

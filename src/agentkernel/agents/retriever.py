@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from agentkernel.domain.hints import can_follow
-from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Hit, Query, Score, Structure
+from agentkernel.domain.knowledge import (
+    Entry,
+    EntryKind,
+    Filters,
+    Hit,
+    Query,
+    Score,
+    Structure,
+    Verified,
+)
 from agentkernel.domain.plan import WON as WON
 from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won, read_won
 from agentkernel.domain.problem import Problem
@@ -21,6 +30,8 @@ AUTO = "auto"
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 KINDS: tuple[EntryKind, ...] = ("kernel", "note", "pair")
 """What a plan and a draft are told; fixes are the debugger's."""
+PROVEN: tuple[Verified, ...] = ("gpu", "interpreter")
+"""Experiences that a run may start from: the others would only stand in their place."""
 EXPERIENCES = 2
 """Experiences asked for beside the rest: the nearest, and one more to choose by sizes."""
 FAMILY_WORDS: Mapping[str, frozenset[str]] = {
@@ -110,7 +121,7 @@ class KnowledgeRetriever:
     def _experiences(self, question: Query, family: str | None) -> tuple[Hit, ...]:
         if not self._experience or family is None:
             return ()
-        filters = Filters(kinds=("experience",), architecture=family)
+        filters = Filters(kinds=("experience",), architecture=family, verified=PROVEN)
         asked = question.model_copy(update={"filters": filters, "limit": EXPERIENCES})
         return self._base.search(asked)
 
