@@ -14,6 +14,7 @@ from agentkernel.agents.experience import (
     start_of,
     won_for,
 )
+from agentkernel.domain.knowledge import Verified
 from agentkernel.domain.plan import Hypothesis, Retrieved, Won
 from agentkernel.domain.profile import Call, Ratio
 from fakes import attempt, measurement, small_problem
@@ -40,16 +41,23 @@ def won(
     )
 
 
-def found(name: str, what: Won | None, similarity: float | None = 1.0) -> Retrieved:
+def found(
+    name: str,
+    what: Won | None,
+    similarity: float | None = 1.0,
+    verified: Verified = "gpu",
+    source: str = "run 1",
+) -> Retrieved:
     return Retrieved(
         id=f"experience/{name}",
         title=name,
         kind="experience",
-        source="run 1",
+        source=source,
         licence="not stated",
         score=0.1,
         text="",
         similarity=similarity,
+        verified=verified,
         won=what,
     )
 
@@ -91,11 +99,34 @@ def test_the_most_alike_goes_first_then_what_was_measured_then_the_nearest_sizes
     assert start(tmp_path, *items) == "experience/guessed"
 
 
+FOREIGN_RUN = "imported: run 1"
+
+
+def test_what_was_not_verified_is_never_a_start(tmp_path: Path) -> None:
+    assert start(tmp_path, found("a", won(), verified="no")) is None
+    items = (found("a", won(), verified="no"), found("b", won(), 0.96, "interpreter"))
+    assert start(tmp_path, *items) == "experience/b"
+
+
+def test_of_equals_the_verified_then_the_own_then_the_fastest_goes_first(tmp_path: Path) -> None:
+    near, far = won(shapes=((4, 16),)), won(shapes=((4, 64),))
+    guessed = won(measured=False)
+    items = (found("a", near, verified="interpreter"), found("b", far, source=FOREIGN_RUN))
+    assert start(tmp_path, *items) == "experience/b"
+    assert start(tmp_path, found("a", near, source=FOREIGN_RUN), found("b", far)) == "experience/b"
+    items = (found("a", near, 1.0, "interpreter", FOREIGN_RUN), found("b", guessed, 1.0))
+    assert start(tmp_path, *items) == "experience/b"
+    slow, fast = won(roofline=0.5), won(roofline=0.9)
+    assert start(tmp_path, found("a", slow), found("b", fast)) == "experience/b"
+    assert start(tmp_path, found("a", won()), found("b", slow)) == "experience/b"
+
+
 def test_distance_of_shapes_is_counted_in_doublings() -> None:
     assert shapes_apart(((4, 8),), ((4, 8),)) == 0
     assert shapes_apart(((4, 8),), ((8, 2),)) == 3
     assert shapes_apart(((4, 8),), ((4, 8, 1),)) == float("inf")
     assert shapes_apart(((0,),), ((2,),)) == 1
+    assert shapes_apart(((10**400,),), ((8,),)) > 1000
 
 
 def test_the_winner_goes_first_and_clear_losers_are_left_out() -> None:

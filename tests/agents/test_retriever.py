@@ -1,7 +1,9 @@
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agentkernel.agents.retriever import (
     KnowledgeRetriever,
@@ -9,9 +11,10 @@ from agentkernel.agents.retriever import (
     bears_on,
     main_dtype,
     query_text,
+    retrieved,
     won_of,
 )
-from agentkernel.domain.knowledge import Entry, Structure
+from agentkernel.domain.knowledge import Entry, Score, Structure
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, Won
 from agentkernel.domain.problem import Problem, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.target import Sourced, Target
@@ -189,6 +192,12 @@ def test_experience_comes_first_where_it_is_wanted(base: KnowledgeBase) -> None:
     assert "experience" not in {item.kind for item in without}
 
 
+def test_experience_that_was_not_verified_takes_no_place(base: KnowledgeBase) -> None:
+    base.remember(experience("a").model_copy(update={"verified": "no"}))
+    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+    assert "experience" not in {item.kind for item in found}
+
+
 def test_experience_of_another_family_is_not_found(base: KnowledgeBase) -> None:
     base.remember(experience("a", family="ada"))
     found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
@@ -201,6 +210,39 @@ def test_figures_that_cannot_be_read_are_none() -> None:
     assert won_of(entry.model_copy(update={"hints": {"experience": "{"}})) is None
     assert won_of(entry.model_copy(update={"hints": {}})) is None
     assert won_of(entry.model_copy(update={"kind": "pair"})) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("shapes", [[10**400, 8192]]),
+        ("shapes", [[2**64, 8192]]),
+        ("shapes", [[-1]]),
+        ("schedule", {"k": {"BLOCK": 10**400}}),
+        ("schedule", {"k": {"BLOCK": 2**63}}),
+        ("tried", 10**400),
+        ("lost", {"split": float("nan")}),
+        ("lost", {"split": -1.0}),
+        ("roofline", float("inf")),
+        ("label", "x" * 2**16),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_absurd_figures_are_none_and_advise_nothing(field: str, value: object) -> None:
+    text = json.dumps(won().model_dump() | {field: value})
+    entry = experience("a").model_copy(update={"hints": {"experience": text}})
+    assert won_of(entry) is None
+    found = retrieved(entry, Score(fused=1.0), "hopper", "float32")
+    assert found.hints == {}
+    JsonPlusSerializer().dumps_typed(found)
+
+
+def test_advice_that_no_schedule_can_follow_is_left_out() -> None:
+    hints = {"row.num_warps": "8", "row.loop_block": "0", "row.loop_warps": "--5"}
+    hints |= {"pointwise.block": "9" * 5000, "precision": "bf16", "focus": "x"}
+    entry = experience("a").model_copy(update={"kind": "kernel", "hints": hints})
+    found = retrieved(entry, Score(fused=1.0), "hopper", "float32")
+    assert found.hints == {"row.num_warps": "8"}
 
 
 def test_removing_the_document_changes_the_recorded_decision(base: KnowledgeBase) -> None:

@@ -123,6 +123,74 @@ def test_the_better_experience_stays(truth: Truth, second: Entry, current: list[
     assert truth.count() + truth.count(state="superseded") == 2
 
 
+OWN = experience("own", 10.0, verified="gpu", created="2026-01-01")
+"""What was measured on this machine."""
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"source": "imported: here", "verified": "gpu"},
+        {"source": "imported: here", "verified": "gpu", "triton": "9.9"},
+        {"source": "imported: here", "verified": "no"},
+        {"verified": "no"},
+        {"verified": "interpreter", "triton": "9.9"},
+        {"verified": "gpu", "triton": "9.9", "created": "2999-01-01"},
+        {"verified": "gpu", "triton": "9.9", "created": "tomorrow"},
+    ],
+)
+def test_nothing_supersedes_what_was_measured_here_on_its_word_alone(
+    tmp_path: Path, foreign: dict[str, object]
+) -> None:
+    claim = experience("claim", 0.5, created="2026-02-01").model_copy(update=foreign)
+    for place, order in enumerate(((OWN, claim), (claim, OWN))):
+        with open_truth(tmp_path / str(place)) as truth:
+            winners = [truth.settle(entry).winner for entry in order]
+            assert winners[-1] == OWN.id
+            assert truth.get(OWN.id) == OWN
+            assert truth.get(claim.id) is None
+            assert truth.get(claim.id, superseded=True) == claim
+
+
+def test_of_two_foreign_experiences_the_verified_one_stays(truth: Truth) -> None:
+    foreign = {"source": "imported: there", "created": "2026-01-01"}
+    truth.settle(experience("seen", 10.0, verified="gpu", **foreign))
+    settled = truth.settle(experience("said", 0.5, **foreign))
+    assert (settled.winner, settled.superseded) == ("pairs/seen", ("pairs/said",))
+
+
+@pytest.mark.parametrize("time_us", [1e-9, 0.099, float("inf")])
+def test_a_time_that_cannot_be_is_refused(truth: Truth, time_us: float) -> None:
+    truth.settle(OWN)
+    claim = experience("claim", time_us)
+    with pytest.raises(KnowledgeError, match=r"refused: a time of .* expected 0\.1 us or more"):
+        truth.settle(claim)
+    truth.put([claim])
+    slower = OWN.model_copy(update={"id": "pairs/new", "verified": "no", "created": "2026-02-01"})
+    assert truth.settle(slower).winner == OWN.id
+    assert [entry.id for entry in truth.select(Filters())] == [OWN.id]
+
+
+def test_figures_that_cannot_be_read_are_refused(truth: Truth) -> None:
+    with pytest.raises(KnowledgeError, match="'experience' cannot be read"):
+        truth.settle(experience("claim", 9.0, hints={"experience": '{"tried": 1}'}))
+    assert truth.count() == 0
+
+
+@pytest.mark.parametrize(
+    "foreign", [{"source": "imported: here", "verified": "gpu"}, {"verified": "no"}]
+)
+def test_a_claim_under_the_id_of_an_own_experience_changes_nothing(
+    truth: Truth, foreign: dict[str, object]
+) -> None:
+    truth.settle(OWN)
+    claim = OWN.model_copy(update={"answer": "other", **foreign})
+    assert truth.put([claim]) == Put(same=1)
+    assert truth.settle(claim).winner == OWN.id
+    assert truth.get(OWN.id) == OWN
+    assert truth.put([OWN.model_copy(update={"answer": "better"})]) == Put(changed=1)
+
+
 def test_progress_is_written_with_the_last_batch(truth: Truth) -> None:
     def broken() -> Iterator[Entry]:
         for number in range(700):

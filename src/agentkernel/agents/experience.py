@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from agentkernel.agents.protocols import Attempt
-from agentkernel.domain.plan import Hypothesis, Retrieved, Won
+from agentkernel.domain.plan import FOREIGN, Hypothesis, Retrieved, Won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Profile
 
@@ -33,20 +33,28 @@ Schedule = dict[str, dict[str, int]]
 def start_of(
     retrieved: Sequence[Retrieved], family: str | None, problem: Problem
 ) -> Retrieved | None:
-    """The experience to start from: of those alike enough that were gathered on `family`, the most
-    alike; of equals a measured one, then that with the nearest sizes. None where there is none."""
+    """The experience to start from: of those alike enough that were gathered on `family` and seen
+    to be right, the most alike; of equals one that a GPU verified, an own one before an imported
+    one, a measured one, that with the nearest sizes, then the nearest to its roofline. None where
+    there is none."""
     near = [
         (item, item.won)
         for item in retrieved
-        if item.won is not None and item.won.family == family and (item.similarity or 0.0) >= ALIKE
+        if item.won is not None
+        and item.won.family == family
+        and (item.similarity or 0.0) >= ALIKE
+        and item.verified != "no"
     ]
     shapes = shapes_of(problem)
     ranked = sorted(
         near,
         key=lambda pair: (
             -(pair[0].similarity or 0.0),
+            pair[0].verified != "gpu",
+            pair[0].source.startswith(FOREIGN),
             not pair[1].measured,
             shapes_apart(pair[1].shapes, shapes),
+            -(pair[1].roofline or 0.0),
             pair[0].id,
         ),
     )
@@ -75,7 +83,7 @@ def doublings(left: int, right: int) -> float:
     """|log2(left / right)|; where one is no positive number, whether they differ."""
     if left <= 0 or right <= 0:
         return float(left != right)
-    return abs(math.log2(left / right))
+    return abs(math.log2(left) - math.log2(right))
 
 
 def follow(ranked: Sequence[Hypothesis], start: Retrieved) -> tuple[Hypothesis, ...] | None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from pydantic import ValidationError
-
-from agentkernel.domain.knowledge import Entry, EntryKind, Filters, Hit, Query, Score, Structure
-from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won
+from agentkernel.domain.hints import can_follow
+from agentkernel.domain.knowledge import (
+    Entry,
+    EntryKind,
+    Filters,
+    Hit,
+    Query,
+    Score,
+    Structure,
+    Verified,
+)
+from agentkernel.domain.plan import WON as WON
+from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won, read_won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of, hints_for
@@ -21,10 +30,10 @@ AUTO = "auto"
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 KINDS: tuple[EntryKind, ...] = ("kernel", "note", "pair")
 """What a plan and a draft are told; fixes are the debugger's."""
+PROVEN: tuple[Verified, ...] = ("gpu", "interpreter")
+"""Experiences that a run may start from: the others would only stand in their place."""
 EXPERIENCES = 2
 """Experiences asked for beside the rest: the nearest, and one more to choose by sizes."""
-WON = "experience"
-"""The hint of an experience that holds its `Won`."""
 FAMILY_WORDS: Mapping[str, frozenset[str]] = {
     "gemm": frozenset(("gemm", "matmul", "linear", "mm", "bmm", "addmm", "baddbmm")),
     "attention": frozenset(("attention", "sdpa", "flash")),
@@ -112,7 +121,7 @@ class KnowledgeRetriever:
     def _experiences(self, question: Query, family: str | None) -> tuple[Hit, ...]:
         if not self._experience or family is None:
             return ()
-        filters = Filters(kinds=("experience",), architecture=family)
+        filters = Filters(kinds=("experience",), architecture=family, verified=PROVEN)
         asked = question.model_copy(update={"filters": filters, "limit": EXPERIENCES})
         return self._base.search(asked)
 
@@ -133,7 +142,7 @@ def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Ret
         licence=entry.licence,
         score=round(score.fused, 4),
         text=told(entry),
-        hints={} if won else hints_for(entry.hints, family, (dtype,) if dtype else ()),
+        hints=advice_of(entry, family, dtype),
         verified=entry.verified,
         ranks=ranks,
         similarity=score.structural,
@@ -141,13 +150,19 @@ def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Ret
     )
 
 
+def advice_of(entry: Entry, family: str | None, dtype: str) -> dict[str, str]:
+    """The hints of an entry that hold on `family` and for `dtype` and that a schedule can follow:
+    whoever wrote the entry may have written anything."""
+    if entry.kind == "experience":
+        return {}
+    found = hints_for(entry.hints, family, (dtype,) if dtype else ())
+    return {key: value for key, value in found.items() if can_follow(key, value)}
+
+
 def won_of(entry: Entry) -> Won | None:
     """What an experience says in figures; None for others, and where it cannot be read."""
     text = entry.hints.get(WON) if entry.kind == "experience" else None
-    try:
-        return None if text is None else Won.model_validate_json(text)
-    except ValidationError:
-        return None
+    return None if text is None else read_won(text)
 
 
 def told(entry: Entry) -> str:

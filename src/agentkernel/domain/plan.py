@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 
 RooflineClass = Literal["memory", "compute", "latency", "mixed"]
+FOREIGN = "imported: "
+"""How the source of an entry begins that came in a file: its figures are somebody else's word."""
+WON = "experience"
+"""The hint of an experience that holds its `Won`, as JSON."""
+Size = Annotated[int, Field(ge=0, le=2**48)]
+"""Of a tensor's dimension; no device holds as many elements."""
+Constant = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+"""Of a kernel: what an argument of one can hold."""
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+WON_LONGEST = 2**16
+"""Characters of the JSON of a `Won`; the longest known of a run is a hundredth of it."""
 
 
 class Analysis(Frozen):
@@ -123,21 +134,31 @@ class Won(Frozen):
     coder: str
     label: str
     """The schedule or variant for people, as the coder named it."""
-    schedule: dict[str, dict[str, int]] = Field(default_factory=dict)
+    schedule: dict[str, dict[str, Constant]] = Field(default_factory=dict)
     """Kernel name -> constants."""
     family: str
     """Architecture family of the target that it was for."""
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[Size, ...], ...]
     """Of the tensor inputs of the primary shape set."""
     measured: bool
-    lost: dict[str, float] = Field(default_factory=dict)
+    lost: dict[str, Share] = Field(default_factory=dict)
     """Strategy -> its measured time over the winner's."""
     forms: tuple[str, ...] = ()
     """How each kernel of a template walks its rows."""
-    roofline: float | None = None
+    roofline: Share | None = None
     """Share of the roofline that was measured."""
-    tried: int = 0
+    tried: Size = 0
     """Schedules and variants that the run's searches looked at."""
+
+
+def read_won(text: str) -> Won | None:
+    """The `Won` of a JSON text; None where it is none, too long, or its figures are absurd."""
+    if len(text) > WON_LONGEST:
+        return None
+    try:
+        return Won.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 class Retrieved(Frozen):

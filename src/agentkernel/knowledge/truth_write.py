@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry
+from agentkernel.domain.plan import FOREIGN, WON, read_won
 from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge.truth_lexical import Terms
 from agentkernel.knowledge.truth_schema import read_entry
 from agentkernel.knowledge.truth_types import Progress, Put, Settled, State
+
+LEAST_TIME_US = 0.1
+"""A kernel takes longer than that, and the clock that times it resolves about 0.5 us (CUDA Runtime
+API, cudaEventElapsedTime)."""
+CLOCKS_APART = timedelta(days=1)
+"""What the clocks of two machines may differ by; an entry made later than that has a false date."""
+UNDATED = datetime.min.replace(tzinfo=UTC)
+VERIFIED_RANK = {"no": 0, "interpreter": 1, "gpu": 2}
 
 
 class _Known(NamedTuple):
     doc: int
     state: State
     sha256: str
+
+
+class Trust(NamedTuple):
+    """How far the figures of an experience are believed; the greater of two is believed."""
+
+    possible: bool
+    measured_here: bool
+    verified: int
+    own: bool
+    dated: bool
 
 
 class Writer:
@@ -30,7 +50,8 @@ class Writer:
         head = dict(connection.execute("select key, value from meta"))
         self._seq = int(head["next_seq"])
         self._doc = int(head["last_doc"])
-        self._now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._clock = datetime.now(UTC)
+        self._now = self._clock.isoformat(timespec="seconds")
 
     def finish(self) -> None:
         """Write what is counted. Nothing may follow."""
@@ -50,8 +71,15 @@ class Writer:
             return Put(added=1)
         if known.sha256 == content:
             return Put(same=1)
+        if entry.kind == "experience" and self._outweighed(entry, self._body(known.doc)):
+            return Put(same=1)
         self._replace(known, entry, content)
         return Put(changed=1)
+
+    def _outweighed(self, entry: Entry, known: Entry) -> bool:
+        """True where `entry` may not take the place of `known`, whose id it has."""
+        ours, theirs = trust_in(known, self._clock), trust_in(entry, self._clock)
+        return (ours.own, ours.measured_here) > (theirs.own, theirs.measured_here)
 
     def _insert(self, doc: int, entry: Entry, content: str) -> None:
         self._db.execute(
@@ -110,15 +138,23 @@ class Writer:
         return True
 
     def settle(self, entry: Entry) -> Settled:
+        """See `Truth.settle`. Raises KnowledgeError for figures that cannot be."""
+        why = refusal(entry)
+        if why is not None:
+            raise KnowledgeError(f"Experience {entry.id!r} is refused: {why}.")
         put = self.put(entry)
         known = self._known(entry.id)
         if entry.gain is None or not topic_of(entry) or known is None or known.state != "current":
             return Settled(put, entry.id, ())
+        entry = self._body(known.doc)
         rivals = self._rivals(entry)
-        ordered = sorted([*rivals, entry], key=lambda item: (item.created, item.id == entry.id))
+        ordered = sorted(
+            [*rivals, entry],
+            key=lambda item: (made(item, self._clock) or UNDATED, item.id == entry.id),
+        )
         winner = ordered[0]
         for newer in ordered[1:]:
-            if beats(newer, winner):
+            if beats(newer, winner, self._clock):
                 winner = newer
         losers = tuple(item.id for item in ordered if item.id != winner.id)
         for loser in losers:
@@ -156,11 +192,50 @@ class Writer:
         )
 
 
-def beats(newer: Entry, older: Entry) -> bool:
-    """Whether the newer of two experiences on one GPU is the one to show."""
+def beats(newer: Entry, older: Entry, now: datetime) -> bool:
+    """Whether the newer of two experiences on one GPU is the one to show: the more trusted one,
+    whatever the other claims; of equals the faster one, or that of another Triton version."""
     if newer.gain is None or older.gain is None:
         return False
+    ours, theirs = trust_in(newer, now), trust_in(older, now)
+    if ours != theirs:
+        return ours > theirs
     return newer.triton != older.triton or newer.gain.time_us < older.gain.time_us
+
+
+def trust_in(entry: Entry, now: datetime) -> Trust:
+    """How far the figures of `entry` are believed at `now`: what was measured here before all,
+    then what was verified, then what is our own."""
+    own = not entry.source.startswith(FOREIGN)
+    return Trust(
+        possible=refusal(entry) is None,
+        measured_here=own and entry.verified == "gpu" and entry.gain is not None,
+        verified=VERIFIED_RANK[entry.verified],
+        own=own,
+        dated=not entry.created or made(entry, now) is not None,
+    )
+
+
+def refusal(entry: Entry) -> str | None:
+    """Why the figures of an experience cannot be, as one line; None where they can."""
+    if entry.kind != "experience":
+        return None
+    time_us = entry.gain.time_us if entry.gain else LEAST_TIME_US
+    if not LEAST_TIME_US <= time_us < math.inf:
+        return f"a time of {time_us:g} us; expected {LEAST_TIME_US} us or more"
+    if WON in entry.hints and read_won(entry.hints[WON]) is None:
+        return f"the hint {WON!r} cannot be read; expected the figures of a run"
+    return None
+
+
+def made(entry: Entry, now: datetime) -> datetime | None:
+    """When the entry was made; None where it does not say, or says a time that is still to come."""
+    try:
+        stamp = datetime.fromisoformat(entry.created)
+    except ValueError:
+        return None
+    stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
+    return stamp if stamp <= now + CLOCKS_APART else None
 
 
 def topic_of(entry: Entry) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from agentkernel.domain.hints import number_in, tile_in
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
 
@@ -125,16 +126,15 @@ def gemm_schedules(
 
 
 def hinted(dtype: FloatType, decision: Decision, family: str = "gemm") -> Schedule:
-    """Constants that the plan fixes for a product in `dtype`; what is no number is left out."""
+    """Constants that the plan fixes for a product in `dtype`; what is out of range is left out."""
     found: Schedule = {}
     for stem in (family, f"{family}.{SHORT[dtype]}"):
-        tile = (decision(f"{stem}.tile") or "").split("x")
         names = ("BLOCK_M", "BLOCK_N", "BLOCK_K") if family == "gemm" else ("BLOCK_T", "BLOCK_S")
-        if len(tile) == len(names) and all(map(str.isdigit, tile)):
-            found |= dict(zip(names, map(int, tile), strict=True))
+        tile = tile_in(stem, decision(f"{stem}.tile"))
+        found |= dict(zip(names, tile, strict=True)) if tile else {}
         for key in ("num_warps", "num_stages"):
-            if (decision(f"{stem}.{key}") or "").isdigit():
-                found[key] = int(decision(f"{stem}.{key}") or 0)
+            value = number_in(key, decision(f"{stem}.{key}"))
+            found |= {} if value is None else {key: value}
     return found
 
 

@@ -8,6 +8,7 @@ from agentkernel.agents.coders.compiler.ir import Expr
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import PERSISTENT_LIMIT, Schedule
 from agentkernel.agents.coders.compiler.sizes import Symbols
+from agentkernel.domain.hints import number_in
 
 TILE_ELEMENTS = 4096
 """Elements that a program holds where rows are short."""
@@ -27,8 +28,9 @@ def schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Sche
 
 
 def _number(decision: Decision, key: str, default: int) -> int:
-    text = decision(key)
-    return int(text) if text is not None and text.lstrip("-").isdigit() else default
+    """What is decided for `key`; `default` where that is nothing, or out of its range."""
+    found = number_in(key, decision(key))
+    return default if found is None else found
 
 
 def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator[Schedule]:
