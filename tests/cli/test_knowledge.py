@@ -288,6 +288,10 @@ def test_doctor_says_what_lags_and_what_is_damaged(
     shown = capsys.readouterr().out
     assert shown.count("1 changes behind") == 2
     assert "Next: agentkernel knowledge build" in shown
+    rows = next(tmp_path.glob("vectors/*/rows.f32"))
+    rows.write_bytes(bytes(rows.stat().st_size))
+    assert run(words) == 0
+    assert "Vector index was damaged (rows.f32" in " ".join(capsys.readouterr().out.split())
     file = tmp_path / "knowledge.sqlite"
     content = file.read_bytes()
     file.write_bytes(content[:8192] + b"\x55" * 65536 + content[8192 + 65536 :])
@@ -295,6 +299,13 @@ def test_doctor_says_what_lags_and_what_is_damaged(
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert findings[-1]["name"] == "truth"
     assert "damaged" in findings[-1]["found"]
+    for lose in (lambda: file.write_bytes(b""), file.unlink):
+        lose()
+        assert run([*words, "--json"]) == 4
+        finding = json.loads(capsys.readouterr().out)["findings"][-1]
+        assert finding["name"] == "truth"
+        assert "gone" in finding["found"]
+        assert "knowledge import" in finding["mend"]
 
 
 @pytest.mark.parametrize(

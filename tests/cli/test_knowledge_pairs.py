@@ -96,6 +96,18 @@ def test_a_licence_that_is_asked_for_is_the_only_one(
     assert licences == {"MIT"}
 
 
+def test_a_uuid_of_another_module_takes_nobodys_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = ("torch.softmax(x * 2, dim=-1)", "torch.sigmoid(x).cumsum(0) / (1 + x.abs().sum())")
+    for number, body in enumerate(bodies):
+        code = f"class M(nn.Module):\n    def forward(self, x):\n        return {body}\n"
+        row = next(make_rows(1)) | {"python_code": code, "entry_point": "M", "licenses": ["MIT"]}
+        file = write_json_lines(tmp_path / f"{number}.jsonl", iter([row | {"uuid": "same"}]))
+        answer = answer_of(capsys, "import-kernelbook", str(file), "--where", str(tmp_path / "w"))
+        assert (answer["added"], answer["pairs"]) == (1, number + 1)
+
+
 @pytest.mark.parametrize("count", [600, pytest.param(3000, marks=pytest.mark.slow)])
 def test_a_killed_import_goes_on_and_takes_nothing_twice(
     count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -52,6 +52,14 @@ def a_row(**changes: object) -> Row:
     return row | changes
 
 
+def one_module(name: str, body: str) -> Row:
+    code = (
+        f"import torch\nfrom torch import nn\n\nclass {name}(nn.Module):\n"
+        f"    def forward(self, x):\n        return {body}\n"
+    )
+    return a_row(uuid="same", python_code=code, entry_point=name, licenses=["MIT"])
+
+
 def read_one(path: Path, row: object) -> Pair | Bad:
     (path / "one.jsonl").write_text(json.dumps(row) + "\n")
     (found,) = read_pairs(path / "one.jsonl")
@@ -205,6 +213,28 @@ def test_two_sets_that_number_their_rows_from_0_do_not_collide(tmp_path: Path) -
         import_pairs(write_json_lines(tmp_path / f"{seed}.jsonl", make_rows(20, seed)), shelf.put)
     codes = {item.problem for item in shelf.entries.values()}
     assert len(codes) == len(shelf.entries) > 25
+
+
+def test_two_modules_with_one_uuid_are_two_entries_whatever_the_order(tmp_path: Path) -> None:
+    one = one_module("RowSoftmax", "torch.softmax(x * 2, dim=-1)")
+    other = one_module("Gate", "torch.sigmoid(x).cumsum(0) / (1 + x.abs().amax(1, keepdim=True))")
+    both = write_json_lines(tmp_path / "both.jsonl", iter([one, other]))
+    shelf = Shelf()
+    assert import_pairs(both, shelf.put).added == len(shelf.entries) == 2
+    assert shelf.entries["kernelbook/same"].problem == one["python_code"]
+    stored = dict(shelf.entries)
+
+    def held(entry_id: str) -> str | None:
+        return stored[entry_id].problem if entry_id in stored else None
+
+    # Called again over the same store, also where it no longer knows the codes, nothing flips.
+    again = Shelf()
+    import_pairs(both, again.put, held=held)
+    assert again.entries == stored
+    late = Shelf()
+    turned = write_json_lines(tmp_path / "turned.jsonl", iter([other, one]))
+    import_pairs(turned, late.put, held=held)
+    assert late.entries == stored
 
 
 def test_an_entry_says_what_the_pair_is(tmp_path: Path) -> None:

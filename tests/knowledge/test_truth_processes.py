@@ -220,6 +220,40 @@ def test_a_kill_while_a_damaged_file_is_replaced_loses_nothing(tmp_path: Path) -
     assert not path.with_name(f"{FILE_NAME}.new").exists()
 
 
+@pytest.mark.parametrize("state", ["vectors/vectors-k-0/state.json", "structures/structures.json"])
+@pytest.mark.parametrize("loss", ["emptied", "removed"])
+def test_a_file_that_is_gone_is_no_new_one(tmp_path: Path, state: str, loss: str) -> None:
+    said: list[str] = []
+    open_truth(tmp_path, said.append).close()
+    (tmp_path / state).parent.mkdir(parents=True)
+    (tmp_path / state).write_text('{"seq": 40}')
+    open_truth(tmp_path, said.append).close()
+    assert said == []
+    if loss == "emptied":
+        (tmp_path / FILE_NAME).write_bytes(b"")
+    else:
+        (tmp_path / FILE_NAME).unlink()
+    with open_truth(tmp_path, said.append) as truth:
+        # Numbers from 1 would pass for changes that the indexes have seen.
+        assert truth.last_seq == 40
+        assert truth.count() == 0
+    open_truth(tmp_path, said.append).close()
+    (line,) = said
+    assert "is gone" in line
+    assert "knowledge import" in line
+
+
+@pytest.mark.parametrize("state", ["", "{", '{"seq": null}', "[]"])
+def test_an_empty_file_without_a_readable_index_is_a_new_one(tmp_path: Path, state: str) -> None:
+    (tmp_path / "structures").mkdir()
+    (tmp_path / "structures/structures.json").write_text(state)
+    (tmp_path / FILE_NAME).write_bytes(b"")
+    said: list[str] = []
+    with open_truth(tmp_path, said.append) as truth:
+        assert truth.last_seq == 0
+    assert said == []
+
+
 def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
     path = fill(tmp_path, 1)
     with sqlite3.connect(path) as file:

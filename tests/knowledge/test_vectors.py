@@ -293,9 +293,27 @@ def _garbled_facts(root: Path) -> None:
     (_folder(root) / "facts.jsonl").write_text("{\n")
 
 
+def _one_fact_less(root: Path) -> None:
+    path = _folder(root) / "facts.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def _another_fact(root: Path) -> None:
+    path = _folder(root) / "facts.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"BSD", b"MIT"))
+
+
+def _other_rows(root: Path) -> None:
+    path = _folder(root) / "rows.f32"
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
 @pytest.mark.parametrize(
     "damage",
-    [_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts, _short_rows],
+    [
+        *(_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts),
+        *(_short_rows, _one_fact_less, _another_fact, _other_rows),
+    ],
 )
 def test_a_damaged_index_is_made_anew_with_one_line(
     tmp_path: Path, index: DenseIndex, truth: MemoryTruth, damage: Callable[[Path], None]
@@ -310,6 +328,29 @@ def test_a_damaged_index_is_made_anew_with_one_line(
     assert find(again, "matrix product", limit=1) == ["pair/gemm"]
     assert open_vectors(tmp_path, EMBEDDER, said.append).seq == 4
     assert len(said) == 1
+
+
+def test_a_reader_sees_that_another_process_began_again(
+    tmp_path: Path, index: DenseIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_folder, "REOPEN_SECONDS", 0.0)
+    reader = open_vectors(tmp_path, EMBEDDER)
+    other = MemoryTruth([entry("pair/other", "another truth, written anew")])
+    assert index.catch_up(other) == 1
+    assert find(reader, "another truth", kinds=("pair",)) == ["pair/other"]
+
+
+def test_rows_that_were_copied_are_no_damage(
+    tmp_path: Path, index: DenseIndex, truth: MemoryTruth
+) -> None:
+    for name in ("rows.f32", "facts.jsonl"):
+        os.utime(_folder(tmp_path) / name, (0, 0))
+    said: list[str] = []
+    copied = open_vectors(tmp_path, EMBEDDER, said.append)
+    truth.put(entry("pair/new", "written after the copy"))
+    assert copied.catch_up(truth) == 5
+    assert open_vectors(tmp_path, EMBEDDER, said.append).seq == 5
+    assert said == []
 
 
 def test_another_embedder_makes_its_own_index_beside(tmp_path: Path, index: DenseIndex) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_DAMAGED = 4
 BUILD = "agentkernel knowledge build"
+IMPORT = "agentkernel knowledge import FILE, with an export of yours"
 
 
 class Finding(NamedTuple):
@@ -35,7 +36,7 @@ def doctor(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the knowledge folder, its file and its indexes; exit 4 where one is damaged."""
+    """Check the folder, its file and its indexes; exit 4 where the file is damaged or gone."""
     from agentkernel.cli.knowledge_options import place_of
     from agentkernel.cli.output import console, print_json
 
@@ -61,13 +62,20 @@ def look(place: Place) -> Iterator[Finding]:
     from agentkernel.knowledge.damage import database_damage
     from agentkernel.knowledge.embedding import load_embedder
     from agentkernel.knowledge.truth import open_truth
+    from agentkernel.knowledge.truth_recovery import lost_changes
     from agentkernel.knowledge.truth_schema import FILE_NAME
 
     vectors = load_embedder(place.embedder)
     yield Finding("embedder", True, f"{place.embedder}, fingerprint {vectors.fingerprint[:12]}")
     yield _parquet()
     file = place.folder / FILE_NAME
-    if not file.is_file():
+    lost = lost_changes(file)
+    if lost:
+        yield Finding(
+            "truth", False, f"gone: {file}, of which the indexes saw {lost} changes", IMPORT
+        )
+        return
+    if not file.is_file() or not file.stat().st_size:
         yield Finding("folder", False, f"nothing in {place.folder} yet", BUILD)
         return
     sizes = ", ".join(

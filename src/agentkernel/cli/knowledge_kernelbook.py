@@ -114,6 +114,10 @@ def import_shards(
         def put(entries: Sequence[Entry], progress: Progress, source: str = source) -> None:
             truth.put(map(licensed, entries), Progress(source, progress.position))
 
+        def held(entry_id: str) -> str | None:
+            entry = truth.get(entry_id, superseded=True)
+            return None if entry is None else entry.problem
+
         def say(report: ImportReport, before: ImportReport = total) -> None:
             so_far = added_up(before, report)
             show(so_far.read, None, f"read, {so_far.added} added")
@@ -124,6 +128,7 @@ def import_shards(
             licences=licences,
             licence_if_missing=licence_if_missing,
             seen=seen,
+            held=held,
             say=say,
             start_at=None if at is None else (shard.name, at.position),
         )

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -98,6 +98,15 @@ class Put(Protocol):
     def __call__(self, entries: Sequence[Entry], progress: Progress) -> None: ...
 
 
+ProblemOf = Callable[[str], str | None]
+"""The problem of the entry of that id, also of one that was ended; None: there is none."""
+
+
+def nothing_held(entry_id: str) -> str | None:
+    """An empty store."""
+    return None
+
+
 def read_pairs(
     path: Path, start_at: Progress | tuple[str, int] | None = None
 ) -> Iterator[Pair | Bad]:
@@ -122,6 +131,11 @@ def read_pairs(
             yield Bad(at, "", row) if isinstance(row, str) else _pair(row, at)
 
 
+def id_of(pair: Pair) -> str:
+    """The id of the entry of a pair."""
+    return f"kernelbook/{pair.uuid}"
+
+
 def pair_entry(pair: Pair) -> Entry:
     """The entry `kernelbook/UUID` of a pair: its structure and its passages."""
     structure = structure_of_code(pair.python_code, pair.entry_point or None)
@@ -131,7 +145,7 @@ def pair_entry(pair: Pair) -> Entry:
     words = " ".join(_split(name))
     distinct = ", ".join(op.replace("_", " ") for op in dict.fromkeys(ops))
     return Entry(
-        id=f"kernelbook/{pair.uuid}",
+        id=id_of(pair),
         kind="pair",
         title=f"{name}: {', '.join(list(dict.fromkeys(ops))[:6])}" if ops else name,
         summary=_docstring(node)[:300],
@@ -151,6 +165,7 @@ def import_pairs(
     licences: Collection[str] | None = PERMISSIVE,
     licence_if_missing: str = "",
     seen: NearDuplicates | None = None,
+    held: ProblemOf = nothing_held,
     say: Callable[[ImportReport], None] | None = None,
     start_at: Progress | tuple[str, int] | None = None,
 ) -> ImportReport:
@@ -159,13 +174,16 @@ def import_pairs(
     A pair is permitted where all of its `licences` are in the list (None: any licence);
     `licence_if_missing` is the licence of rows that name none, as of a set under one licence. Its
     codes have to parse; neither is executed. `seen` holds what the store has already: on resuming,
-    make it from the stored problems, so that a row handed over twice is a duplicate. `say` gets the
-    counts so far after each batch. Raises what `read_pairs` and `put` raise.
+    make it from the stored problems, so that a row handed over twice is a duplicate. `held` tells
+    which ids the store has: of two modules with one uuid, the later one is named by its content,
+    and neither takes the other's place. `say` gets the counts so far after each batch. Raises what
+    `read_pairs` and `put` raise.
     """
     work = _Import(
         None if licences is None else frozenset(item.lower() for item in licences),
         licence_if_missing,
         NearDuplicates() if seen is None else seen,
+        held,
     )
     at = Progress(*start_at) if start_at else None
     for row in read_pairs(path, start_at):
@@ -196,6 +214,9 @@ class _Import:
     licences: frozenset[str] | None
     licence_if_missing: str
     seen: NearDuplicates
+    held: ProblemOf
+    taken: set[str] = field(default_factory=set)
+    """The ids that were given to rows of this import."""
     waiting: list[Entry] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -220,7 +241,8 @@ class _Import:
             self.counts["duplicates"] += 1
         else:
             self.counts["added"] += 1
-            entry = pair_entry(row)
+            entry = pair_entry(self._named(row))
+            self.taken.add(entry.id)
             self.waiting.append(entry.model_copy(update={"licence": ", ".join(names)}))
 
     def report(self, at: Progress | None) -> ImportReport:
@@ -237,6 +259,17 @@ class _Import:
             source=at.source if at else "",
             position=at.position if at else 0,
         )
+
+    def _named(self, pair: Pair) -> Pair:
+        """The pair, under a uuid that stands for no other module."""
+        while not self._is_free(pair):
+            name = content_name(pair.uuid, pair.python_code, pair.triton_code)
+            pair = replace(pair, uuid=name)
+        return pair
+
+    def _is_free(self, pair: Pair) -> bool:
+        entry_id = id_of(pair)
+        return entry_id not in self.taken and self.held(entry_id) in (None, pair.python_code)
 
     def _permitted(self, names: Sequence[str]) -> bool:
         if self.licences is None:
@@ -323,7 +356,12 @@ def _uuid(row: Mapping[str, object], *codes: str) -> str:
     own = str(row.get("uuid", "")).strip()
     if _SAFE.fullmatch(own) and not own.isdigit() and own != "None":
         return own
-    return hashlib.sha256("\0".join(codes).encode(errors="replace")).hexdigest()[:16]
+    return content_name(*codes)
+
+
+def content_name(*texts: str) -> str:
+    """16 hex digits that stand for `texts`."""
+    return hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:16]
 
 
 def _licences(row: Mapping[str, object]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from agentkernel.errors import KnowledgeError, one_line
 from agentkernel.folders import data_folder
 from agentkernel.knowledge import transfer, truth_lexical
 from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
-from agentkernel.knowledge.truth_recovery import finish_replacing, recover
+from agentkernel.knowledge.truth_recovery import finish_replacing, lost_changes, recover
 from agentkernel.knowledge.truth_schema import (
     BATCH,
     FILE_NAME,
@@ -283,16 +283,19 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
     """Open `folder`/knowledge.sqlite, making it where it is missing; close it or use `with`.
 
     A damaged file is set aside and what can be read goes into a new one, whose `identity` and
-    numbers of change are others; `say` gets one line. Raises OutputError where the folder cannot
-    be written and KnowledgeError for a newer format, or damage while another process uses the file.
+    numbers of change are others; `say` gets one line. It gets one too where the file is gone though
+    its indexes still stand: the numbers of the new one go on after theirs. Raises OutputError where
+    the folder cannot be written and KnowledgeError for a newer format, or damage while another
+    process uses the file.
     """
     path = folder / FILE_NAME
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
     with _alone(path, ".lock", OPENING_S, "being opened by another process"):
         finish_replacing(path)
+        lost = lost_changes(path)
         try:
-            connection = _open(path)
+            connection = _open(path, first_seq=lost + 1)
         except UNREADABLE as error:
             with _alone(path, USE, IN_USE_S, "damaged and in use by another process"):
                 saved = recover(path)
@@ -302,14 +305,20 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
                     f"The knowledge file was damaged ({one_line(error, 120)}): {saved.entries} "
                     f"entries were saved into a new one, the old one is {str(saved.aside)!r}."
                 )
+        if lost and say is not None:
+            say(
+                f"The knowledge file {str(path)!r} is gone, though its indexes saw {lost} changes: "
+                "a new one is begun without the entries. Next: 'agentkernel knowledge import FILE' "
+                "with an export of yours brings them back."
+            )
         with writing(path):
             in_use = path.with_name(f"{path.name}{USE}").open("a")
             fcntl.flock(in_use, fcntl.LOCK_SH)
         return Truth(path, connection, in_use)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = connect(path)
+def _open(path: Path, first_seq: int = 1) -> sqlite3.Connection:
+    connection = connect(path, first_seq)
     try:
         with writing(path):
             marked = marker_of(path).exists()

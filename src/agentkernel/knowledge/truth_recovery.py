@@ -1,8 +1,9 @@
-"""What can still be read of a damaged knowledge file, and how does a new one take its place?"""
+"""What can still be read of a damaged or lost knowledge file, and what takes its place?"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ MOST_DOCS = 2_000_000
 SMALLEST_ENTRY_BYTES = 150
 """Of an entry's JSON: it bounds how many can be in a file."""
 SIDE_FILES = ("-wal", "-shm")
+INDEX_STATES = ("vectors/vectors-*/state.json", "structures/structures.json")
+"""Where the indexes beside a knowledge file say how far in it they are."""
 
 
 class Ended(NamedTuple):
@@ -76,6 +79,23 @@ def recover(path: Path) -> Recovered:
                 path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
     finish_replacing(path)
     return Recovered(entries, aside)
+
+
+def lost_changes(path: Path) -> int:
+    """The last change that the indexes saw of a file that is missing or empty; 0: none was lost."""
+    with writing(path):
+        if path.exists() and path.stat().st_size:
+            return 0
+        states = [file for pattern in INDEX_STATES for file in path.parent.glob(pattern)]
+    return max(map(_change_reached, states), default=0)
+
+
+def _change_reached(state: Path) -> int:
+    """0 where it cannot be read: what is wrong with an index is told when that one is opened."""
+    try:
+        return int(json.loads(state.read_text(encoding="utf-8"))["seq"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def finish_replacing(path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,12 @@ from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, facts_in
 from agentkernel.knowledge.vector_types import Near, Rows
 
+DATABASE = "chroma.sqlite3"
 FLOAT_BYTES = 4
 CHUNK_ROWS = 8192
 """Rows compared at once: 8 MB of 256 dimensions."""
+CHUNK_BYTES = 2**22
+"""Bytes of a file that are checked at once."""
 
 
 class _Held(NamedTuple):
@@ -27,6 +31,17 @@ class _Held(NamedTuple):
     first: int
     rows: int
     group: str
+
+
+class _Sum(NamedTuple):
+    """How many bytes of a file are the index's, and their CRC-32. What lies behind them was left
+    by a writer that was killed, or is being written."""
+
+    length: int = 0
+    crc: int = 0
+
+    def with_bytes(self, data: bytes) -> _Sum:
+        return _Sum(self.length + len(data), zlib.crc32(data, self.crc))
 
 
 class _Group(NamedTuple):
@@ -38,13 +53,17 @@ class _Group(NamedTuple):
 
 
 class Ledger:
-    """`state.json` (the sequence number), `facts.jsonl` (an entry's id, rows and group) and
-    `rows.f32` (all vectors, one after the other) in the index folder.
+    """`state.json` (the sequence number, and what the files are known by), `facts.jsonl` (an
+    entry's id, rows and group) and `rows.f32` (all vectors, one after the other) in the index
+    folder.
 
     Chroma filters slowly: 60 us to read one row's metadata, 10 us for each row that passes. So the
     facts stand in memory, and the rows of the few entries that a narrow filter lets through are
     compared here one by one. A reader looks at the state's time stamp with each search and reads
     only what was added.
+
+    The facts are checked as they are read, the rows only where another than the index's writer
+    changed the file (100,000 rows of 256 dimensions take about 0.1 s).
     """
 
     def __init__(self, folder: Path, width: int) -> None:
@@ -61,7 +80,8 @@ class Ledger:
         self._columns: dict[str, _Group] = {}
         self._table = np.zeros((0, width), dtype=np.float32)
         self._end = 0
-        self._offset = 0
+        self._facts_sum = _Sum()
+        self._rows_sum = _Sum()
         self._stamp = 0
         self.refresh()
 
@@ -83,19 +103,55 @@ class Ledger:
             return False
         if stamp == self._stamp:
             return False
-        self.seq = int(json.loads(self._state.read_text(encoding="utf-8"))["seq"])
+        state = json.loads(self._state.read_text(encoding="utf-8"))
+        try:
+            self._take_in(state)
+        except ValueError:
+            # Another process may have begun again since: then the files hold from their start.
+            self._forget()
+            self._take_in(state)
+        self.seq = int(state["seq"])
+        self._stamp = stamp
+        return True
+
+    def _take_in(self, state: dict[str, Any]) -> None:
+        self._read_facts(_Sum(*state["facts"]))
+        self._check_rows(_Sum(*state["rows"]), state["rows_file"])
+
+    def _read_facts(self, noted: _Sum) -> None:
+        """Take in the lines that were added: those noted, and whole ones of a writer after it."""
         with self._lines.open("rb") as handle:
-            handle.seek(self._offset)
+            handle.seek(self._facts_sum.length)
             data = handle.read()
+        more = noted.length - self._facts_sum.length
+        if more >= 0 and self._facts_sum.with_bytes(data[:more]) != noted:
+            raise ValueError(f"{self._lines.name} is not as it was written")
         whole = data[: data.rfind(b"\n") + 1]
         for line in whole.splitlines():
             name, first, rows, group = json.loads(line)
             self._note(str(name), _Held(int(first), int(rows), str(group)))
-        if self._rows.stat().st_size < self._end * self._row_bytes:
+        self._facts_sum = self._facts_sum.with_bytes(whole)
+
+    def _check_rows(self, noted: _Sum, noted_file: object) -> None:
+        """See that the rows are those that were written, and sum up those behind them."""
+        if self._rows.stat().st_size < max(noted.length, self._end * self._row_bytes):
             raise ValueError("rows are missing")
-        self._offset += len(whole)
-        self._stamp = stamp
-        return True
+        if noted.length > self._rows_sum.length:
+            if noted_file != file_stamp(self._rows):
+                found = self._sum_of_rows(noted.length)
+                if found != noted:
+                    raise ValueError(f"{self._rows.name} is not as it was written")
+            self._rows_sum = noted
+        self._rows_sum = self._sum_of_rows(self._end * self._row_bytes)
+
+    def _sum_of_rows(self, length: int) -> _Sum:
+        """`_rows_sum` of the file's first `length` bytes; what is summed up is not read again."""
+        found = self._rows_sum
+        with self._rows.open("rb") as handle:
+            handle.seek(found.length)
+            while data := handle.read(max(0, min(CHUNK_BYTES, length - found.length))):
+                found = found.with_bytes(data)
+        return found
 
     def record(self, changed: Sequence[Rows]) -> None:
         """Append rows and facts, after cutting off what a killed writer left of them."""
@@ -103,19 +159,29 @@ class Ledger:
         with self._rows.open("ab") as handle:
             handle.truncate(start * self._row_bytes)
             for item in changed:
-                handle.write(np.ascontiguousarray(item.vectors, dtype=np.float32).tobytes())
+                data = np.ascontiguousarray(item.vectors, dtype=np.float32).tobytes()
+                handle.write(data)
+                self._rows_sum = self._rows_sum.with_bytes(data)
         with self._lines.open("ab") as handle:
-            handle.truncate(self._offset)
+            handle.truncate(self._facts_sum.length)
             for item in changed:
                 held = _Held(start, len(item.vectors), item.group)
-                self._offset += handle.write(json.dumps([item.entry_id, *held]).encode() + b"\n")
+                line = json.dumps([item.entry_id, *held]).encode() + b"\n"
+                handle.write(line)
+                self._facts_sum = self._facts_sum.with_bytes(line)
                 self._note(item.entry_id, held)
                 start += held.rows
 
     def reached(self, seq: int) -> None:
         """Let other processes see what was recorded, up to `seq`."""
         draft = self._state.with_suffix(".tmp")
-        text = {"seq": seq, "database": database_stamp(self._state.parent)}
+        text = {
+            "seq": seq,
+            "database": file_stamp(self._state.with_name(DATABASE)),
+            "facts": self._facts_sum,
+            "rows": self._rows_sum,
+            "rows_file": file_stamp(self._rows),
+        }
         draft.write_text(json.dumps(text), encoding="utf-8")
         draft.replace(self._state)
         self.seq = seq
@@ -125,11 +191,15 @@ class Ledger:
         """Begin again with nothing."""
         for path in (self._lines, self._rows):
             path.write_bytes(b"")
+        self._forget()
+        self.reached(0)
+
+    def _forget(self) -> None:
         for known in (self._held, self._of_group, self._columns, self.rows_of_group):
             known.clear()
         self._table = self._table[:0]
-        self._offset = self._end = 0
-        self.reached(0)
+        self._end = 0
+        self._facts_sum = self._rows_sum = _Sum()
 
     def nearest(
         self, vector: Vectors, limit: int, groups: Sequence[str], filters: Filters
@@ -213,9 +283,9 @@ class Ledger:
         return self._width * FLOAT_BYTES
 
 
-def database_stamp(folder: Path) -> list[int]:
-    """The size and the time of the last change of Chroma's database."""
-    found = os.stat(folder / "chroma.sqlite3")
+def file_stamp(file: Path) -> list[int]:
+    """The size and the time of the last change."""
+    found = os.stat(file)
     return [found.st_size, found.st_mtime_ns]
 
 
@@ -226,6 +296,6 @@ def database_unchanged(folder: Path) -> bool:
     """
     noted = json.loads((folder / "state.json").read_text(encoding="utf-8"))["database"]
     try:
-        return bool(noted == database_stamp(folder))
+        return bool(noted == file_stamp(folder / DATABASE))
     except FileNotFoundError:
         return False

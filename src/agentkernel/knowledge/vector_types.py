@@ -14,7 +14,7 @@ from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts
 from agentkernel.knowledge.truth_types import Gone
 
-FORMAT = 2
+FORMAT = 3
 """Raised with every change of what is kept: an index of another one is made anew."""
 COLLECTION = "agentkernel-vectors"
 HNSW = {
