@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry
-from agentkernel.domain.plan import Won
+from agentkernel.domain.plan import FOREIGN, Won
 from agentkernel.errors import KnowledgeError, OutputError, one_line
 from agentkernel.knowledge.packaged import ORIGINS
 from agentkernel.knowledge.truth_types import Imported, Put
@@ -26,9 +26,6 @@ LONGEST_LINE = 16 * 2**20
 """Bytes; a longer line is counted as broken, so that no file can fill the memory."""
 NAMED_BROKEN = 20
 """How many broken lines are named; all are counted."""
-FOREIGN = "imported: "
-"""How the source of an entry begins that came in with an export: all that it says of itself, its
-verification too, is somebody else's word."""
 NO_LICENCE = "not stated"
 RECORD = "experience"
 """The hint of an experience that holds its `Won` as JSON."""
