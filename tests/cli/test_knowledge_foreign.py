@@ -116,7 +116,7 @@ def test_imported_experiences_are_settled(take: Take, where: Path) -> None:
 
 def test_an_experience_whose_record_cannot_be_read_is_refused(take: Take) -> None:
     answer = take(entry("experience/1", kind="experience", hints={"experience": "{}"}))
-    assert answer["refused"] == {"their records of a run cannot be read": ["experience/1"]}
+    assert answer["refused"] == {"their figures of a run cannot be": ["experience/1"]}
 
 
 def test_an_older_store_with_foreign_entries_below_the_package_is_mended(where: Path) -> None:

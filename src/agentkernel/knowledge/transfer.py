@@ -16,10 +16,11 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry
-from agentkernel.domain.plan import FOREIGN, Won
+from agentkernel.domain.plan import FOREIGN
 from agentkernel.errors import KnowledgeError, OutputError, one_line
 from agentkernel.knowledge.packaged import ORIGINS
 from agentkernel.knowledge.truth_types import Imported, Put
+from agentkernel.knowledge.truth_write import refusal
 
 EXPORT_FORMAT = 1
 LONGEST_LINE = 16 * 2**20
@@ -27,8 +28,6 @@ LONGEST_LINE = 16 * 2**20
 NAMED_BROKEN = 20
 """How many broken lines are named; all are counted."""
 NO_LICENCE = "not stated"
-RECORD = "experience"
-"""The hint of an experience that holds its `Won` as JSON."""
 ADDRESS = re.compile(r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9._-]{1,120}(?:/(?=[^/])|\Z)){1,4}")
 """An id that may come in: up to four parts between slashes, none of them a step in a file tree."""
 GZIP = b"\x1f\x8b"
@@ -172,7 +171,7 @@ class Border:
             return "their ids are the package's own"
         if known is not None and not known.source.startswith(FOREIGN):
             return "other entries with their ids were made here"
-        return "" if _record_reads(entry) else "their records of a run cannot be read"
+        return "their figures of a run cannot be" if refusal(entry) else ""
 
 
 def marked(entry: Entry) -> Entry:
@@ -181,17 +180,6 @@ def marked(entry: Entry) -> Entry:
     source = entry.source if foreign else f"{FOREIGN}{entry.source}"
     licence = entry.licence.strip() or NO_LICENCE
     return entry.model_copy(update={"source": source, "licence": licence})
-
-
-def _record_reads(entry: Entry) -> bool:
-    """Whether what an experience says of its run, if anything, is what a run writes."""
-    if RECORD not in entry.hints:
-        return True
-    try:
-        Won.model_validate_json(entry.hints[RECORD])
-    except ValidationError:
-        return False
-    return True
 
 
 def _same(one: Entry, other: Entry) -> bool:

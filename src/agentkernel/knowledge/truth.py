@@ -121,9 +121,12 @@ class Truth:
         """Put an experience and leave one of those that answer the same question current.
 
         The same question: the same problem text (its shapes are in it), architectures and GPU. Of
-        two, the newer one (by `created`; the one that is put where that is equal) wins if it was
+        two, the more trusted one wins (`truth_write.trust_in`: measured here before imported). Of
+        equals the newer one (by `created`; the one that is put where that is equal) wins if it was
         verified with another Triton version or took less time; else the older one stays. Losers
         are superseded by the winner, never deleted. Without a problem or a gain it is only put.
+
+        Raises KnowledgeError for figures that cannot be.
         """
         with self._writing() as writer:
             return writer.settle(entry)
