@@ -122,12 +122,13 @@ def test_the_whole_base_is_built_at_a_server_and_finds_what_a_folder_finds(
 
 
 def test_the_command_searches_at_a_server(server: str, tmp_path: Path) -> None:
-    words = ["knowledge", "search", "softmax", "--where", str(tmp_path / "k"), "--chroma", server]
-    answer = subprocess.run(
-        [sys.executable, "-m", "agentkernel", *words, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    place = ("--where", str(tmp_path / "k"), "--chroma", server, "--json")
+    for words in (("build",), ("search", "softmax")):
+        answer = subprocess.run(
+            [sys.executable, "-m", "agentkernel", "knowledge", *words, *place],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
     assert "softmax" in answer.stdout

@@ -177,9 +177,9 @@ def test_a_stall_is_left_and_tried_again_once(stall: Stalls) -> None:
 
 
 def test_a_second_stall_ends_the_question() -> None:
-    ended = pytest.raises(ModelUnavailable, match=r"no word for 0.3 s \(2 requests")
+    ended = pytest.raises(ModelUnavailable, match=r"no word for 1.5 s \(2 requests")
     with ChatServer([Stalls(60)], forever=True) as server, ended:
-        Asked(server, attempts=9).model.ask(question(timeout_s=0.3))
+        Asked(server, attempts=9).model.ask(question(timeout_s=1.5))
     assert len(server.requests) == 2
 
 

@@ -168,7 +168,7 @@ def _idea(intent: TryIdea) -> str:
         if intent.idea <= len(ORDINALS):
             return f"try your {ORDINALS[intent.idea - 1]} idea"
         return f"try idea {intent.idea}"
-    return "try your next idea" if intent.idea == "next" else "try your last idea"
+    return "try the next idea" if intent.idea == "next" else "try your last idea"
 
 
 def _budget(intent: SetBudget) -> str:
