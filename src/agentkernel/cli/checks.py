@@ -119,10 +119,9 @@ def check_binary(name: str) -> Check:
 
 def check_index(settings: Settings) -> Check:
     """The knowledge index; it is built on first use and can be rebuilt at any time."""
-    from agentkernel.knowledge.truth import default_folder
+    from agentkernel.knowledge.truth import folder_of
 
-    chosen = settings.knowledge.index
-    folder = Path(chosen) if chosen else default_folder()
+    folder = folder_of(settings.knowledge.index)
     files = sorted(folder.rglob("chroma.sqlite3")) if folder.is_dir() else []
     if not files:
         return Check("index", True, f"not built yet; made on first use in {folder}")

@@ -61,8 +61,7 @@ def place_of(
     config: Path | None,
 ) -> Place:
     """The flags, else the settings, else the user's folder. Raises SettingError."""
-    from agentkernel.folders import expanded
-    from agentkernel.knowledge.truth import default_folder
+    from agentkernel.knowledge.truth import folder_of
     from agentkernel.tools.settings import load_settings
 
     flags = {
@@ -70,7 +69,7 @@ def place_of(
         "knowledge.embedder": embedder,
     }
     options = load_settings(config, overrides or (), flags).knowledge
-    folder = expanded(options.index) if options.index else default_folder()
+    folder = folder_of(options.index)
     if chroma is not None:
         from agentkernel.knowledge.base import checked_server
 

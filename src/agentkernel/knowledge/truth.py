@@ -14,7 +14,7 @@ from typing import IO
 from agentkernel.disk import hold
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters
 from agentkernel.errors import KnowledgeError, one_line
-from agentkernel.folders import data_folder
+from agentkernel.folders import data_folder, expanded
 from agentkernel.knowledge import transfer, truth_lexical
 from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
 from agentkernel.knowledge.truth_recovery import finish_replacing, lost_changes, recover
@@ -280,6 +280,12 @@ class Truth:
 def default_folder() -> Path:
     """The user's own knowledge folder. Raises SettingError for a user without a home."""
     return data_folder() / "knowledge"
+
+
+def folder_of(index: str | None) -> Path:
+    """The folder that the setting `knowledge.index` names, else the user's own. Raises
+    SettingError for a user without a home."""
+    return expanded(index) if index else default_folder()
 
 
 def open_truth(folder: Path, say: Say | None = None) -> Truth:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, written_from
@@ -42,6 +41,7 @@ from agentkernel.errors import KnowledgeError, OutputError, one_line
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.graph_structure import structure_of_graph
+from agentkernel.knowledge.truth import folder_of
 from agentkernel.tools import gate
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.fingerprint import judge_sha256
@@ -115,7 +115,7 @@ def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeB
     known = settings.knowledge
     if known.limit == 0:
         return None
-    where = Path(known.index).expanduser() if known.index else None
+    where = folder_of(known.index)
     try:
         base = open_base(where, known.embedder, say=say)
         try:

@@ -46,6 +46,9 @@ STARTERS = frozenset(
 )
 """What starts work by itself."""
 
+GO = frozenset(("go", "ahead", "proceed"))
+"""Who says one of these where nothing waits for an answer wants a run; a stray "yes" is none."""
+
 
 def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
     """Do what `intent` asks. `run_now` False: a later request of the sentence starts the work.
@@ -97,10 +100,6 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
             return acts.edit(work, intent)
         case _:
             assert_never(intent)
-
-
-GO = frozenset(("go", "ahead", "proceed"))
-"""Who says one of these where nothing waits for an answer wants a run; a stray "yes" is none."""
 
 
 def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:

@@ -302,15 +302,13 @@ def _around(node: Node, line: int | None) -> Source | None:
 
 def ask_docs(work: Work, intent: AskDocs) -> Reply:
     """What the knowledge base holds on a question."""
-    from pathlib import Path
-
     from agentkernel.domain.knowledge import Query
     from agentkernel.knowledge.base import open_base
+    from agentkernel.knowledge.truth import folder_of
 
     known = work.settings.knowledge
-    where = Path(known.index).expanduser() if known.index else None
     try:
-        with open_base(where, known.embedder) as base:
+        with open_base(folder_of(known.index), known.embedder) as base:
             base.refresh(wait=False)
             hits = base.search(Query(text=intent.query, words=intent.query, limit=MOST_HITS))
     except (OutputError, KnowledgeError) as error:
