@@ -187,6 +187,15 @@ def test_eager_runs_one_kernel_an_op():
     assert found.time_us == pytest.approx(product + gelu + 2 * LAUNCH_US, rel=0.001)
 
 
+def test_eager_takes_tf32_where_a_candidate_may():
+    graph = captured(LinearGelu(), torch.empty(4096, 2048, device="meta"))
+    strict, loose = estimate_eager(graph, H200), estimate_eager(graph, H200, "tf32")
+    saved = (2 * 4096 * 1024 * 2048 + 4096 * 1024) / 1e6 / LIBRARY_SHARE
+    tf32 = H200.peak_tflops["tf32"].value
+    assert strict.time_us - loose.time_us == pytest.approx(saved / 67 - saved / tf32, rel=0.01)
+    assert estimate_eager(graph, H200, "bf16").time_us == loose.time_us
+
+
 def test_small_grids_fill_part_of_the_gpu():
     half = kernel(grid=(66, 1, 1))
     assert busy_share(half, H200) == wave_share(half, H200) == pytest.approx(0.5)

@@ -250,3 +250,9 @@ def test_exit_codes(status: str, interrupted: bool, code: int) -> None:
         }
     )
     assert result.exit_code == code
+
+
+def test_a_loosened_baseline_is_named_with_its_switch() -> None:
+    loose = measurement(ratio(1.5)).model_copy(update={"baselines_matmul": "high"})
+    found = decide_outcome((attempt(loose),), Goals(precision="tf32"), nothing="")
+    assert "all with float32_matmul_precision 'high'" in found.reason

@@ -120,6 +120,8 @@ def measured_lines(item: Measurement) -> list[str]:
         )
     elif item.autotune_error is not None:
         lines.append(f"  max-autotune {unmeasured_words(item.autotune_error)}")
+    if item.baselines_matmul != "highest":
+        lines.append(f"  the baselines with float32_matmul_precision {item.baselines_matmul!r}")
     lines.append(
         f"  {item.achieved_gb_per_s:.0f} GB/s of {item.copy_gb_per_s:.0f} (copy), "
         f"{item.achieved_tflops:.1f} TFLOP/s, {show_share(item.roofline_fraction)} of the roofline"

@@ -11,6 +11,8 @@ Call = Literal["faster", "slower", "same", "too_noisy"]
 """What a ratio says: beyond 1% either way for sure, about equal, or not known well enough."""
 LEFT_OUT = "left out on request"
 """What stands in the place of a baseline's error where nobody wanted its time."""
+MatmulPrecision = Literal["highest", "high", "medium"]
+"""How far PyTorch may round fp32 operands of its own products: `set_float32_matmul_precision`."""
 ClockState = Literal["agrees", "disputed", "outside_shorter", "too_short", "unknown"]
 """How the two clocks stand to one another; see `ClockCheck.state`."""
 
@@ -190,6 +192,8 @@ class Measurement(Frozen):
     """Millijoules a call, from NVML's power over a sustained run."""
     eager_energy_mj: float | None = None
     gpu: GpuState
+    baselines_matmul: MatmulPrecision = "highest"
+    """What eager and torch.compile were allowed as they were timed: no less than the candidate."""
     rounds: int = 0
     """Interleaved rounds (one block a side) that the ratios rest on."""
     discarded_rounds: int = 0

@@ -115,11 +115,13 @@ def estimate(
     return _estimate(parts, target, sum(moved) + library_bytes, analysis.flops)
 
 
-def estimate_eager(captured: Captured, target: Target) -> Estimate:
+def estimate_eager(captured: Captured, target: Target, precision: Precision = "strict") -> Estimate:
     """Time of eager PyTorch: one library kernel an op, each on the same roofline.
 
-    fp32 products run in IEEE fp32 and fp32 convolutions in TF32, as PyTorch's defaults have it.
+    fp32 products run in IEEE fp32 and fp32 convolutions in TF32, as PyTorch's defaults have it;
+    where `precision` allows more than strict rounding, PyTorch's products take TF32 as well.
     """
+    allowed = "eager" if precision == "strict" else "tf32"
     costs = graph_costs(captured)
     parts: list[tuple[float, float]] = []
     moved = 0
@@ -127,7 +129,7 @@ def estimate_eager(captured: Captured, target: Target) -> Estimate:
         extra = EAGER_EXTRA_PASSES.get(cost.op, 0)
         size = cost.bytes_moved * (2 + extra) // 2
         moved += size
-        parts.append((size / (bandwidth(target) * 1e3), _library_us(cost, target)))
+        parts.append((size / (bandwidth(target) * 1e3), _library_us(cost, target, allowed)))
         parts += [(0.0, 0.0)] * extra
     return _estimate(parts, target, moved, sum(cost.flops for cost in costs))
 
@@ -314,10 +316,10 @@ def _estimate(
     )
 
 
-def _library_us(cost: OpCost, target: Target) -> float:
+def _library_us(cost: OpCost, target: Target, precision: str = "eager") -> float:
     """Time of a library op's operations: its share of the peak where it is a product."""
     share = LIBRARY_SHARE if is_matmul(cost) else 1.0
-    return flop_time_us(cost, target, "eager") / share
+    return flop_time_us(cost, target, precision) / share
 
 
 def _memory_us(cost: OpCost, target: Target) -> float:

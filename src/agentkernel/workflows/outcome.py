@@ -315,9 +315,12 @@ def describe_speed(measurement: Measurement) -> str:
     else:
         text += ", torch.compile failed"
     if measurement.vs_autotune is not None:
-        return f"{text}, {_ratio_text(measurement.vs_autotune)} against max-autotune"
-    failed = measurement.autotune_error not in (None, LEFT_OUT)
-    return f"{text}, max-autotune failed" if failed else text
+        text += f", {_ratio_text(measurement.vs_autotune)} against max-autotune"
+    elif measurement.autotune_error not in (None, LEFT_OUT):
+        text += ", max-autotune failed"
+    if measurement.baselines_matmul != "highest":
+        text += f", all with float32_matmul_precision {measurement.baselines_matmul!r}"
+    return text
 
 
 def _ratio_text(ratio: Ratio) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from simulated_gpu import SimulatedGauge
 
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile.contest import Contest
 from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.rounds import Lost, Pace
-from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.profile.settings import ProfileSettings, baselines_matmul
 
 PROBLEM = """
 import torch
@@ -194,3 +195,29 @@ def test_what_was_begun_ahead_is_taken_up(
         assert held._twin.process is twin
     assert not isinstance(rounds, Lost)
     assert rounds.samples("eager")
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("strict", "highest"), ("tf32", "high")])
+def test_the_baselines_may_round_as_the_candidate_may(
+    tmp_path: Path, precision: Precision, allowed: str
+) -> None:
+    """The module gives its input back under one switch only: the timed twin sees that one."""
+    switch = f"torch.get_float32_matmul_precision() == {allowed!r}"
+    path = tmp_path / "switched.py"
+    path.write_text(
+        PROBLEM.replace("return torch.relu", f"assert {switch}\n        return torch.relu")
+    )
+    settings = SETTINGS.model_copy(update={"precision": precision, "shape_sets": (0,)})
+    gauge = SimulatedGauge(energy=0.0)
+    with Contest(
+        load_problem(str(path)), settings, gauge, flush_bytes=4096, device="cpu"
+    ) as contest:
+        found = measured(contest, CANDIDATE)
+    assert isinstance(found, Contested), found
+    assert found.matmul_precision == allowed
+
+
+def test_a_process_that_allows_more_is_left_so() -> None:
+    assert baselines_matmul("tf32", "medium") == "medium"
+    assert baselines_matmul("strict", "high") == "high"
+    assert baselines_matmul("bf16", "highest") == "medium"

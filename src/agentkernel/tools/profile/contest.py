@@ -59,7 +59,11 @@ class Contest:
         self._flush_bytes = flush_bytes
         self._device: Device = device
         self._problem = HeldProblem(
-            loaded, seed=settings.seed, flush_bytes=flush_bytes, device=device
+            loaded,
+            seed=settings.seed,
+            flush_bytes=flush_bytes,
+            device=device,
+            precision=settings.precision,
         )
         self._twin = HeldTwin(self._problem, main_duty(settings))
         self._tuned = HeldTwin(self._problem, tuned_duty(settings))
@@ -247,6 +251,7 @@ class Contest:
             autotuned_mode=self.autotuned_mode(shape_set),
             launches=() if isinstance(launches, Lost) else launches,
             gpu=gpu,
+            matmul_precision=self._problem.matmul_precision,
             clock=clock,
             eager_clock=own.clock_of(eager) if own and isinstance(eager, VolleySide) else None,
         )

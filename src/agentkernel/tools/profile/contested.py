@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentkernel.domain.profile import ClockCheck, GpuState
+from agentkernel.domain.profile import ClockCheck, GpuState, MatmulPrecision
 from agentkernel.tools.profile.bench import Launched
 from agentkernel.tools.profile.rounds import Rounds
 
@@ -34,6 +34,7 @@ class Contested:
     compile_error: str | None
     launches: tuple[Launched, ...]
     gpu: GpuState
+    matmul_precision: MatmulPrecision = "highest"
     autotuned: Extras | None = None
     autotune_error: str | None = None
     autotuned_mode: str | None = None

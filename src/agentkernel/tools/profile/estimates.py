@@ -41,7 +41,7 @@ def estimate_candidate(
     operations are then the candidate's.
     """
     analysis = analyse(written or captured, target, precision)
-    eager = estimate_eager(captured, target)
+    eager = estimate_eager(captured, target, precision)
     report = compile_candidate(loaded, source, target, allow_unsandboxed=allow_unsandboxed)
     if isinstance(report, CompileReport):
         return Estimated(analysis, report, estimate(report, analysis, target), eager)

@@ -63,6 +63,7 @@ def to_measurement(
         energy_mj=found.candidate.energy_mj,
         eager_energy_mj=found.eager.energy_mj,
         gpu=found.gpu,
+        baselines_matmul=found.matmul_precision,
         rounds=len(rounds.kept),
         discarded_rounds=len(rounds.discarded),
         clock=found.clock,

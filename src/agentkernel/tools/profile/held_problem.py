@@ -7,10 +7,13 @@ import math
 import os
 from typing import TYPE_CHECKING
 
+from agentkernel.domain.profile import MatmulPrecision
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools import gate
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device
 from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profile.settings import baselines_matmul
 from agentkernel.tools.sandbox.tensors import share_tensor
 
 if TYPE_CHECKING:
@@ -25,7 +28,13 @@ class HeldProblem:
     """The parent's weights, made once, and the inputs of one shape set at a time."""
 
     def __init__(
-        self, loaded: LoadedProblem, *, seed: int, flush_bytes: int, device: Device
+        self,
+        loaded: LoadedProblem,
+        *,
+        seed: int,
+        flush_bytes: int,
+        device: Device,
+        precision: Precision = "strict",
     ) -> None:
         self.loaded = loaded
         self.inputs: tuple[object, ...] = ()
@@ -33,6 +42,7 @@ class HeldProblem:
         self._seed = seed
         self._flush_bytes = flush_bytes
         self._device: Device = device
+        self._precision: Precision = precision
         self._weights: dict[str, torch.Tensor] | None = None
 
     @property
@@ -76,6 +86,13 @@ class HeldProblem:
             }
         return self._weights
 
+    @property
+    def matmul_precision(self) -> MatmulPrecision:
+        """What eager and torch.compile may round in their products."""
+        import torch
+
+        return baselines_matmul(self._precision, torch.get_float32_matmul_precision())
+
     def release(self) -> None:
         """Free all of it."""
         self.inputs, self.shape_set, self._weights = (), None, None
@@ -93,7 +110,7 @@ class HeldProblem:
             "live": None if live is None else (copy.deepcopy(live).cpu(), ()),
             "seed": self._seed,
             "flush_bytes": self._flush_bytes,
-            "matmul_precision": torch.get_float32_matmul_precision(),
+            "matmul_precision": self.matmul_precision,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "state": {name: self._sendable(value) for name, value in self.parameters().items()},
         }

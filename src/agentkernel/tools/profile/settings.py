@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.profile import MatmulPrecision
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.profile.rounds import Pace
 
@@ -15,7 +16,7 @@ class ProfileSettings(Frozen):
     """Which shape sets to measure; None means all of them."""
     seed: int = 0
     precision: Precision = "strict"
-    """Decides which compute peak the roofline is made of."""
+    """Decides which compute peak the roofline is made of, and what the baselines may round."""
     compare_compile: bool = True
     """Without it torch.compile is left out, and `compile_error` says so."""
     max_autotune: bool = False
@@ -36,3 +37,20 @@ class ProfileSettings(Frozen):
     call_limit_s: float = 60.0
     """One block, do_bench or sustained run; past it the side counts as hanging."""
     allow_unsandboxed: bool = False
+
+
+def baselines_matmul(precision: Precision, ambient: str) -> MatmulPrecision:
+    """What PyTorch's own products may round while they are timed, under `precision`.
+
+    Whoever allows a candidate TF32 could as well have set PyTorch's switch: a baseline that is kept
+    in IEEE fp32 would make every such candidate look several times faster than it is. `ambient` is
+    the process's `torch.get_float32_matmul_precision()`, which is kept where it allows more.
+    """
+    order: tuple[MatmulPrecision, ...] = ("highest", "high", "medium")
+    allowed: dict[Precision, MatmulPrecision] = {
+        "strict": "highest",
+        "tf32": "high",
+        "bf16": "medium",
+    }
+    found = next((item for item in order if item == ambient), order[0])
+    return max(found, allowed[precision], key=order.index)
