@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.intent import Intent, IntentContext, IntentName, Suggestion
 from agentkernel.workflows.intents.asides import leads_in, refers_back, speaks_of, states
 from agentkernel.workflows.intents.features import is_value
-from agentkernel.workflows.intents.grammar import EXAMPLES, rows
-from agentkernel.workflows.intents.matching import is_reported
+from agentkernel.workflows.intents.grammar import EXAMPLES, looks, rows
 from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.slots import intent_of
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
+from agentkernel.workflows.intents.told import is_past, is_past_fact, is_reported
 
 if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
@@ -214,7 +214,9 @@ class _Judge:
         if _looks_only(guess.label):
             told = all(_is_told(part, guess.label) for part in _clauses(tags))
             return not GIVES_UP.search(text) and not told
-        return not _is_asked(tags) and not all(is_reported(part) for part in _clauses(tags))
+        told = all(is_reported(part) or is_past(part) for part in _clauses(tags))
+        held = guess.label in BOUND and is_past_fact(tags)
+        return not (_is_asked(tags) or told or held)
 
 
 def _is_negated(tags: tuple[Tag, ...]) -> bool:
@@ -329,13 +331,8 @@ def _known(label: str) -> frozenset[str]:
     return frozenset[str]().union(*(row.known for row in rows() if row.name == name))
 
 
-@cache
 def _looks_only(label: str) -> bool:
-    name = label.partition("=")[0]
-    return any(row.kind in ("info", "ask") for row in rows() if row.name == name) or name in (
-        "ask_docs",
-        "help",
-    )
+    return label.partition("=")[0] in looks()
 
 
 def _is_asked(tags: tuple[Tag, ...]) -> bool:
