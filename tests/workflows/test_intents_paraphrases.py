@@ -22,7 +22,6 @@ CONTEXT = IntentContext(
     targets=("h100", "h200", "a100", "b200", "mi300x", "l4", "l40s", "rtx4090", "4090"),
     current=3,
     precision="strict",
-    waiting="nothing",
 )
 NAMES: dict[str, frozenset[str]] = {
     "try_harder": frozenset({"more_aggressive"}),

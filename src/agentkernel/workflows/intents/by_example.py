@@ -21,7 +21,7 @@ from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.slots import intent_of
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
-from agentkernel.workflows.intents.told import is_past, is_past_fact, is_reported
+from agentkernel.workflows.intents.told import HELD, is_past, is_past_fact, is_reported
 
 if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
@@ -215,7 +215,7 @@ class _Judge:
             told = all(_is_told(part, guess.label) for part in _clauses(tags))
             return not GIVES_UP.search(text) and not told
         told = all(is_reported(part) or is_past(part) for part in _clauses(tags))
-        held = guess.label in BOUND and is_past_fact(tags)
+        held = guess.label.partition("=")[0] in HELD and is_past_fact(tags)
         return not (_is_asked(tags) or told or held)
 
 

@@ -16,7 +16,7 @@ from agentkernel.workflows.intents.matching import VALUES
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import HARD_BREAKS, words_of
 
-Kind = Literal["reason", "purpose", "plan", "ruled out"]
+Kind = Literal["reason", "purpose", "plan", "ruled out", "hesitation"]
 SPEAKER = r"(?:i|we)"
 OPENERS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
@@ -45,10 +45,13 @@ OPENERS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     (
         "ruled out",
-        re.compile(r"(?:instead of|rather than|in place of|as opposed to) (?:to )?(?=(\S+))"),
+        re.compile(r"(?:instead of|rather than|in place of|as opposed to|do not|never) "),
     ),
+    ("hesitation", re.compile(r"(?:wait|hold on|hang on|hold it|one moment|one second) [,.!] ")),
 )
 """How a clause of each kind begins."""
+LEADING = re.compile(r"to (?!the\b|an?\b|my\b|c\d)[a-z]+ ")
+"""A purpose that stands before its request: "to save memory, use bf16"."""
 ACTS = words_of(
     "USE RUN SHOW KEEP RETURN STOP TRY ALLOW UNDO FORK SAVE REJECT EXPORT EXPLAIN COMPARE EDIT "
     "REPAIR VERIFY TELL REDO RESTART FORBID QUIT REDUCE"
@@ -64,6 +67,7 @@ NAMES = words_of("CAND ORD LINE LINEWORD")
 DEMANDS = words_of("must should has need needs only please")
 BEFORE_A_VERB = ("SEP", "POLITE", "MARK", "MAY", "BUT")
 PLAIN_TEXT = words_of("please just now also so kindly maybe")
+INFORMS = re.compile(r"as (?:i|we) (?:only|just|do|am|are|have|never|always)\b")
 WEIGHTLESS = ("FILLER", "POLITE", "MARK", "SEP", "BUT", "MAY", "THIS", "PREP")
 WISHES = re.compile(
     r"^(?:\W|and |so |but |ok |please )*(?:i|we) (?:want|would like|need|wish|am going|plan)"
@@ -88,51 +92,79 @@ class _Clause:
 
 
 def explained(tags: Sequence[Tag]) -> Explained:
-    """The text apart from what explains it. A clause at its very beginning stays, unless it rules
-    something out."""
+    """The text apart from what explains it.
+
+    A clause that stands first is set aside only where a comma ends it, a request follows, and
+    nothing in it is a value that the request may speak of.
+    """
     kept: list[Tag] = []
-    at, cut, weighs = 0, False, False
+    cut: list[_Clause] = []
+    at = 0
     while at < len(tags):
         clause = _clause_at(tags, at)
         if clause is None:
             kept.append(tags[at])
             at += 1
-            continue
-        cut = True
-        weighs = weighs or _weighs(clause.kind, tags[clause.start : clause.end])
-        at = clause.end
+        else:
+            cut.append(clause)
+            at = clause.end
     while cut and kept and kept[0].has("MARK"):
         del kept[0]
-    return Explained(tuple(kept), cut, weighs)
+    weighs = any(_weighs(each.kind, tags[each.start : each.end]) for each in cut)
+    return Explained(tuple(kept), bool(cut), weighs)
 
 
 def _clause_at(tags: Sequence[Tag], at: int) -> _Clause | None:
     text = " ".join(tag.text for tag in tags[at : at + 8]) + " "
+    first = not _says_something(tags[:at])
+    if first and LEADING.match(text):
+        clause = _Clause("purpose", at, _end("purpose", tags, at))
+        return clause if _may_lead(clause, tags) else None
     for kind, opener in OPENERS:
-        found = opener.match(text)
-        if found is None or not _may_open(kind, tags, at):
-            continue
-        end = _end(kind, tags, at)
-        if kind == "ruled out" and end == len(tags) and not _says_something(tags[:at]):
-            continue
-        return _Clause(kind, at, end)
+        if opener.match(text):
+            clause = _Clause(kind, at, _end(kind, tags, at))
+            may = _may_lead(clause, tags) if first else _may_follow(clause, tags)
+            if may:
+                return clause
     return None
 
 
-def _may_open(kind: Kind, tags: Sequence[Tag], at: int) -> bool:
-    before = tags[:at]
-    if kind == "ruled out":
-        behind = [tag for tag in tags[at + 1 : at + 3] if tag.text != "to"]
-        verb = bool(behind) and behind[0].has(*ACTS) and not behind[0].has(*VALUES)
-        return verb and (not before or _says_something(before))
-    if not _says_something(before):
+def _may_lead(clause: _Clause, tags: Sequence[Tag]) -> bool:
+    if clause.kind in ("plan", "reason") and tags[clause.start].text == "before":
         return False
-    if tags[at].text == "as" and before[-1].text != ",":
+    if clause.kind == "plan" or clause.end == len(tags) or tags[clause.end].text not in (",", "!"):
+        return clause.kind == "hesitation" and clause.end < len(tags)
+    if clause.kind == "ruled out" and not _rules_out_an_act(tags[clause.start :]):
         return False
-    if kind == "plan":
+    if tags[clause.start].has("NEG") or tags[clause.start].text == "do":
+        if any(not tag.has("MARK", "SEP") and tag.text != "please" for tag in tags[: clause.start]):
+            return False
+    rest = tags[clause.end + 1 :]
+    held = any(
+        tag.has(*VALUES) and not tag.has("FILLER") for tag in tags[clause.start : clause.end]
+    )
+    points = any(tag.has("THIS") or tag.text in ("there", "them", "those") for tag in rest)
+    return _is_request(rest) and not (held and (points or clause.kind != "ruled out"))
+
+
+def _may_follow(clause: _Clause, tags: Sequence[Tag]) -> bool:
+    before, opener = tags[: clause.start], tags[clause.start].text
+    if clause.kind == "hesitation" or opener in ("do", "do not", "never"):
+        return False
+    if clause.kind == "ruled out":
+        return _rules_out_an_act(tags[clause.start :])
+    if opener == "as" and before[-1].text != ",":
+        return bool(INFORMS.match(" ".join(tag.text for tag in tags[clause.start :])))
+    if clause.kind == "plan":
         text = " ".join(tag.text for tag in before)
         return before[-1].has("MARK") and before[-1].text != "?" and not WISHES.match(text)
     return True
+
+
+def _rules_out_an_act(tags: Sequence[Tag]) -> bool:
+    """True for "instead of undoing that", not for "instead of tf32"."""
+    behind = [tag for tag in tags[1:4] if tag.text not in ("to", "not")]
+    return bool(behind) and behind[0].has(*ACTS) and not behind[0].has(*VALUES)
 
 
 def _says_something(tags: Sequence[Tag]) -> bool:
@@ -141,6 +173,8 @@ def _says_something(tags: Sequence[Tag]) -> bool:
 
 def _end(kind: Kind, tags: Sequence[Tag], start: int) -> int:
     """Where the clause is over: at a mark that ends a sentence, or where a request begins."""
+    if kind == "hesitation":
+        return start + 1
     for at in range(start + 1, len(tags)):
         tag = tags[at]
         if tag.text in HARD_BREAKS or (kind == "ruled out" and tag.text == ","):
@@ -162,6 +196,8 @@ def _is_request(tags: Sequence[Tag]) -> bool:
         if tag.has(*BEFORE_A_VERB) or tag.text in PLAIN_TEXT:
             continue
         first = tag.text.split()[0]
+        if first in ("i", "we", "it"):
+            return False
         inflected = first.endswith(("ed", "ing", "s")) and not first.endswith("ss")
         asks = tag.text in ("do", "does") or tag.has("NEG", "WHY", "WHAT", "WHERE", "HOW")
         return asks or (tag.has(*ACTS) and not tag.has("THIS") and not inflected)
@@ -169,7 +205,7 @@ def _is_request(tags: Sequence[Tag]) -> bool:
 
 
 def _weighs(kind: Kind, tags: Sequence[Tag]) -> bool:
-    if kind == "ruled out":
+    if kind in ("ruled out", "hesitation"):
         return False
     words = {word for tag in tags for word in tag.text.split()}
     values = any(_sets(tag) for tag in tags)

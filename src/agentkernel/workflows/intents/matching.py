@@ -10,6 +10,7 @@ from agentkernel.workflows.intents.polarity import PRECISIONS, SLOTS
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
 from agentkernel.workflows.intents.told import (
+    HELD,
     is_demanded,
     is_inventory,
     is_past,
@@ -34,8 +35,6 @@ TOLD = words_of("cost history profile status tree roofline plan")
 """Requests that nobody makes by a plain statement: "we pay for electricity" asks for no costs."""
 REPORTED = words_of("stop_at precision policy dtype shapes verify")
 """Requests that a report makes none of: "it is 2x faster", "it uses cublas"."""
-HELD = words_of("stop_at budget memory_limit precision dtype run")
-"""Requests that are not made by what once held: "the goal was 2x"."""
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
 SAFE_CHANGES = frozenset(

@@ -63,6 +63,8 @@ POINTED_BACK_AT = SETTINGS | {"try_idea"}
 ANSWERS = frozenset({"approve", "decline"})
 STATES = words_of("i we it this that these those they he she there")
 """First words of a statement."""
+TOLD_OF = frozenset({"why_slow", "why_rejected", "status", "compare"})
+"""Questions that a statement ("it got slower") may be read as."""
 Reading = tuple[Intent, ...]
 
 
@@ -233,7 +235,11 @@ class Parts:
         """True for "keep c3, it uses too much memory": a statement behind a request, which may
         explain it or ask for more. One with a value of its own ("I only have 4 GB") asks."""
         words = [tag for tag in self.tags[start:end] if not tag.has("MARK", "SEP", "BUT")]
-        if not words or words[0].text.split()[0] not in STATES or intent.name in looks():
+        if not words or words[0].text.split()[0] not in STATES:
+            return False
+        if intent.name in looks() and intent.name not in TOLD_OF:
+            return False
+        if self.asked and end == len(self.tags):
             return False
         if any(tag.has("POLITE", "MAY") for tag in words) or intent.name in ANSWERS:
             return False

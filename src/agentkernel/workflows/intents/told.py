@@ -22,9 +22,11 @@ PAST = re.compile(
 """What somebody did: "we used tf32", "I have already kept c3"."""
 NO_PAST = words_of("need exceed proceed feed speed embed agreed changed wanted")
 PAST_FACT = re.compile(
-    LEAD + r"(?:the|my|our|your|its|only|that|last) .*\b(?:was|were|used to be|had been)\b"
+    LEAD + r"(?!what\b|which\b|how\b|why\b)(?:\S+ ){1,5}?(?:was|were|used to be|had been)\b"
 )
 """What held: "the goal was 2x"."""
+HELD = words_of("stop_at budget memory_limit precision dtype run shapes policy target")
+"""Requests that are not made by what once held."""
 HAS = re.compile(
     LEAD + r"(?:i|we|they|there|it|you|this)(?: only| now)? (?:have|has|had|are|were|is|was)\b"
 )
@@ -50,6 +52,21 @@ RULED_OUT = re.compile(LEAD + r"(?:instead of|rather than|in place of|as opposed
 """What is not wanted stands first, and no comma says where it ends."""
 TAKES_BACK = words_of("undo reject return_to restart precision policy repair redo stop decline")
 """What one does about a mistake."""
+POSTPONED = re.compile(
+    r"\b(?:later|tomorrow|tonight|some ?day|eventually|at some point|next week|another time)\b"
+)
+ON_ALREADY = re.compile(
+    LEAD + r"\S+ (?:is|are) (?:already |now |still |currently )*"
+    r"(?:on|enabled|active|in use|in force|set|switched on|turned on)$"
+)
+"""What is so: "tf32 is on"."""
+USES = re.compile(
+    LEAD + r"(?:our|my|the|their|every\w+|most|some) (?:[^, ]+ ){0,3}"
+    r"(?:runs?|uses?|trains?|serves?|trained|likes?|hates?|loves?)\b(?!.*(?:,| so | then ))"
+)
+FEELS = re.compile(LEAD + r"(?:i|we) (?:really |just )?(?:hate|dislike|fear|distrust|love)\b")
+"""What others do, or somebody feels, allows nothing yet."""
+ALLOWANCES = frozenset({"precision", "policy", "dtype"})
 COMPARED = re.compile(
     r"^(?:\S+ ){1,3}(?:is|was|looks|seems) (?:much |far |way |a bit |slightly |even )?"
     r"(?:\w+er|better|worse|more \w+|less \w+) than\b"
@@ -108,7 +125,12 @@ def unsettled(tags: Sequence[Tag], found: Sequence[Intent], looks: frozenset[str
     changing = [item.name for item in found if item.name not in looks and item.name not in SPOKEN]
     for sentence in _sentences(tags):
         text = _text(sentence)
-        if changing and (HEDGE.match(text) or DELIBERATION.match(text)):
+        if changing and any(each.match(text) for each in (HEDGE, DELIBERATION, FEELS)):
+            return True
+        plain = text.rstrip(" .!")
+        if changing and (POSTPONED.search(text) or ON_ALREADY.match(plain)):
+            return True
+        if ALLOWANCES.issuperset(changing) and changing and USES.match(text):
             return True
         if len(found) > 1 and RULED_OUT.match(text):
             return True

@@ -64,8 +64,8 @@ TALK: dict[str, str] = {
         certainly, granted, looks fine, exactly, sounds fine, sounds great, make it so, no
         objection, no objections, perfect, looks right, looks great""",
     "GOAHEAD": """
-        go ahead, proceed, go, go on, go for it, do it, please do, make it so, you may
-        proceed, green light, carry on, continue""",
+        go ahead, proceed, go, go on, go for it, you may proceed, green light, carry on,
+        continue""",
     "NO": """
         nope, nah, never mind, decline, denied, deny, disagree, do not do it, do not do
         that, i disagree, rather not, negative, not now, no way, better not, certainly not,
