@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.intent import Intent, IntentContext, IntentName, Suggestion
+from agentkernel.domain.intent import Intent, IntentContext
 from agentkernel.workflows.intents.asides import leads_in, refers_back, speaks_of, states
 from agentkernel.workflows.intents.features import is_value
-from agentkernel.workflows.intents.grammar import EXAMPLES, looks, rows
+from agentkernel.workflows.intents.grammar import looks, rows
 from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.slots import intent_of
 from agentkernel.workflows.intents.tags import Tag
@@ -101,6 +101,7 @@ ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
 PERMISSIONS = frozenset({"policy=mixed", "policy=any", "precision=tf32", "precision=bf16"})
 SENTENCE_ENDS = frozenset({".", ";", "!", "?", "\n"})
 BREAKS = frozenset({",", ".", ";", "!", "?", ":", "\n"})
+ACTS = ("KEEP", "UNDO", "REJECT", "SAVE", "EXPORT", "RETURN", "FORK", "RESTART")
 JOINTS = words_of("and but so because since though although cause plus")
 Reader = Callable[[tuple[Tag, ...]], Sequence[Intent] | None]
 
@@ -147,31 +148,11 @@ def read(tags: Sequence[Tag], context: IntentContext, shown: str, classifier: Cl
     fits = all(
         _belongs(judge, whole, clause, part) for clause, part in zip(clauses, parts, strict=True)
     )
-    if whole.probability >= least and fits:
+    if whole.probability >= least and fits and not _acts_besides(whole.label, clauses):
         return Second(intents=(whole.intent,))
     if whole.probability >= WORTH_ASKING and fits and not _is_negated(words):
         return Second(option=whole.intent)
     return Second()
-
-
-def nearest(tags: Sequence[Tag], most: int, classifier: Classifier) -> tuple[Suggestion, ...]:
-    """The likeliest requests, best first, each with a sentence that asks for it."""
-    found: list[Suggestion] = []
-    order = (-classifier.probabilities(tags)).argsort(kind="stable")
-    for at in order:
-        label = classifier.labels[int(at)]
-        for name in EXAMPLES:
-            if name == label.partition("=")[0] and all(name != each.name for each in found):
-                found.append(Suggestion(name=name, example=_example(name, label)))
-    return tuple(found[:most])
-
-
-def _example(name: IntentName, label: str) -> str:
-    return {
-        "precision=bf16": "allow bf16",
-        "precision=strict": "back to strict precision",
-        "policy=mixed": "allow library calls",
-    }.get(label, EXAMPLES[name])
 
 
 class _Judge:
@@ -273,6 +254,14 @@ def _several(
         elif not (states(clause) or leads_in(clause) or refers_back(clause)):
             return ()
     return tuple(found)
+
+
+def _acts_besides(label: str, clauses: list[tuple[Tag, ...]]) -> bool:
+    """True for "compare c2 and c3 and keep the faster one": a look, and something to do."""
+    return _looks_only(label) and any(
+        clause[0].has(*ACTS) and not clause[0].has("FILLER", "NEG", *_known(label))
+        for clause in clauses[1:]
+    )
 
 
 def _belongs(judge: _Judge, whole: Guess, clause: tuple[Tag, ...], part: Guess) -> bool:

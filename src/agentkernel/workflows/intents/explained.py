@@ -136,9 +136,9 @@ def _may_lead(clause: _Clause, tags: Sequence[Tag]) -> bool:
         return clause.kind == "hesitation" and clause.end < len(tags)
     if clause.kind == "ruled out" and not _rules_out_an_act(tags[clause.start :]):
         return False
-    if tags[clause.start].has("NEG") or tags[clause.start].text == "do":
-        if any(not tag.has("MARK", "SEP") and tag.text != "please" for tag in tags[: clause.start]):
-            return False
+    said = [tag for tag in tags[: clause.start] if not tag.has("MARK", "SEP")]
+    if clause.kind == "ruled out" and any(tag.text != "please" for tag in said):
+        return False
     rest = tags[clause.end + 1 :]
     held = any(
         tag.has(*VALUES) and not tag.has("FILLER") for tag in tags[clause.start : clause.end]
@@ -157,7 +157,7 @@ def _may_follow(clause: _Clause, tags: Sequence[Tag]) -> bool:
         return bool(INFORMS.match(" ".join(tag.text for tag in tags[clause.start :])))
     if clause.kind == "plan":
         text = " ".join(tag.text for tag in before)
-        return before[-1].has("MARK") and before[-1].text != "?" and not WISHES.match(text)
+        return before[-1].has("MARK") and not WISHES.match(text)
     return True
 
 

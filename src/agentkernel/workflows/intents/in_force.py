@@ -15,6 +15,8 @@ ALLOWED: dict[Precision, frozenset[str]] = {
     "bf16": frozenset({"TF32", "BF16"}),
 }
 """The formats that each precision lets a kernel compute in."""
+ANSWER = ("GOAHEAD", "YES", "FILLER", "POLITE", "MARK", "SEP", "THIS")
+"""Concepts of the words that an answer may consist of."""
 NAMED = ("TF32", "BF16")
 MEANS_STRICT = ("STRICT", "REDUCED", "FP32", "PRECISION")
 """Words that ask for strict results, whatever is allowed now."""
@@ -23,7 +25,8 @@ MEANS_STRICT = ("STRICT", "REDUCED", "FP32", "PRECISION")
 def answered(found: Sequence[Intent], tags: Sequence[Tag], context: IntentContext) -> list[Intent]:
     """The same requests, "go ahead" read by what waits for an answer: with nothing waiting it
     begins a run, else it is a yes."""
-    if context.waiting is None or len(found) != 1 or not any(tag.has("GOAHEAD") for tag in tags):
+    goes = any(tag.has("GOAHEAD") for tag in tags) and all(tag.has(*ANSWER) for tag in tags)
+    if context.waiting is None or len(found) != 1 or not goes:
         return list(found)
     if context.waiting == "nothing":
         return [Run()] if found[0] == Plain(name="approve") else list(found)

@@ -5,6 +5,8 @@ It is cut into parts, each of which fits a row of the grammar or asks for nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentkernel.domain.intent import Intent, IntentContext, Run
 from agentkernel.workflows.intents.asides import (
     ends_at_goal,
@@ -223,28 +225,14 @@ class Parts:
                     group += 1
                 found.insert(group, intent)
             else:
-                if start > 0 and found and self._only_states(start, end, intent, found):
+                asked = self.asked and end == len(self.tags)
+                if start > 0 and only_states(self.tags[start:end], asked, intent, found):
                     raise Unsure((tuple(found), (*found, intent)))
                 group = len(found)
                 found.append(intent)
             if intent is not None and intent.name in SETTINGS and runs:
                 found.append(Run())
         return found
-
-    def _only_states(self, start: int, end: int, intent: Intent, before: list[Intent]) -> bool:
-        """True for "keep c3, it uses too much memory": a statement behind a request, which may
-        explain it or ask for more. One with a value of its own ("I only have 4 GB") asks."""
-        words = [tag for tag in self.tags[start:end] if not tag.has("MARK", "SEP", "BUT")]
-        if not words or words[0].text.split()[0] not in STATES:
-            return False
-        if intent.name in looks() and intent.name not in TOLD_OF:
-            return False
-        if self.asked and end == len(self.tags):
-            return False
-        if any(tag.has("POLITE", "MAY") for tag in words) or intent.name in ANSWERS:
-            return False
-        values = intent.model_dump(exclude_defaults=True, exclude={"name"})
-        return not values and all(item.name != intent.name for item in before)
 
     def _asked_to_run(self, at: int) -> bool:
         return at == 0 or self.tags[at - 1].text not in NOT_ASKED_TO_RUN
@@ -271,3 +259,17 @@ class Parts:
         if len(options) > 1 or not all(match.row.sure for match in top):
             raise Unsure(tuple((option,) for option in options))
         return options[0]
+
+
+def only_states(tags: Sequence[Tag], asked: bool, intent: Intent, before: Sequence[Intent]) -> bool:
+    """True for "it uses too much memory" behind "keep c3": a statement behind a request, which may
+    explain it or ask for more. One with a value of its own ("I only have 4 GB") asks."""
+    words = [tag for tag in tags if not tag.has("MARK", "SEP", "BUT")]
+    if not before or asked or not words or words[0].text.split()[0] not in STATES:
+        return False
+    if intent.name in (looks() - TOLD_OF) | ANSWERS or any(
+        tag.has("POLITE", "MAY") for tag in words
+    ):
+        return False
+    values = intent.model_dump(exclude_defaults=True, exclude={"name"})
+    return not values and all(item.name != intent.name for item in before)

@@ -22,7 +22,8 @@ PAST = re.compile(
 """What somebody did: "we used tf32", "I have already kept c3"."""
 NO_PAST = words_of("need exceed proceed feed speed embed agreed changed wanted")
 PAST_FACT = re.compile(
-    LEAD + r"(?!what\b|which\b|how\b|why\b)(?:\S+ ){1,5}?(?:was|were|used to be|had been)\b"
+    LEAD + r"(?!what\b|which\b|how\b|why\b)(?:\S+ ){1,5}?"
+    r"(?:was|were|used to be|(?:had|has|have) (?:been|passed))\b"
 )
 """What held: "the goal was 2x"."""
 HELD = words_of("stop_at budget memory_limit precision dtype run shapes policy target")
@@ -60,6 +61,10 @@ ON_ALREADY = re.compile(
     r"(?:on|enabled|active|in use|in force|set|switched on|turned on)$"
 )
 """What is so: "tf32 is on"."""
+CONDITION = re.compile(r"\b(?:when|once|as soon as|after|until|till|if)\b")
+ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
+AT_ONCE = words_of("save export keep reject return_to undo redo fork restart switch_branch")
+"""Requests that are done as they are read, which is too early where they wait for a goal."""
 USES = re.compile(
     LEAD + r"(?:our|my|the|their|every\w+|most|some) (?:[^, ]+ ){0,3}"
     r"(?:runs?|uses?|trains?|serves?|trained|likes?|hates?|loves?)\b(?!.*(?:,| so | then ))"
@@ -136,6 +141,9 @@ def unsettled(tags: Sequence[Tag], found: Sequence[Intent], looks: frozenset[str
             return True
         if COMPARED.match(text) and not (is_question(sentence) or sentence[-1].text == "?"):
             return not changing
+    names = set(changing)
+    if names & ENDS_OF_A_RUN and names & AT_ONCE and CONDITION.search(_text(tags)):
+        return True
     wrong = MISTAKE.search(_text(tags))
     return bool(wrong) and any(name not in TAKES_BACK for name in changing)
 

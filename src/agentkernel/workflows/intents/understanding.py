@@ -21,12 +21,13 @@ from agentkernel.domain.intent import (
     Understood,
 )
 from agentkernel.workflows.intents.building import Impossible
-from agentkernel.workflows.intents.by_example import doubts, nearest, read
+from agentkernel.workflows.intents.by_example import doubts, read
 from agentkernel.workflows.intents.docs_question import docs_question
 from agentkernel.workflows.intents.explained import explained
 from agentkernel.workflows.intents.grammar import EXAMPLES, looks
 from agentkernel.workflows.intents.in_force import answered, forbids_nothing
-from agentkernel.workflows.intents.parts import SETTINGS, NoReading, Parts, Unsure
+from agentkernel.workflows.intents.nearest import nearest
+from agentkernel.workflows.intents.parts import SETTINGS, NoReading, Parts, Unsure, only_states
 from agentkernel.workflows.intents.polarity import with_polarity
 from agentkernel.workflows.intents.settled import settled
 from agentkernel.workflows.intents.tags import Tag, tagged
@@ -98,8 +99,9 @@ def _meant(tags: list[Tag], context: IntentContext, shown: str) -> Understanding
         return asked
     whole = _read(tags, context, shown)
     if isinstance(asked, Understood):
-        more = isinstance(whole, Understood) and set(whole.intents) > set(asked.intents)
-        return _asked_back(shown, asked, *([whole] if more else []))
+        if isinstance(whole, Understood) and len(whole.intents) > len(asked.intents):
+            return _asked_back(shown, asked, whole)
+        return _asked_back(shown, asked)
     if not isinstance(whole, Understood):
         return whole
     harmless = len(whole.intents) == 1 and whole.intents[0].name in SETTINGS | looks()
@@ -172,11 +174,14 @@ def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
         if one:
             return one
     try:
-        return [
-            intent
-            for sentence in sentences
-            for intent in _sentence(sentence, context, shown, len(sentences) == 1)
-        ]
+        found: list[Intent] = []
+        for sentence in sentences:
+            more = _sentence(sentence, context, shown, len(sentences) == 1)
+            asked = sentence[-1].text == "?"
+            if any(only_states(sentence, asked, intent, found) for intent in more):
+                raise Unsure((tuple(found), (*found, *more)))
+            found += more
+        return found
     except NoReading:
         if len(sentences) == 1 or any(docs_question(each, shown) for each in sentences):
             raise

@@ -240,19 +240,21 @@ class Session:
             case _ if chosen is not None:
                 return self._all(chosen, text)
             case Understood(intents=(Plain(name="approve"),)) if len(options) > 1:
-                self._work.options = options
-                return (Puzzled(text="Which of these?", options=tuple(map(sentences, options))),)
+                return self._which(options)
             case Understood(intents=(Plain(name="decline"),)) if options:
                 return (Said(text="Nothing is done."),)
             case Understood():
                 return self._all(found.intents, text)
             case Ambiguous():
-                self._work.options = found.options
-                options = tuple(sentences(item) for item in found.options)
-                ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
-                return (Puzzled(text=ask, options=options),)
+                return self._which(found.options)
             case NotUnderstood():
                 return self._asked_of_model(text, found)
+
+    def _which(self, options: tuple[tuple[Intent, ...], ...]) -> tuple[Reply, ...]:
+        """Ask which of the readings is meant; the next sentence may answer."""
+        self._work.options = options
+        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
+        return (Puzzled(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
         """One reply an intent; what starts work does so once, at the last that asks for it."""
