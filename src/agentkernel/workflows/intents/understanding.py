@@ -3,7 +3,7 @@
 Clauses that only explain are set aside (explained.py). A grammar reads the rest first: precise, and
 easy to say why. What it refuses is read a second time by examples of how people ask
 (by_example.py), which answers only where it is sure; where those speak clearly against the
-grammar's reading, or the words ask for nothing yet (told.py), that is asked back.
+grammar's reading, or the words ask for nothing yet (unsettled.py), that is asked back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from agentkernel.domain.intent import (
     Intent,
     IntentContext,
     NotUnderstood,
+    Plain,
     Suggestion,
     Understanding,
     Understood,
@@ -39,7 +40,7 @@ from agentkernel.workflows.intents.text import (
     tokenise,
     words_of,
 )
-from agentkernel.workflows.intents.told import unsettled
+from agentkernel.workflows.intents.unsettled import unsettled
 from agentkernel.workflows.intents.values import with_values
 
 if TYPE_CHECKING:
@@ -122,12 +123,17 @@ def _read(tags: list[Tag], context: IntentContext, shown: str) -> Understanding:
         return _not_understood(shown, str(none), tags)
     except NoReading as none:
         second = _second(tags, context, shown, str(none))
-        if isinstance(second, Understood) and unsettled(tags, second.intents, looks()):
+        if isinstance(second, Understood) and unsettled(tags, second.intents):
             return _asked_back(shown, second)
         return second
-    if isinstance(found, Understood) and (
-        doubts(_with_polarity(tags), found.intents, _classifier())
-        or unsettled(tags, found.intents, looks())
+    answers = len(tags) == 1 and found == Understood(intents=(Plain(name="approve"),))
+    if (
+        isinstance(found, Understood)
+        and not answers
+        and (
+            doubts(_with_polarity(tags), found.intents, _classifier())
+            or unsettled(tags, found.intents)
+        )
     ):
         return _asked_back(shown, found)
     return found
