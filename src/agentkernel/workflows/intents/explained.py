@@ -130,10 +130,10 @@ def _clause_at(tags: Sequence[Tag], at: int) -> _Clause | None:
 
 
 def _may_lead(clause: _Clause, tags: Sequence[Tag]) -> bool:
-    if clause.kind in ("plan", "reason") and tags[clause.start].text == "before":
-        return False
+    if clause.kind == "hesitation":
+        return clause.end < len(tags)
     if clause.kind == "plan" or clause.end == len(tags) or tags[clause.end].text not in (",", "!"):
-        return clause.kind == "hesitation" and clause.end < len(tags)
+        return False
     if clause.kind == "ruled out" and not _rules_out_an_act(tags[clause.start :]):
         return False
     said = [tag for tag in tags[: clause.start] if not tag.has("MARK", "SEP")]

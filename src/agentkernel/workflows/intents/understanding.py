@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 MOST_NEAREST = 3
 MOST_OPTIONS = 4
 DELETES = words_of("delete erase remove deletes deleting erasing removing")
+YES = Understood(intents=(Plain(name="approve"),))
+"""What one word may say; no example of how people say it is learned from."""
 ANYWAY = (
     Suggestion(name="help", example=EXAMPLES["help"]),
     Suggestion(name="run", example=EXAMPLES["run"]),
@@ -126,17 +128,10 @@ def _read(tags: list[Tag], context: IntentContext, shown: str) -> Understanding:
         if isinstance(second, Understood) and unsettled(tags, second.intents):
             return _asked_back(shown, second)
         return second
-    answers = len(tags) == 1 and found == Understood(intents=(Plain(name="approve"),))
-    if (
-        isinstance(found, Understood)
-        and not answers
-        and (
-            doubts(_with_polarity(tags), found.intents, _classifier())
-            or unsettled(tags, found.intents)
-        )
-    ):
-        return _asked_back(shown, found)
-    return found
+    if not isinstance(found, Understood) or (len(tags) == 1 and found == YES):
+        return found
+    doubted = doubts(_with_polarity(tags), found.intents, _classifier())
+    return _asked_back(shown, found) if doubted or unsettled(tags, found.intents) else found
 
 
 def _with_polarity(tags: list[Tag]) -> list[Tag]:
