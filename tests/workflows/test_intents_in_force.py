@@ -67,7 +67,9 @@ def test_what_is_asked_beside_an_empty_ban_is_done() -> None:
     assert [intent.name for intent in found.intents] == ["run"]
 
 
-@pytest.mark.parametrize("text", ["back to strict precision", "no reduced precision", "go strict"])
+@pytest.mark.parametrize(
+    "text", ["back to strict precision", "no reduced precision", "strict precision, no tf32"]
+)
 def test_who_asks_for_strict_results_gets_them(text: str) -> None:
     assert isinstance(understand(text, IntentContext(precision="strict")), Understood)
 
