@@ -283,13 +283,16 @@ class IntentContext(Request):
     """What a sentence may refer to.
 
     `targets`: every name and alias that the session takes. `candidates`: numbers that exist; empty:
-    not known, so that any number is taken. `current`: where the session stands.
+    not known, so that any number is taken. `current`: where the session stands. `precision`: the
+    one in force; None: not known, so that whatever is forbidden counts. `waiting`: what the next
+    sentence may answer, a step that asks for leave or readings to choose from; None: not known.
     """
 
     targets: tuple[str, ...] = ()
     candidates: tuple[int, ...] = ()
     current: int | None = None
-    precision: Precision = "strict"
+    precision: Precision | None = None
+    waiting: Literal["approval", "choice", "nothing"] | None = None
 
 
 class Suggestion(Request):

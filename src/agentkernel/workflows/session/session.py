@@ -15,6 +15,7 @@ from agentkernel.domain.intent import (
     Intent,
     IntentContext,
     NotUnderstood,
+    Plain,
     Understood,
 )
 from agentkernel.domain.session import Changes, Step, Tree
@@ -26,6 +27,7 @@ from agentkernel.workflows.intents import EXAMPLES, understand
 from agentkernel.workflows.session import acts, setting
 from agentkernel.workflows.session.answers import STARTERS, answer
 from agentkernel.workflows.session.changes import SettingsFor, over
+from agentkernel.workflows.session.choice import picked
 from agentkernel.workflows.session.model_reading import read_with, reading_model
 from agentkernel.workflows.session.replies import Puzzled, Reply, Said, Turn
 from agentkernel.workflows.session.sentences import sentence, sentences
@@ -230,30 +232,29 @@ class Session:
         return replies
 
     def _understood(self, text: str) -> tuple[Reply, ...]:
-        chosen = self._chosen(text)
-        if chosen is not None:
-            return self._all(chosen, text)
-        found = understand(text, self._work.context)
+        context = self._work.context
+        options, self._work.options = self._work.options, ()
+        found = understand(text, context)
+        chosen = picked(text, found, options)
         match found:
+            case _ if chosen is not None:
+                return self._all(chosen, text)
+            case Understood(intents=(Plain(name="approve"),)) if len(options) > 1:
+                return self._which(options)
+            case Understood(intents=(Plain(name="decline"),)) if options:
+                return (Said(text="Nothing is done."),)
             case Understood():
                 return self._all(found.intents, text)
             case Ambiguous():
-                self._work.options = found.options
-                options = tuple(sentences(item) for item in found.options)
-                ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
-                return (Puzzled(text=ask, options=options),)
+                return self._which(found.options)
             case NotUnderstood():
                 return self._asked_of_model(text, found)
 
-    def _chosen(self, text: str) -> tuple[Intent, ...] | None:
-        """The reading that "yes" or a number picks, where the last answer asked."""
-        options, self._work.options = self._work.options, ()
-        word = text.strip().rstrip(".!").lower()
-        if len(options) == 1 and word in ("yes", "y"):
-            return options[0]
-        if word.isdecimal() and len(word) < 3 and 1 <= int(word) <= len(options):
-            return options[int(word) - 1]
-        return None
+    def _which(self, options: tuple[tuple[Intent, ...], ...]) -> tuple[Reply, ...]:
+        """Ask which of the readings is meant; the next sentence may answer."""
+        self._work.options = options
+        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
+        return (Puzzled(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
         """One reply an intent; what starts work does so once, at the last that asks for it."""

@@ -144,6 +144,7 @@ class Work:
             candidates=tuple(item.number for item in self.tree.nodes),
             current=self.place.candidate,
             precision=self.settings.goals.precision,
+            waiting="choice" if self.options else "nothing",
         )
 
     def node(self, ref: CandidateRef) -> Node | Missing:
