@@ -111,14 +111,14 @@ def request_of(
 def _run(work: Work, step: int, request: OptimizeRequest) -> Result:
     from agentkernel.workflows.optimize import run
 
-    return run(request, _noting(work, step), workshop=work.workshop, approve=work.approve)
+    return run(request, _noting(work, step), workshop=work.workshop, approve=work.asking)
 
 
 def _resume(work: Work, step: int, name: str) -> Result:
     from agentkernel.workflows.optimize import resume
 
     listen = _noting(work, step)
-    return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.approve)
+    return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.asking)
 
 
 def _noting(work: Work, step: int) -> Callable[[Event], None]:
