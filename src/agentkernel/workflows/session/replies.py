@@ -207,3 +207,5 @@ class Turn(Frozen):
     text: str
     replies: tuple[Reply, ...]
     at: str
+    approved: tuple[bool, ...] = ()
+    """What was said to each question that was asked meanwhile."""

@@ -22,7 +22,7 @@ from agentkernel.domain.session import Changes, Step, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import AgentKernelError
 from agentkernel.tools.store import alone
-from agentkernel.workflows.events import ModelPassedOver, OnEvent, ignore
+from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
 from agentkernel.workflows.session import acts, setting
 from agentkernel.workflows.session.answers import STARTERS, answer
@@ -216,6 +216,7 @@ class Session:
 
     def _turn(self, text: str, asked: Callable[[], tuple[Reply, ...]]) -> tuple[Reply, ...]:
         """Answer, and keep the turn with its tree in one transaction."""
+        self._work.approved.clear()
         try:
             replies = asked()
         except KeyboardInterrupt:
@@ -223,10 +224,9 @@ class Session:
         except AgentKernelError as error:
             replies = (Said(text=str(error), ok=False),)
         try:
-            asked_for = readable(text)
-            self._work.store.add_turn(
-                Turn(text=asked_for, replies=replies, at=now()), self._work.tree
-            )
+            said = tuple(self._work.approved)
+            turn = Turn(text=readable(text), replies=replies, at=now(), approved=said)
+            self._work.store.add_turn(turn, self._work.tree)
         except AgentKernelError as error:
             replies = (*replies, Said(text=f"This turn is not kept: {error}", ok=False))
         return replies
@@ -274,9 +274,12 @@ class Session:
         told: list[str] = []
         named = reading_model(self._work.settings)
         if named is not None:
+            self._work.on_event(Noted(text=f"asking {named} what this means"))
             intents = self._read(named, text, told.append)
             if intents:
+                self._work.on_event(Noted(text=f"read as: {sentences(intents)}"))
                 return self._all(intents, text)
+            told = told or [f"{named} reads none in it either"]
         why = f"{found.reason} ({'; '.join(told)})" if told else found.reason
         return (Puzzled(text=f"Not understood: {why}", nearest=found.nearest),)
 
@@ -285,7 +288,7 @@ class Session:
         from agentkernel.agents.models.factory import Desk
         from agentkernel.tools.records import Records
         from agentkernel.workflows.desk import chat_options
-        from agentkernel.workflows.events import model_asked
+        from agentkernel.workflows.events import model_asked, model_retried, model_writing
 
         work, chosen = self._work, self._work.settings.models
         records = Records(work.folder / "models.sqlite")
@@ -294,6 +297,8 @@ class Session:
             base_url=chosen.base_url,
             options=chat_options(chosen),
             on_exchange=lambda exchange, reused: work.on_event(model_asked(exchange, reused)),
+            on_retry=lambda retry: work.on_event(model_retried(retry)),
+            on_piece=lambda piece: work.on_event(model_writing(piece)),
             tell=lambda line: work.on_event(ModelPassedOver(text=line)),
         )
         try:

@@ -43,6 +43,8 @@ class Work:
     """The readings of the last sentence that had more than one."""
     shown: tuple[int | None, int] | None = None
     """The candidate and the line that were shown last."""
+    approved: list[bool] = field(default_factory=list)
+    """What was said to the questions of this turn."""
     settings_known: dict[tuple[tuple[str, object], ...], Settings] = field(default_factory=dict)
 
     @property
@@ -103,6 +105,19 @@ class Work:
         from agentkernel.tools.targets import find_target
 
         return find_target(self.settings.target).target
+
+    @property
+    def asking(self) -> Approve | None:
+        """`approve`, with its word written down for the turn."""
+        approve = self.approve
+        if approve is None:
+            return None
+
+        def ask(asked: object) -> bool:
+            self.approved.append(approve(asked))
+            return self.approved[-1]
+
+        return ask
 
     @property
     def goals(self) -> Goals:
