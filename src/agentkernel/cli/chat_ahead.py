@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.problems import LoadedProblem
     from agentkernel.workflows.session.outlook import Outlook
 
+ASKED = "softmax"
+
 
 @dataclass(frozen=True)
 class Ahead:
@@ -22,6 +24,8 @@ class Ahead:
     outlook: Outlook
     problem: Callable[[], LoadedProblem]
     settings: Callable[[], Settings]
+    tell: Callable[[str], None]
+    """Hears what was mended in the knowledge."""
 
     def look(self) -> None:
         """Fill the outlook. Raises what /plan would say."""
@@ -35,8 +39,9 @@ class Ahead:
         self.outlook.first_plan(problem, resolved, goals, settings)
 
     def knowledge(self) -> None:
-        """Open the knowledge folder and close it again: libraries and files are then at hand.
-        Nothing is begun where there is none, and nothing is kept open: others may mend it."""
+        """Ask the knowledge folder once and close it: libraries and files are then at hand. Nothing
+        is begun where there is none, and nothing is kept open: others may have to mend it."""
+        from agentkernel.domain.knowledge import Query
         from agentkernel.knowledge.base import open_base
         from agentkernel.knowledge.truth import folder_of
         from agentkernel.knowledge.truth_schema import FILE_NAME
@@ -45,6 +50,7 @@ class Ahead:
         try:
             folder: Path = folder_of(known.index)
             if (folder / FILE_NAME).is_file():
-                open_base(folder, known.embedder).truth.close()
+                with open_base(folder, known.embedder, say=self.tell) as base:
+                    base.search(Query(text=ASKED, words=ASKED, limit=1))
         except (OutputError, KnowledgeError, SettingError):
             pass  # a search says what is wrong with it

@@ -117,7 +117,9 @@ class Holding:
         flags = self.call.flags
         if flags is None or self.call.folder is not None:
             return ()
-        ahead = Ahead(self.outlook, self.call.loading.problem, lambda: flags.settings({}))
+        ahead = Ahead(
+            self.outlook, self.call.loading.problem, lambda: flags.settings({}), self.screen.note
+        )
         return ahead.look, ahead.knowledge
 
     def welcome(self) -> None:

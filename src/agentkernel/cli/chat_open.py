@@ -42,6 +42,7 @@ LATER = (
     "tokenizers",
     "safetensors.numpy",
     "agentkernel.cli.pictures",
+    "agentkernel.cli.knowledge_search",
 )
 """What looking ahead and a search in the knowledge import; nobody needs them at once."""
 
