@@ -72,9 +72,9 @@ def try_idea(work: Work, intent: TryIdea, text: str) -> Reply:
     """Run with one strategy of the plan in front."""
     from agentkernel.workflows.session.looks import tried
 
-    plan = work.plan
-    if plan is None or not plan.hypotheses:
-        return no("There is no plan with ideas yet. 'run' makes one and tries it in order.")
+    plan = work.plan or work.first_plan
+    if not plan.hypotheses:
+        return no("The plan has no ideas. 'run' makes one and tries it in order.")
     names = [item.strategy for item in plan.hypotheses]
     if intent.idea == "last":
         return run_step(work, text, focus=names[-1])

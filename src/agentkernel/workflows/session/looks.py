@@ -14,10 +14,10 @@ from agentkernel.domain.intent import (
     ExplainLine,
     OnCandidate,
 )
-from agentkernel.domain.plan import Plan
 from agentkernel.domain.session import Node
 from agentkernel.errors import KnowledgeError, OutputError
 from agentkernel.workflows.session import figures
+from agentkernel.workflows.session.outlook import NOTE
 from agentkernel.workflows.session.replies import (
     DiffOf,
     Explained,
@@ -50,13 +50,7 @@ def no(text: str) -> Said:
 
 def explain_module(work: Work) -> Reply:
     """Where the module's own time goes, before there is a candidate: estimated from its graph."""
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.roofline import analyse, estimate_eager
-
-    target = work.target
-    captured = capture(work.problem)
-    analysis = analyse(captured, target, work.settings.goals.precision)
-    eager = estimate_eager(captured, target)
+    target, (analysis, eager) = work.target, work.figures
     ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
     left = max(0.0, 1 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
     moved, least = figures.bytes_words(eager.bytes_moved), figures.bytes_words(analysis.bytes_min)
@@ -121,20 +115,12 @@ def tree(work: Work) -> Reply:
 
 
 def plan(work: Work) -> Reply:
-    """The plan in force, with those of its strategies that were tried."""
+    """The plan in force, with those of its strategies that were tried; before a run the rules' one.
+    Raises ProblemError."""
     found = work.plan
     if found is None:
-        found = first_plan(work)
+        return Planned(plan=work.first_plan, tried=tried(work), note=NOTE)
     return Planned(plan=found, tried=tried(work))
-
-
-def first_plan(work: Work) -> Plan:
-    """The plan before any run: the roofline, and no strategy yet. Raises ProblemError."""
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.roofline import analyse
-
-    analysis = analyse(capture(work.problem), work.target, work.settings.goals.precision)
-    return Plan(analysis=analysis, hypotheses=())
 
 
 def tried(work: Work) -> tuple[str, ...]:

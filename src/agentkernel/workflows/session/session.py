@@ -29,6 +29,7 @@ from agentkernel.workflows.session.answers import STARTERS, answer
 from agentkernel.workflows.session.changes import SettingsFor, over
 from agentkernel.workflows.session.choice import picked
 from agentkernel.workflows.session.model_reading import read_with, reading_model
+from agentkernel.workflows.session.outlook import Outlook
 from agentkernel.workflows.session.replies import Puzzled, Reply, Said, Turn
 from agentkernel.workflows.session.sentences import sentence, sentences
 from agentkernel.workflows.session.steps import Given, go_on
@@ -72,9 +73,11 @@ class Session:
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
         workshop: Workshop | None = None,
+        outlook: Outlook | None = None,
     ) -> Self:
         """A new session in a new folder `runs/NAME-chat-STAMP/`. `settings_for` puts dotted keys
-        over the user's settings and refuses what is wrong. Raises OutputError, SettingError."""
+        over the user's settings and refuses what is wrong, `outlook` what is known of the problem
+        already. Raises OutputError, SettingError."""
         settings = settings_for({})
         if problem.problem.path:
             path = str(Path(problem.problem.path).resolve())
@@ -89,6 +92,7 @@ class Session:
 
         session = cls._open(folder, SessionStore, fill, settings_for, on_event, approve, workshop)
         session._work.loaded[""] = problem
+        session._work.outlook = outlook or Outlook()
         return session
 
     @classmethod
@@ -100,6 +104,7 @@ class Session:
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
         workshop: Workshop | None = None,
+        outlook: Outlook | None = None,
     ) -> Self:
         """The session in `folder` as its last turn left it; a step that a kill cut off is finished
         first. `settings_for` None: over the settings that it began with.
@@ -109,6 +114,7 @@ class Session:
         session = cls._open(
             folder, open_store, SessionStore.tree, settings_for, on_event, approve, workshop
         )
+        session._work.outlook = outlook or Outlook()
         session._finish_what_was_cut_off()
         return session
 

@@ -15,12 +15,14 @@ from agentkernel.domain.session import Changes, Node, Place, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.session.changes import SettingsFor
+from agentkernel.workflows.session.outlook import Figures, Outlook
 from agentkernel.workflows.session.store import SessionStore, restore_live
 from agentkernel.workflows.session.tree import Missing, fastest, resolve
 
 if TYPE_CHECKING:
     from agentkernel.domain.target import Target
     from agentkernel.tools.problems import LoadedProblem
+    from agentkernel.tools.targets import ResolvedTarget
     from agentkernel.workflows.context import Workshop
 
 Approve = Callable[..., bool]
@@ -38,6 +40,7 @@ class Work:
     on_event: OnEvent = ignore
     approve: Approve | None = None
     workshop: Workshop | None = None
+    outlook: Outlook = field(default_factory=Outlook)
     loaded: dict[str, LoadedProblem] = field(default_factory=dict)
     options: tuple[tuple[Intent, ...], ...] = ()
     """The readings of the last sentence that had more than one."""
@@ -100,11 +103,26 @@ class Work:
     @property
     def target(self) -> Target:
         """The GPU in force. Raises UnknownTarget."""
+        return self.resolved.target
+
+    @property
+    def resolved(self) -> ResolvedTarget:
+        """The same with what this machine can do for it. Raises UnknownTarget."""
         if self.workshop is not None:
-            return self.workshop.resolve(self.settings).target
+            return self.workshop.resolve(self.settings)
         from agentkernel.tools.targets import find_target
 
-        return find_target(self.settings.target).target
+        return find_target(self.settings.target)
+
+    @property
+    def figures(self) -> Figures:
+        """What bounds the module in force. Raises ProblemError, UnknownTarget."""
+        return self.outlook.figures(self.problem, self.target, self.settings.goals.precision)
+
+    @property
+    def first_plan(self) -> Plan:
+        """What the rules would try on it. Raises ProblemError, UnknownTarget."""
+        return self.outlook.first_plan(self.problem, self.resolved, self.goals, self.settings)
 
     @property
     def asking(self) -> Approve | None:
@@ -122,15 +140,7 @@ class Work:
     @property
     def goals(self) -> Goals:
         """What a run would aim at now."""
-        chosen = self.settings
-        return Goals(
-            speedup=chosen.goals.speedup,
-            baseline=chosen.goals.baseline,
-            objective=chosen.goals.objective,
-            max_memory_bytes=chosen.goals.max_memory_bytes,
-            precision=chosen.goals.precision,
-            policy=chosen.policy,
-        )
+        return goals_of(self.settings)
 
     @property
     def plan(self) -> Plan | None:
@@ -190,3 +200,15 @@ class Work:
         if number is not None:
             return f"c{number}.py"
         return Path(self.module.path).name or f"{self.module.name}.py"
+
+
+def goals_of(chosen: Settings) -> Goals:
+    """What these settings aim at."""
+    return Goals(
+        speedup=chosen.goals.speedup,
+        baseline=chosen.goals.baseline,
+        objective=chosen.goals.objective,
+        max_memory_bytes=chosen.goals.max_memory_bytes,
+        precision=chosen.goals.precision,
+        policy=chosen.policy,
+    )
