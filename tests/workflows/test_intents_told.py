@@ -44,11 +44,13 @@ STATED = (
 )  # fmt: skip
 """Statements with the words and numbers of requests."""
 TOO_EARLY = ("once it reaches 2x, save it", "save it when you reach 2x", "keep c3 unless it's slow",
-             "if c3 is faster, keep it", "compare c2 and c3 and keep the faster one",
+             "if c3 is faster, keep it",
              "export it after 10 minutes", "when it is done, save it")  # fmt: skip
 STILL_UNDERSTOOD = {
     "I'd rather use tf32": "precision",
     "is c3 better than c2?": "compare",
+    "keep the better one": "keep",
+    "keep the faster of the two": "keep",
     "which is better, c2 or c3?": "compare",
     "we could try idea 2": "try_idea",
     "I think we should keep c3": "keep",

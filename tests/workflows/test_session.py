@@ -187,6 +187,17 @@ def test_compare_concludes_from_measured_intervals(ran: Session) -> None:
     assert wrong.verdict.startswith("c2 is not right")
 
 
+def test_the_better_of_what_was_compared_is_kept(ran: Session) -> None:
+    """Of c1 and c3 the first is faster, also where the session stands at the other one."""
+    ran.say("go back to c3")
+    ran.say("compare c1 and c3")
+    (kept,) = ran.say("keep the better one")
+    assert ran.tree.kept == 1, kept
+    with_one_sentence = ran.say("compare c3 with c1 and keep the better of the two")
+    assert [item.kind for item in with_one_sentence][0] == "compared"
+    assert ran.tree.kept == 1
+
+
 def test_why_slow_and_why_rejected(ran: Session) -> None:
     slow = ran.say("why is it slow?")[0]
     assert isinstance(slow, Profiled)

@@ -10,9 +10,10 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.problem import DType
 from agentkernel.domain.verdict import Policy, Precision
 
-Which = Literal["current", "last", "previous", "fastest", "parent", "original"]
+Which = Literal["current", "last", "previous", "fastest", "better", "parent", "original"]
 """A candidate named by its place: `previous` is the one that was current before, `parent` the one
-that it was made from, `original` the user's own module."""
+that it was made from, `original` the user's own module, `better` the faster of the two that were
+compared last, or of all where none were."""
 Count = Annotated[int, Field(ge=1, le=10**9)]
 CandidateRef: TypeAlias = Count | Which
 """3 for c3, or a place."""

@@ -7,7 +7,6 @@ something else) says otherwise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ from agentkernel.domain.intent import Intent, IntentContext
 from agentkernel.workflows.intents.asides import leads_in, refers_back, speaks_of, states
 from agentkernel.workflows.intents.features import is_value
 from agentkernel.workflows.intents.grammar import looks, rows
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.slots import intent_of
 from agentkernel.workflows.intents.tags import Tag
@@ -62,34 +62,32 @@ NEGATIVE = frozenset(
     }
 )
 """Labels that people also ask for with a "not"."""
-NOT_ONLY_OWN = re.compile(
-    r"\b(?:need|needs|needn't|have to|has to|bother|must|reinvent|everything)\b"
-)
-NO_OBJECTION = re.compile(r"\b(?:mind|problem|objections?|against|avoid|worry|care)\b")
+NOT_ONLY_OWN = Pattern(r"\b(?:need|needs|needn't|have to|has to|bother|must|reinvent|everything)\b")
+NO_OBJECTION = Pattern(r"\b(?:mind|problem|objections?|against|avoid|worry|care)\b")
 """What a "not" must speak of for library calls to be allowed: "it need not be all triton", or
 where it reaches the library itself, "no objection to cublas"."""
-NEEDS_NONE = re.compile(r"\b(?:need|have) to (?:allow|use|call|enable)\b")
-NO_FURTHER = re.compile(
+NEEDS_NONE = Pattern(r"\b(?:need|have) to (?:allow|use|call|enable)\b")
+NO_FURTHER = Pattern(
     r"^(?:no need to|no need for|you need not|do not|you do not have to|you do not need to) "
     r"(?:continue|go on|keep going|go further|go any further|search further|bother|carry on)\b"
 )
 """Says again that a run ends there."""
 REPORTED = words_of("said says say told asked suggests suggested thinks claims wrote heard read")
 LATER = words_of("tomorrow tonight later yesterday afterwards monday weekend unless otherwise")
-HARMLESS_IF = re.compile(
+HARMLESS_IF = Pattern(
     r"\bif (?:it|that|this|you|they|needed|necessary|possible|you)\b(?: (?:really |only |ever )?"
     r"(?:helps?|can|like|want|must|need|have to|wins?|pays off|is (?:faster|quicker|better|ok|fine)"
     r"|makes it faster|makes sense))?|\bwhere (?:it|they)\b|\beven if\b"
 )
 """A permission's "if": the tool decides, as it does anyway."""
-STATEMENT = re.compile(
+STATEMENT = Pattern(
     r"^(?:the|your|my|our|that|some|its|candidate|those) (?:\S+ ){1,3}"
     r"(?:is|are|was|were|looks?|seems?|says?)\b"
 )
 QUESTIONS_BY_STATEMENT = frozenset(
     {"explain_line", "explain_kernel", "why_slow", "why_rejected", "help"}
 )
-GIVES_UP = re.compile(r"\b(?:no need|not need|not want|never mind|without|skip)\b")
+GIVES_UP = Pattern(r"\b(?:no need|not need|not want|never mind|without|skip)\b")
 """Before something to look at: it is not wanted."""
 LEAST_OF_THE_GRAMMARS = 0.05
 SURE_OF_DOUBT = 0.6

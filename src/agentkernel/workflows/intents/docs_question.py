@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from agentkernel.domain.intent import AskDocs, Intent
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.tags import Tag
 
-REPORT = re.compile(
+REPORT = Pattern(
     r"^(?:(?:but|and|well|so|since|because) )*(?:the |your |its |our )?(?:\w+ )?"
     r"(?:docs?|documentation|manuals?|handbook|reference)(?: docs)? "
     r"(?:says?|said|tells?|told|claims?|recommends?|suggests?|states?|mentions?)\b"

@@ -7,28 +7,28 @@ than undoing that") ask for nothing by themselves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from agentkernel.workflows.intents.matching import VALUES
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import HARD_BREAKS, words_of
 
 Kind = Literal["reason", "purpose", "plan", "ruled out", "hesitation"]
 SPEAKER = r"(?:i|we)"
-OPENERS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+OPENERS: tuple[tuple[Kind, Pattern], ...] = (
     (
         "reason",
-        re.compile(
+        Pattern(
             r"(?:because|as a result of|due to|thanks to|given that|seeing that|considering that"
             r"|(?:since|as) (?:i|we|you|they|he|she|it|this|that)\b(?! (?:can|could|like|want)\b))"
         ),
     ),
     (
         "purpose",
-        re.compile(
+        Pattern(
             r"(?:so that|so as to|in order to|in order that|for the sake of|with a view to"
             r"|so (?:i|we|they|he|she|my \w+|our \w+|the \w+) "
             r"(?:can|could|will|would|might|do not|does not|need not|will not|am able|are able)\b"
@@ -37,7 +37,7 @@ OPENERS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     (
         "plan",
-        re.compile(
+        Pattern(
             rf"{SPEAKER} (?:just |also |really |still |only )?(?:want to|wanted to|would like to"
             r"|am going to|are going to|am planning to|are planning to|plan to|intend to|hope to"
             r"|am about to|are about to|am trying to|are trying to|would love to)\b"
@@ -45,12 +45,12 @@ OPENERS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     (
         "ruled out",
-        re.compile(r"(?:instead of|rather than|in place of|as opposed to|do not|never) "),
+        Pattern(r"(?:instead of|rather than|in place of|as opposed to|do not|never) "),
     ),
-    ("hesitation", re.compile(r"(?:wait|hold on|hang on|hold it|one moment|one second) [,.!] ")),
+    ("hesitation", Pattern(r"(?:wait|hold on|hang on|hold it|one moment|one second) [,.!] ")),
 )
 """How a clause of each kind begins."""
-LEADING = re.compile(r"to (?!the\b|an?\b|my\b|c\d)[a-z]+ ")
+LEADING = Pattern(r"to (?!the\b|an?\b|my\b|c\d)[a-z]+ ")
 """A purpose that stands before its request: "to save memory, use bf16"."""
 ACTS = words_of(
     "USE RUN SHOW KEEP RETURN STOP TRY ALLOW UNDO FORK SAVE REJECT EXPORT EXPLAIN COMPARE EDIT "
@@ -67,9 +67,9 @@ NAMES = words_of("CAND ORD LINE LINEWORD")
 DEMANDS = words_of("must should has need needs only please")
 BEFORE_A_VERB = ("SEP", "POLITE", "MARK", "MAY", "BUT")
 PLAIN_TEXT = words_of("please just now also so kindly maybe")
-INFORMS = re.compile(r"as (?:i|we) (?:only|just|do|am|are|have|never|always)\b")
+INFORMS = Pattern(r"as (?:i|we) (?:only|just|do|am|are|have|never|always)\b")
 WEIGHTLESS = ("FILLER", "POLITE", "MARK", "SEP", "BUT", "MAY", "THIS", "PREP")
-WISHES = re.compile(
+WISHES = Pattern(
     r"^(?:\W|and |so |but |ok |please )*(?:i|we) (?:want|would like|need|wish|am going|plan)"
 )
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
 
 ASKING = ("SHOW", "TELL", "EXPLAIN", "POLITE", "MAY", "WHAT", "WHERE", "HOW")
-DEMANDED = re.compile(r"\b(?:have|has|had|need|needs) to\b|\b(?:must|should)\b")
+DEMANDED = Pattern(r"\b(?:have|has|had|need|needs) to\b|\b(?:must|should)\b")
 LEAD = r"^(?:(?:and|but|so|well|ok|hmm|also|then|,|-|:|maybe|perhaps|i think|i guess) )*"
-PAST = re.compile(
+PAST = Pattern(
     LEAD + r"(?:i|we|you|they|he|she|somebody|someone|nobody|everybody|everyone) "
     r"(?:(?:already|just|once|only|never|almost|nearly|also|even|all|both|have|has|had) )*"
     r"(?:[a-z]{2,}(?<!e)ed|used|kept|went|ran|undid|saved|took|dropped|gave|stopped|wrote|said|told"
@@ -19,14 +19,14 @@ PAST = re.compile(
 )
 """What somebody did: "we used tf32", "I have already kept c3"."""
 NO_PAST = words_of("need exceed proceed feed speed embed agreed changed wanted")
-PAST_FACT = re.compile(
+PAST_FACT = Pattern(
     LEAD + r"(?!what\b|which\b|how\b|why\b)(?:\S+ ){1,5}?"
     r"(?:was|were|used to be|(?:had|has|have) (?:been|passed))\b"
 )
 """What held: "the goal was 2x"."""
 HELD = words_of("stop_at budget memory_limit precision dtype run shapes policy target")
 """Requests that are not made by what once held."""
-HAS = re.compile(
+HAS = Pattern(
     LEAD + r"(?:i|we|they|there|it|you|this)(?: only| now)? (?:have|has|had|are|were|is|was)\b"
 )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from agentkernel.domain.intent import Intent
 from agentkernel.workflows.intents.grammar import looks
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import HARD_BREAKS, words_of
 from agentkernel.workflows.intents.told import LEAD
 
-HEDGE = re.compile(
+HEDGE = Pattern(
     LEAD + r"(?:i (?:could|might|may|was going to|was about to|wish|would have|could have"
     r"|should have|had thought|thought about|regret|doubt)\b"
     r"|we (?:might|were going to|would have|should have|could have|wish|regret|doubt)\b"
@@ -22,45 +22,45 @@ HEDGE = re.compile(
     r"(?:that )?(?:i|we|you|it)\b)"
 )
 """Who might, wishes or imagines has not decided."""
-ONLY_EXPLAINS = re.compile(
+ONLY_EXPLAINS = Pattern(
     r"^(?:because|so that|in order to|so (?:i|we|they|he|she) (?:can|could|will|might)\b)[^,:;.]*$"
 )
 """A reason or a purpose, and nothing beside it."""
-DELIBERATION = re.compile(
+DELIBERATION = Pattern(
     LEAD + r"(?:do|does|did|must|need|ought|shall) (?:i|we|they|it) (?!know\b|see\b)"
     r"|" + LEAD + r"(?:is|was|would) (?:it|there|that) (?:worth|necessary|wise|smart|safe|sensible"
     r"|a good idea|better|make sense|any point|any need)\b"
 )
 """Whether something should be done is asked: "do I need to save it"."""
-MISTAKE = re.compile(
+MISTAKE = Pattern(
     r"\b(?:was|is|would be|were) (?:probably |clearly |just |perhaps )?"
     r"(?:a |an |my )?(?:\w+ )?(?:mistake|error|blunder|bad idea|bad move)\b|\bregret\b"
 )
-RULED_OUT = re.compile(LEAD + r"(?:instead of|rather than|in place of|as opposed to) \w+ing\b")
+RULED_OUT = Pattern(LEAD + r"(?:instead of|rather than|in place of|as opposed to) \w+ing\b")
 """What is not wanted stands first, and no comma says where it ends."""
-WRONG_TO = re.compile(r"\b(?:mistake|error|blunder|bad idea|bad move|wrong) to\b")
+WRONG_TO = Pattern(r"\b(?:mistake|error|blunder|bad idea|bad move|wrong) to\b")
 TAKES_BACK = words_of("undo reject return_to restart precision policy repair redo stop decline")
 """What one does about a mistake."""
-POSTPONED = re.compile(
+POSTPONED = Pattern(
     r"\b(?:later|tomorrow|tonight|some ?day|eventually|at some point|next week|another time)\b"
 )
-ON_ALREADY = re.compile(
+ON_ALREADY = Pattern(
     LEAD + r"\S+ (?:is|are) (?:already |now |still |currently )*"
     r"(?:on|enabled|active|in use|in force|set|switched on|turned on)$"
 )
 """What is so: "tf32 is on"."""
-CONDITION = re.compile(r"\b(?:when|once|as soon as|after|until|till|if)\b")
+CONDITION = Pattern(r"\b(?:when|once|as soon as|after|until|till|if)\b")
 ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
 AT_ONCE = words_of("save export keep reject return_to undo redo fork restart switch_branch")
 """Requests that are done as they are read, which is too early where they wait for a goal."""
-USES = re.compile(
+USES = Pattern(
     LEAD + r"(?:our|my|the|their|every\w+|most|some) (?:[^, ]+ ){0,3}"
     r"(?:runs?|uses?|trains?|serves?|trained|likes?|hates?|loves?)\b(?!.*(?:,| so | then ))"
 )
-FEELS = re.compile(LEAD + r"(?:i|we) (?:really |just )?(?:hate|dislike|fear|distrust|love)\b")
+FEELS = Pattern(LEAD + r"(?:i|we) (?:really |just )?(?:hate|dislike|fear|distrust|love)\b")
 """What others do, or somebody feels, allows nothing yet."""
 ALLOWANCES = frozenset({"precision", "policy", "dtype"})
-COMPARED = re.compile(
+COMPARED = Pattern(
     r"^(?:\S+ ){1,3}(?:is|was|looks|seems) (?:much |far |way |a bit |slightly |even )?"
     r"(?:\w+er|better|worse|more \w+|less \w+) than\b"
 )

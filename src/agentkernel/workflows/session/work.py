@@ -17,7 +17,7 @@ from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.session.changes import SettingsFor
 from agentkernel.workflows.session.outlook import Figures, Outlook
 from agentkernel.workflows.session.store import SessionStore, restore_live
-from agentkernel.workflows.session.tree import Missing, fastest, resolve
+from agentkernel.workflows.session.tree import Found, Missing, better, fastest, label, resolve
 
 if TYPE_CHECKING:
     from agentkernel.domain.target import Target
@@ -44,6 +44,8 @@ class Work:
     loaded: dict[str, LoadedProblem] = field(default_factory=dict)
     options: tuple[tuple[Intent, ...], ...] = ()
     """The readings of the last sentence that had more than one."""
+    compared: tuple[int, int] | None = None
+    """The candidates that were compared last, since the session was opened."""
     shown: tuple[int | None, int] | None = None
     """The candidate and the line that were shown last."""
     approved: list[bool] = field(default_factory=list)
@@ -172,10 +174,31 @@ class Work:
             waiting="choice" if self.options else "nothing",
         )
 
+    def meant(self, ref: CandidateRef) -> Found | Missing:
+        """The candidate that a reference names, or the module; "better" is one of the two that were
+        compared last, in this turn or an earlier one."""
+        pair = (self.compared or self._last_compared()) if ref == "better" else None
+        if pair is None:
+            return resolve(self.tree, ref)
+        number = better(self.tree, pair)
+        if number is None:
+            names = " and ".join(map(label, pair))
+            return Missing(
+                f"Of {names} none is known to be the better. 'keep c{pair[0]}' names one."
+            )
+        return Found(number)
+
+    def _last_compared(self) -> tuple[int, int] | None:
+        for turn in reversed(self.store.turns()):
+            for reply in reversed(turn.replies):
+                if reply.kind == "compared" and len(reply.nodes) == 2:
+                    return reply.nodes[0].number, reply.nodes[1].number
+        return None
+
     def node(self, ref: CandidateRef) -> Node | Missing:
         """The candidate that is meant. Where the session stands at the module, "current" is the
         fastest one, else the last."""
-        found = resolve(self.tree, ref)
+        found = self.meant(ref)
         if isinstance(found, Missing):
             return found
         number = found.number
