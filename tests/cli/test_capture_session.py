@@ -10,24 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from capture_session import (
-    BEGIN,
-    END,
-    WIDTH,
-    Act,
-    CaptureFailed,
-    Keys,
-    Turn,
-    capture,
-    copied,
-    first_lines,
-    keys_of,
-    main,
-    neutral,
-    trimmed,
-    turns_of,
-    with_excerpt,
-)
+from capture_session import BEGIN, END, capture, copied, first_lines, main, neutral, with_excerpt
+from captured_turns import Act, CaptureFailed, Keys, Turn, keys_of, turns_of
+from tmux_pane import WIDTH, trimmed
 
 DOCS = Path(__file__).parents[2] / "docs"
 
