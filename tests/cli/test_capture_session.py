@@ -98,14 +98,14 @@ def test_an_excerpt_stands_between_its_marks() -> None:
 def test_the_page_of_a_session_shows_what_was_captured() -> None:
     page = (DOCS / "chat.md").read_text()
     excerpt = page.partition(BEGIN)[2].partition(END)[0]
-    whole = (DOCS / "sessions" / "softmax.txt").read_text()
-    turns = excerpt.split("\n\nsoftmax")
+    whole = (DOCS / "sessions" / "swiglu.txt").read_text()
+    turns = excerpt.split("\n\nswiglu")
     assert len(turns) > 3
     for turn in turns:
         assert turn.removesuffix("\n...") in whole
 
 
-@pytest.mark.parametrize("name", ["softmax", "model"])
+@pytest.mark.parametrize("name", ["swiglu", "softmax", "model"])
 def test_a_kept_capture_fits_its_turns_and_tells_nothing_of_a_machine(name: str) -> None:
     shown = (DOCS / "sessions" / f"{name}.txt").read_text()
     turns = turns_of((DOCS / "sessions" / f"{name}-turns.txt").read_text())
