@@ -194,7 +194,7 @@ def test_the_better_of_what_was_compared_is_kept(ran: Session) -> None:
     (kept,) = ran.say("keep the better one")
     assert ran.tree.kept == 1, kept
     with_one_sentence = ran.say("compare c3 with c1 and keep the better of the two")
-    assert [item.kind for item in with_one_sentence][0] == "compared"
+    assert with_one_sentence[0].kind == "compared"
     assert ran.tree.kept == 1
 
 
