@@ -200,7 +200,7 @@ def test_the_last_night_is_one_that_finished_and_the_green_one_had_no_failure(
 
     def name(asked: str, **options: str) -> str | None:
         found = library.night(asked, **options)
-        return found and found.id
+        return None if found is None else found.id
 
     assert name("last") == name("last-green") == "elsewhere"
     assert name("last", zoo="tiny") == "slower"
