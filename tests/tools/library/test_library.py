@@ -232,3 +232,15 @@ def test_a_job_is_known_once_it_is_done(library: Library) -> None:
     assert library.job("n1/cut/bert") == '{"regions": 3}'
     assert library.jobs() == {"n1/cut/bert": '{"regions": 3}', "n1/work/0": "2"}
     assert library.jobs("work") == {"n1/work/0": "2"}
+
+
+def test_a_write_that_fails_in_the_middle_leaves_nothing_and_the_next_one_works(
+    library: Library,
+) -> None:
+    before = night(regions=(region(),))
+    library.save_night(before)
+    twice = before.model_copy(update={"zoo": None})
+    with pytest.raises(sqlite3.IntegrityError):
+        library.save_night(twice)
+    library.put(kernel())
+    assert library.nights() == (before,)
