@@ -65,7 +65,7 @@ def test_packaged_zoos_are_found_by_name_and_files_go_first(
     [
         ("modles: []", "Zoo mine.yaml has the unknown key 'modles'. The nearest known one is 'mod"),
         (entry("wieght: 2"), "Model 'a' of mine.yaml has the unknown key 'wieght'. The nearest"),
-        (entry("gpus: 2"), "has the unknown key 'gpus'. Known: name, model"),
+        (entry("zzz: 2"), "has the unknown key 'zzz'. Known: name, model"),
         (f"folder: x\n{GOOD}", "Zoo mine.yaml has the unknown key 'folder'"),
         (entry("seed: 1\n  seed: 2"), "the key 'seed' is there twice"),
         (f"models: [{ENTRY}, {ENTRY}]", "has 2 models called 'a' (entries 1, 2)"),
