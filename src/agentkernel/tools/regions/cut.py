@@ -1,56 +1,41 @@
-"""Into which regions is one model's forward cut, and what does each cost?"""
+"""Into which regions is a model's forward cut, and how is one of them a problem like any other?"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.profile import OpCost
 from agentkernel.domain.region import Basis, ModelCut, Refused, Region, RegionUse
 from agentkernel.domain.target import Target
-from agentkernel.errors import ProblemError, one_line
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.regions.arguments import describe, label
+from agentkernel.errors import ProblemError
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.regions.arguments import label
+from agentkernel.tools.regions.candidates import Costed, costed_calls, op_time_us
 from agentkernel.tools.regions.merge import by_score, headroom
-from agentkernel.tools.regions.recording import Recording, record
-from agentkernel.tools.regions.signature import Signed, digest_tensor, random_op, sign
+from agentkernel.tools.regions.recording import record, record_inputs
+from agentkernel.tools.regions.signature import sign
 from agentkernel.tools.regions.source import ModelSource
 from agentkernel.tools.regions.submodule_call import SubmoduleCall
 from agentkernel.tools.regions.timeline import measure
-from agentkernel.tools.regions.tree import ancestors, heaviest, nearest
-from agentkernel.tools.roofline import (
-    LAUNCH_US,
-    LIBRARY_SHARE,
-    analyse,
-    bandwidth,
-    estimate_eager,
-    flop_time_us,
-    is_matmul,
-)
+from agentkernel.tools.regions.tree import heaviest, nearest
 
 if TYPE_CHECKING:
     from torch import nn
 
-MOST_OPS = 200
-"""A region of more device ops takes minutes to capture, and no one kernel stands for it."""
-REPEATS = 3
-REPEATED_PART = 0.8
-"""Where so many calls of one composite submodule make so much of its ops, the part is the region:
-a kernel for it is used as often, and is drafted in a fraction of the time."""
-
 
 @dataclass(frozen=True)
-class Costed:
-    """A captured submodule: its identity, and one call's times in microseconds, estimated."""
+class RegionCall:
+    """One submodule on the inputs that its model gives it.
 
-    signed: Signed
-    name: str
-    shapes: str
-    eager_us: float
-    bound_us: float
+    `parameters`: its own state_dict names in the order of the graph.
+    """
+
+    problem: LoadedProblem
+    signature: str
+    parameters: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -76,7 +61,7 @@ def cut_model(loaded: ModelSource, target: Target, *, device: str = "cpu") -> Mo
     """
     module = loaded.build(device=device)
     recording = record(loaded, module, device)
-    costed, refused = _costed(module, recording, target)
+    costed, refused = costed_calls(module, recording, target)
     basis: Basis = "estimated" if device == "cpu" else "measured"
     if device == "cpu":
         members = [Member(call, item, call.calls * item.eager_us) for call, item in costed]
@@ -98,6 +83,40 @@ def cut_model(loaded: ModelSource, target: Target, *, device: str = "cpu") -> Mo
     )
     return ModelCut(
         model=loaded.spec.name, basis=basis, time_us=time_us, regions=regions, refused=reasons
+    )
+
+
+def region_problem(
+    loaded: ModelSource,
+    path: str,
+    *,
+    signature: str | None = None,
+    calls: Sequence[Sequence[object]] | None = None,
+    device: str = "cpu",
+) -> RegionCall:
+    """The submodule at `path` as a live problem on the CPU, with its own weights and real inputs.
+
+    `calls`: positional inputs of its different calls, on the CPU; None runs the model once on
+    `device` and sees them. `signature` picks among calls on several shapes; None takes the first.
+    Raises ProblemError for an unknown path, a submodule that is not called, or a signature that no
+    call has.
+    """
+    module = loaded.build(device=device)
+    if path and path not in dict(module.named_modules()):
+        raise ProblemError(
+            f"Model {loaded.spec.name!r} has no submodule {path!r}. Expected a path such as "
+            f"{_some_path(module)!r}. Next: cut the model again."
+        )
+    found = record_inputs(loaded, module, path, device) if calls is None else calls
+    seen: list[str] = []
+    for inputs in found:
+        region = _region_call(module.get_submodule(path), inputs)
+        if signature in (None, region.signature):
+            return region
+        seen.append(f"{region.signature} on {label(inputs)}")
+    raise ProblemError(
+        f"Submodule {path!r} of {loaded.spec.name!r} has no call of signature {signature or 'any'}."
+        f" Found: {'; '.join(seen) or 'none with positional tensors'}. Next: cut the model again."
     )
 
 
@@ -123,12 +142,6 @@ def build_regions(
             for key, group in grouped.items()
         ]
     )
-
-
-def op_time_us(cost: OpCost, target: Target) -> float:
-    """One library op in eager PyTorch on the target's roofline."""
-    compute_us = flop_time_us(cost, target, "eager") / (LIBRARY_SHARE if is_matmul(cost) else 1.0)
-    return max(cost.bytes_moved / (bandwidth(target) * 1e3), compute_us) + LAUNCH_US
 
 
 def _region(
@@ -185,114 +198,12 @@ def _heaviest(members: Sequence[Member]) -> float:
     return heaviest(weights)
 
 
-def _costed(
-    module: nn.Module, recording: Recording, target: Target
-) -> tuple[list[tuple[SubmoduleCall, Costed]], list[tuple[str, str]]]:
-    """What each call's submodule costs, or (path, why it is no region). Each graph is captured
-    once, however many submodules run it."""
-    known: dict[tuple[object, ...], Costed | str] = {}
-    taken: list[tuple[SubmoduleCall, Costed]] = []
-    refused: dict[tuple[str, str], None] = {}
-    children = dict(module.named_modules())
-    for call in recording.calls:
-        child = children[call.path]
-        if not call.path and len(children) > 1:
-            continue
-        found: Costed | str | None = call.refused or _too_large(call, recording, children)
-        if found is None:
-            key = (type(child), call.specs, call.trace, _state(child))
-            if key not in known:
-                known[key] = _capture(child, call, target)
-            found = known[key]
-        if isinstance(found, str):
-            refused[call.path, found] = None
-        else:
-            taken.append((call, found))
-    return taken, list(refused)
+def _region_call(module: nn.Module, inputs: Sequence[object]) -> RegionCall:
+    own = copy.deepcopy(module).to("cpu")
+    problem = problem_from_module(own, inputs)
+    signed = sign(capture(problem), own, inputs)
+    return RegionCall(problem, signed.signature, signed.parameters)
 
 
-def _state(module: nn.Module) -> tuple[str, ...]:
-    """Names and descriptions of the state, and the values of tensors outside of it."""
-    import torch
-
-    state = module.state_dict(keep_vars=True)
-    texts = [
-        f"{name}={describe((value,))[0]}"
-        for name, value in state.items()
-        if isinstance(value, torch.Tensor)
-    ]
-    for path, child in module.named_modules():
-        prefix = f"{path}." if path else ""
-        own = {**vars(child), **child._buffers}
-        texts += [
-            f"{prefix}{name}={digest_tensor(value)}"
-            for name, value in own.items()
-            if isinstance(value, torch.Tensor) and f"{prefix}{name}" not in state
-        ]
-    return tuple(texts)
-
-
-def _too_large(
-    call: SubmoduleCall, recording: Recording, children: Mapping[str, nn.Module]
-) -> str | None:
-    """Why a submodule is left to its parts before it is captured; None where it is not."""
-    inside: dict[tuple[object, ...], list[SubmoduleCall]] = {}
-    for other in recording.calls:
-        if call.path in ancestors(other.path) and next(children[other.path].children(), None):
-            key = (type(children[other.path]), other.specs, other.trace)
-            inside.setdefault(key, []).append(other)
-    ops = len(call.costs)
-    for group in inside.values():
-        repeats = sum(item.calls for item in group) // call.calls
-        if repeats >= REPEATS and repeats * len(group[0].costs) >= REPEATED_PART * ops:
-            return f"it runs {group[0].path} and its like {repeats} times: the part is the region"
-    if ops > MOST_OPS:
-        return f"it runs {ops} ops, more than the {MOST_OPS} that a region may have"
-    return None
-
-
-def _capture(module: nn.Module, call: SubmoduleCall, target: Target) -> Costed | str:
-    """The costs of one call, or why it is no region."""
-    try:
-        problem = problem_from_module(_without_memory(module), call.arguments)
-        captured = capture(problem)
-        reason = _refused_graph(captured)
-        if reason is not None:
-            return reason
-        return Costed(
-            signed=sign(captured, module, call.arguments),
-            name=type(module).__name__,
-            shapes=label(call.arguments),
-            eager_us=estimate_eager(captured, target).time_us,
-            bound_us=analyse(captured, target).bound_us,
-        )
-    except ProblemError as error:
-        return one_line(error)
-    except Exception as error:  # noqa: BLE001 - any library's module: one that cannot be read is no region
-        return f"it cannot be captured: {type(error).__name__}: {one_line(error, 200)}"
-
-
-def _refused_graph(captured: Captured) -> str | None:
-    if captured.mutated_inputs:
-        return f"it writes to its input {captured.mutated_inputs[0]!r}"
-    if captured.mutated_buffers:
-        return f"it writes to its buffer {captured.mutated_buffers[0]!r}"
-    drawn = random_op(captured)
-    return f"it draws random numbers with {drawn}" if drawn else None
-
-
-def _without_memory(module: nn.Module) -> nn.Module:
-    """A copy whose parameters and buffers have no values; one with plain tensors keeps them all."""
-    import torch
-    from torch import nn
-
-    plain = (value for item in module.modules() for value in vars(item).values())
-    if any(isinstance(value, torch.Tensor) for value in plain):
-        return module
-    memo: dict[int, object] = {}
-    for parameter in module.parameters():
-        empty = torch.empty_like(parameter, device="meta")
-        memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for buffer in module.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(module, memo)
+def _some_path(module: nn.Module) -> str:
+    return next((name for name, _ in module.named_modules() if name), "")

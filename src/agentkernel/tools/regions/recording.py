@@ -54,7 +54,7 @@ def record_inputs(
 ) -> tuple[tuple[object, ...], ...]:
     """Values of the positional arguments of `path`'s calls in one forward, one entry a description.
 
-    The tensors are copies. Calls that do not bind are left out.
+    The tensors are copies on the CPU. Calls that do not bind are left out.
     """
     import torch
 
@@ -76,12 +76,12 @@ def record_inputs(
 
 
 def _copied(value: object) -> object:
-    """The tensor's own elements in memory of their own, with the same strides."""
+    """The tensor's own elements on the CPU, with the same strides."""
     import torch
 
     if not isinstance(value, torch.Tensor):
         return value
-    copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     if 0 in value.stride():
         steps = zip(value.shape, value.stride(), strict=True)
         index = tuple(slice(0, 1) if step == 0 else slice(size) for size, step in steps)

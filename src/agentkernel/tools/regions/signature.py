@@ -120,11 +120,16 @@ class _Writer:
         return [*lines, f"return {', '.join(returned)} as {self._captured.output_tree}"]
 
     def parameter_lines(self) -> list[str]:
-        """Descriptions of the state, in the order of `parameters`."""
-        return [
-            f"{self._used.get(name, 'unused')}: {describe((self._state[name],))[0]}"
-            for name in self.parameters
-        ]
+        """Descriptions of the state, in the order of `parameters`; tied ones say so."""
+        lines: list[str] = []
+        first: dict[int, str] = {}
+        for name in self.parameters:
+            value = self._state[name]
+            own = self._used.get(name, "unused")
+            other = first.setdefault(id(value), own)
+            tie = "" if other == own else f" is {other}"
+            lines.append(f"{own}: {describe((value,))[0]}{tie}")
+        return lines
 
     def _unused(self) -> list[str]:
         """What the graph does not use, sorted by what it is: the order of definition is no matter.
