@@ -17,13 +17,15 @@ class RegionUse(Frozen):
 
     `path` is its name in the model (`encoder.layers.0.mlp`; "" is the model itself), `calls` how
     often one forward calls it on the region's shapes, `parameters` its own state_dict names in the
-    order of the graph: the i-th of each use of a region is the same operand.
+    order of the graph: the i-th of each use of a region is the same operand. `share` is this use's
+    part of the region's.
     """
 
     model: str
     path: str
     calls: int = Field(default=1, ge=1)
     parameters: tuple[str, ...] = ()
+    share: float = 0.0
 
 
 class Region(Frozen):
