@@ -7,6 +7,7 @@ AgentKernelError
 │   ├── SettingError          a configuration key or flag
 │   ├── RunNotFound           no such run, or its folder is beyond repair
 │   ├── RunBusy               another process works on the run
+│   ├── KernelRefused         a verified kernel that may not run in this module
 │   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
 │   └── OutputError           a folder that cannot be written
 └── EnvironmentFailure (exit 4)
@@ -54,6 +55,10 @@ class RunNotFound(UserError):
 
 class RunBusy(UserError):
     """A run that another process works on."""
+
+
+class KernelRefused(UserError):
+    """A kernel that is changed, withdrawn or not accepted, or that is not of this module."""
 
 
 class KnowledgeError(UserError):
