@@ -11,6 +11,7 @@ from agentkernel.errors import KernelRefused
 from agentkernel.tools.certificate import read_certificate
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 Strides = tuple[tuple[int, ...] | None, ...]
@@ -31,8 +32,9 @@ def operand_names(module: nn.Module) -> tuple[str, ...]:
 
 def parameter_strides(module: nn.Module, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """What `Kernel.parameter_strides` holds for a module's own tensors, in elements."""
-    held = dict(module.named_parameters(remove_duplicate=False))
-    held |= dict(module.named_buffers(remove_duplicate=False))
+    held: dict[str, torch.Tensor] = {}
+    held.update(module.named_parameters(remove_duplicate=False))
+    held.update(module.named_buffers(remove_duplicate=False))
     return tuple(tuple(held[name].stride()) for name in names)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import copyreg
 import inspect
 import types
 from collections import Counter
@@ -38,6 +39,7 @@ from agentkernel.tools.apply.source import kernel_class, needs_triton
 ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""
 MOST_RAISED = 3
+NEW_OBJECT: object = vars(copyreg)["__newobj__"]
 NO_DEVICE = torch.device("meta")
 
 
@@ -231,7 +233,11 @@ def _reduce(self: nn.Module, protocol: int) -> object:
     """Pickled as the original class: what is saved loads anywhere."""
     twin = object.__new__(original_class(self))
     twin.__dict__.update({key: value for key, value in vars(self).items() if key != STATE})
-    return twin.__reduce_ex__(protocol)
+    made = twin.__reduce_ex__(protocol)
+    if isinstance(made, tuple) and made[0] is NEW_OBJECT:
+        # Pickle refuses this function for a class that is not the object's own.
+        return (made[1][0].__new__, *made[1:])
+    return made
 
 
 def _deepcopy(self: nn.Module, memo: dict[int, object]) -> nn.Module:

@@ -63,12 +63,13 @@ class FlatModel(nn.Module):
     def __init__(self, model: Callable[..., object], tree: TreeSpec, flat: Flat) -> None:
         super().__init__()
         self.model = model
-        self._tree = tree
+        # A function is not copied with the module; a tree's copy warns.
+        self._unflatten = lambda leaves: tree_unflatten(leaves, tree)
         self._flat = flat
 
     def forward(self, *leaves: object) -> tuple[torch.Tensor, ...]:
         """The flattened outputs of one call."""
-        args, kwargs = tree_unflatten(list(leaves), self._tree)
+        args, kwargs = self._unflatten(list(leaves))
         return tuple(self._flat(self.model(*args, **kwargs)))
 
 
@@ -91,7 +92,7 @@ def check_whole(
     """Compare the outputs with the kernels in to the fp64 model's under the judge's strict rule.
 
     `form` "regions+torch.compile" compiles the model with the kernels in; their calls are not
-    counted then. Needs memory for the model, an eager copy and one in fp64. A model that does not run or fit in
+    counted then. Needs memory for three models and one in fp64; a model that does not run or fit in
     fp64 is not accepted: nothing else would prove it. Raises what `apply` raises.
     """
     with gate.working():
