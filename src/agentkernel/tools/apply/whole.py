@@ -24,6 +24,7 @@ from agentkernel.tools.judge.worst import Leeway
 
 SEEDS = (0, 1, 2)
 Flat = Callable[[object], Sequence[torch.Tensor]]
+Unflatten = Callable[[list[object]], Any]
 
 
 class Call(Protocol):
@@ -64,7 +65,7 @@ class FlatModel(nn.Module):
         super().__init__()
         self.model = model
         # A function is not copied with the module; a tree's copy warns.
-        self._unflatten = lambda leaves: tree_unflatten(leaves, tree)
+        self._unflatten: Unflatten = lambda leaves: tree_unflatten(leaves, tree)
         self._flat = flat
 
     def forward(self, *leaves: object) -> tuple[torch.Tensor, ...]:
@@ -204,12 +205,17 @@ def _leeway(answer: Answer, index: int) -> Leeway:
 
 
 def _words(found: Mismatch) -> str:
-    return (
-        f"{found.case}: output {found.output} has error {found.norm_error:.2e} "
-        f"({found.element_error:.2e} an element, largest {found.largest_error:.2e}), allowed "
-        f"{found.norm_allowed:.2e} ({found.element_allowed:.2e}, {found.largest_allowed:.2e}); "
-        f"wrong: {found.pattern}"
-    )
+    measures = {
+        "norm-wise error": (found.norm_error, found.norm_allowed),
+        "99.9% quantile of errors": (found.element_error, found.element_allowed),
+        "largest error": (found.largest_error, found.largest_allowed),
+    }
+    words = [
+        f"{name} {error:.2e}, allowed {allowed:.2e}"
+        for name, (error, allowed) in measures.items()
+        if error > allowed
+    ]
+    return f"{found.case}: output {found.output}: {'; '.join(words)}; wrong: {found.pattern}"
 
 
 def _copied(leaves: Sequence[object]) -> list[object]:
