@@ -267,3 +267,6 @@ class ModelNew(nn.Module):
     model.weight = nn.Parameter(torch.full((8,), 2.0), requires_grad=False)
     assert torch.allclose(model(x), x * 4)
     assert counts(model)[""].kernel == 2
+    swap = swap_of(model)
+    assert swap is not None
+    assert not hasattr(swap.new, "unread"), "a read of what has no counterpart raises"
