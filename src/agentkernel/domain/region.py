@@ -88,6 +88,8 @@ class KernelKey(Frozen):
 class Kernel(Frozen):
     """A verified drop-in for a region. `parameters` are its state_dict names in the region's order.
 
+    `input_strides` and `parameter_strides` are in elements, one entry an operand, as they were when
+    it was verified (None for a scalar); empty: every operand was contiguous.
     `speedup` over the faster baseline of the region alone, with the lower end of its 95% interval;
     None where nothing was measured. `withdrawn` says why it may not be used any more.
     """
@@ -96,6 +98,8 @@ class Kernel(Frozen):
     sha256: str
     source: str
     parameters: tuple[str, ...]
+    input_strides: tuple[tuple[int, ...] | None, ...] = ()
+    parameter_strides: tuple[tuple[int, ...], ...] = ()
     certificate: Certificate
     run: str
     created: str
