@@ -8,14 +8,12 @@ Tone = Literal["", "good", "bad", "warn", "quiet"]
 
 
 class Column(NamedTuple):
-    """`estimated` columns hold estimates alone, all others none; `minor` ones are left out where
-    the screen is narrow."""
+    """`estimated` columns hold estimates alone, all others none."""
 
     key: str
     title: str
     number: bool = False
     estimated: bool = False
-    minor: bool = False
 
 
 class Cell(NamedTuple):
