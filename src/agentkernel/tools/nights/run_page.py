@@ -69,7 +69,7 @@ def run_page(certificate: Certificate, entries: Sequence[Entry], *, edited: bool
         figures=(figure,) if figure is not None else (),
         bars=(),
         bars_caption="",
-        folds_title="Candidates",
+        folds_title="Sources",
         folds=tuple(_fold(entry, entries, certificate) for entry in entries),
         folds_note="",
         versions=tuple(
