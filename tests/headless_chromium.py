@@ -104,6 +104,13 @@ class Chromium:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def wait(self, condition: str) -> None:
+        """Until a JavaScript expression is true in the page."""
+        until = time.monotonic() + PATIENCE_S
+        while not self.value(condition):
+            assert time.monotonic() < until, f"never true: {condition}"
+            time.sleep(0.05)
+
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of the first element that fits."""
         spot = self.value(

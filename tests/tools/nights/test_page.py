@@ -13,7 +13,16 @@ from agentkernel.domain.night import Night
 from agentkernel.tools.nights import compare_nights, read_night_file, write_night
 from agentkernel.tools.nights.page import night_page, render
 from headless_chromium import PROGRAM, Chromium
-from made_up_nights import VERSIONS, estimated_model, history, kernels, night, region, tonight
+from made_up_nights import (
+    VERSIONS,
+    estimated_model,
+    history,
+    kernels,
+    model,
+    night,
+    region,
+    tonight,
+)
 
 NASTY = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='o'\">"
 NAMES = (
@@ -101,7 +110,7 @@ def test_links_keep_sort_and_filter_and_open_folds(browser: Chromium, page: str)
     browser.open(page)
     assert browser.value("document.querySelectorAll('details[open]').length") == 0
     browser.click("#regions tbody tr:nth-child(2) .k-kernel a")
-    browser.value("1")
+    browser.wait("document.querySelector('details[open]') !== null")
     opened = browser.value("[...document.querySelectorAll('details[open]')].map(e => e.id)")
     assert len(opened) == 1
     assert opened[0].startswith("kernel-")
@@ -218,9 +227,13 @@ def test_large_nights_are_cut_with_a_word() -> None:
         region(number % 30, signature=f"{number:016x}", share=1 / (number + 1))
         for number in range(2000)
     )
-    found = found.model_copy(update={"regions": many})
-    text = render(night_page(found, compare_nights(None, found), (), kernels()))
-    assert text.count('<tr id="region-') == 400
+    models = tuple(model(f"m{number}", 2000.0, 1.3, 1.1) for number in range(500))
+    found = found.model_copy(update={"regions": many, "models": models})
+    before = night(22, models=models)
+    text = render(night_page(found, compare_nights(None, found), (before,), kernels()))
+    assert text.count('<tr id="region-') == text.count('<tr id="model-') == 400
+    assert text.count('class="dot ') == 2 * 400
+    assert text.count('class="series ') == 2 * 61
     assert "1,600 more regions in regions.csv." in text
 
 

@@ -19,7 +19,7 @@ from agentkernel.tools.nights.content import Figure, Line, Page, Tile, Tone
 from agentkernel.tools.nights.folds import MOST_KERNELS, kernel_folds
 from agentkernel.tools.nights.lineage import lineages
 from agentkernel.tools.nights.speeds import is_faster, mean_speedup
-from agentkernel.tools.nights.tables import model_table, region_order, region_table
+from agentkernel.tools.nights.tables import MOST_ROWS, model_table, region_order, region_table
 from agentkernel.tools.nights.wording import caption, count, night_dtypes, span, times, when
 
 BASES: tuple[Basis, ...] = ("measured", "estimated")
@@ -149,7 +149,7 @@ def _against(comparison: Comparison, history: Sequence[Night]) -> str:
 def _figures(
     night: Night, history: Sequence[Night], kernels: Mapping[str, Kernel]
 ) -> Iterator[Figure]:
-    rows = region_order(night)
+    rows = region_order(night)[:MOST_ROWS]
     for basis in BASES:
         plot = roofline.region_plot(night, rows, kernels, basis)
         if plot is not None:

@@ -27,6 +27,8 @@ NARROW = Frame(370, 320, left=42, right=130, bottom=34)
 GEOMEAN = "geomean"
 LABELLED, COLOURS = 8, 8
 LABEL_GAP = 15.0
+LINES = 60
+"""Models with a line of their own, the heaviest ones; the mean is that of all."""
 LETTERS = {"wide": 18, "narrow": 12}
 NIGHTS = 60
 """At most so many nights are drawn, the last ones."""
@@ -63,7 +65,7 @@ def trend_of(history: Sequence[Night], night: Night, basis: Basis) -> Trend | No
     tables = [{row.name: row for row in item.models if row.basis == basis} for item in nights]
     first = next((place for place, table in enumerate(tables) if table), 0)
     nights, tables = nights[first:], tables[first:]
-    names = [name for name in tables[-1] if any(name in table for table in tables)]
+    names = sorted(tables[-1], key=lambda name: -tables[-1][name].weight)[:LINES]
     series = [
         Series(name, tuple(speedup(table[name]) if name in table else None for table in tables))
         for name in names
