@@ -115,6 +115,14 @@ def estimate(
     return _estimate(parts, target, sum(moved) + library_bytes, analysis.flops)
 
 
+def one_kernel_us(analysis: Analysis) -> float:
+    """Time in microseconds that `estimate` gives one kernel that moves the least bytes, does all
+    operations and fills the GPU."""
+    peak_us = analysis.matmul_flops / (analysis.matmul_peak_tflops * 1e6 or math.inf)
+    compute_us = analysis.compute_time_us - peak_us + peak_us / KERNEL_SHARE
+    return max(analysis.memory_time_us, compute_us) + LAUNCH_US
+
+
 def estimate_eager(captured: Captured, target: Target, precision: Precision = "strict") -> Estimate:
     """Time of eager PyTorch: one library kernel an op, each on the same roofline.
 
