@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-import fakes
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
-from agentkernel.domain.profile import CompileReport
+from agentkernel.domain.profile import CompileReport, OpCost
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import load_problem
-from agentkernel.tools.roofline import analyse, estimate, estimate_eager, vector_peak
+from agentkernel.tools.roofline import analyse, estimate, estimate_eager, matmul_peak
 from agentkernel.tools.targets import load_targets
 from fakes import ANALYSIS, PROBLEM, attempt, small_problem
 
@@ -74,25 +73,22 @@ def test_a_prediction_is_the_estimate_of_one_kernel(
     assert made.hypotheses[0].predicted_us == pytest.approx(eager.time_us)
 
 
-def test_a_product_is_predicted_as_it_is_estimated(tmp_path: Path) -> None:
+def test_a_product_is_predicted_as_a_librarys_is_estimated(tmp_path: Path) -> None:
+    target, flops = load_targets()["h100-sxm"], 10**12
+    peak = matmul_peak(target, "float32", "eager").tflops
     product = ANALYSIS.model_copy(
         update={
-            "roofline": "compute",
-            "compute_time_us": 110.0,
-            "matmul_flops": 10**9,
-            "matmul_peak_tflops": 10.0,
+            "flops": flops,
+            "matmul_flops": flops,
+            "matmul_peak_tflops": peak,
+            "compute_time_us": flops / peak / 1e6,
         }
     )
-    whole = fakes.resources().model_copy(
-        update={"grid": (132 * 16 * 100, 1, 1), "tensor_core": "wgmma", "bytes_touched": 256}
-    )
-    target = load_targets()["h100-sxm"]
-    other = int(10.0 * vector_peak(target).tflops * 1e6)
-    product = product.model_copy(update={"flops": 10**9 + other})
-    report = CompileReport(target="90", kernels=(whole,))
+    cost = OpCost(op="aten.mm", dtype="float32", bytes_moved=256, flops=flops, kind="matmul")
+    report = CompileReport(target="90", library_ops=("aten.mm",), library_costs=(cost,))
     made = plan(tmp_path, offer(None), analysis=product)
     expected = estimate(report, product, target).time_us
-    assert made.hypotheses[0].predicted_us == pytest.approx(expected, rel=0.001)
+    assert made.hypotheses[0].predicted_us == pytest.approx(expected)
 
 
 def test_decisions_name_what_the_patterns_call_for(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.patterns import patterns_of
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.roofline import one_kernel_us
+from agentkernel.tools.roofline import least_estimate_us
 
 Hypotheses = Callable[[LoadedProblem, Target], tuple[Hypothesis, ...]]
 """What a coder could try on a problem, best first."""
@@ -79,11 +79,11 @@ class RulesPlanner:
 
 
 def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
-    """Fill in `predicted_us` where the coder gave none: the estimate of one kernel that does all of
-    it, by the same model of time that candidates and eager are estimated with."""
+    """Fill in `predicted_us` where the coder gave none: the least that a candidate is estimated at,
+    by the model of time that candidates and eager are estimated with."""
     if hypothesis.predicted_us is not None:
         return hypothesis
-    return hypothesis.model_copy(update={"predicted_us": one_kernel_us(analysis)})
+    return hypothesis.model_copy(update={"predicted_us": least_estimate_us(analysis)})
 
 
 def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:
