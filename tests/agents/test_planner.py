@@ -85,7 +85,7 @@ def test_a_product_is_predicted_as_a_librarys_is_estimated(tmp_path: Path) -> No
         }
     )
     cost = OpCost(op="aten.mm", dtype="float32", bytes_moved=256, flops=flops, kind="matmul")
-    report = CompileReport(target="90", library_ops=("aten.mm",), library_costs=(cost,))
+    report = CompileReport(target="90", kernels=(), library_ops=("aten.mm",), library_costs=(cost,))
     made = plan(tmp_path, offer(None), analysis=product)
     expected = estimate(report, product, target).time_us
     assert made.hypotheses[0].predicted_us == pytest.approx(expected)
