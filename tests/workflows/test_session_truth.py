@@ -193,3 +193,27 @@ def test_why_slow_counts_passes_and_precision_counts_products(session: Session) 
     assert passes(300, 100).startswith("Eager makes 3 passes over memory where one would do")
     assert "It changes little here" in text_of(session.say("allow tf32")[0])
     assert "It changes little" not in text_of(session.say("strict again")[0])
+
+
+def test_what_was_declined_belongs_to_the_step_that_judges_it(
+    tmp_path: Path, shop: EstimatingShop
+) -> None:
+    said = [False, True]
+    made = session_shop.settings_for(tmp_path / "runs", "approve=candidate")
+    with Session.begin(
+        fakes.small_problem(tmp_path),
+        made,
+        tmp_path / "runs",
+        approve=lambda asked: said.pop(0),
+        workshop=shop,
+    ) as session:
+        (first,) = session.say("run 1 round")
+        assert isinstance(first, Ran)
+        assert first.result is None
+        assert session.tree.steps[0].outcome == "c1 not judged: declined"
+        (second,) = session.say("run again")
+        assert isinstance(second, Ran)
+        assert second.made == (1,)
+        assert second.text.startswith("New: c1 right (interpreted)")
+        assert [node.step for node in session.tree.nodes] == [2]
+        assert session.tree.place.candidate == 1
