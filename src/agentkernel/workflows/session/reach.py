@@ -15,7 +15,7 @@ def out_of_reach(work: Work, *, look: bool = True) -> str:
     """One line where the roofline allows less than the goal against the faster baseline known; ""
     where the goal may be reached, or nobody knows.
 
-    The newest measurement for the target counts, else the estimates. `look`: work them out where
+    Measurements for the target count, else the estimates. `look`: work them out where
     no run did; False: only where they are at hand.
     """
     goal, against = work.settings.goals.speedup, work.settings.goals.baseline
@@ -26,8 +26,8 @@ def out_of_reach(work: Work, *, look: bool = True) -> str:
     if plan is None or _does_less(plan):
         return ""
     measured = _measured(work)
-    if measured is not None:
-        most, baseline = _against(measured, against)
+    if measured:
+        most, baseline = max(_against(item, against) for item in measured)
         basis = "measured"
     else:
         eager = _eager(work, look)
@@ -53,13 +53,14 @@ def _does_less(plan: Plan) -> bool:
     return any(item.algebra is not None for item in plan.hypotheses)
 
 
-def _measured(work: Work) -> Measurement | None:
-    target = work.target_name
+def _measured(work: Work) -> tuple[Measurement, ...]:
+    """Of every candidate for these sizes and this target: the most hopeful one counts."""
+    target, found = work.target_name, []
     for node in reversed(work.tree.nodes):
         same = problem_of(work.tree, node) == work.place.problem and for_target(node, target)
         if same and node.profile is not None and node.profile.measurements:
-            return node.profile.measurements[0]
-    return None
+            found.append(node.profile.measurements[0])
+    return tuple(found)
 
 
 def _against(measured: Measurement, baseline: str) -> tuple[float, str]:
