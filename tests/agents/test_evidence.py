@@ -175,6 +175,27 @@ def test_what_passed_says_what_it_depends_on() -> None:
     assert by_value.dtypes == ("float32", "int64")
 
 
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("strided", "right with contiguous inputs, wrong with strided ones"),
+        ("expanded", "right with contiguous inputs, wrong with expanded ones"),
+        ("offset", "right with aligned inputs"),
+    ],
+)
+def test_what_is_wrong_for_one_layout_alone_does_not_depend_on_the_values(
+    layout: str, said: str
+) -> None:
+    shapes = "x float32[4, 8]"
+    laid = case("normal", shapes, False).model_copy(
+        update={"label": f"normal, seed 3, x float32[4, 8], {layout} inputs"}
+    )
+    found = evidence_of(candidate(), judged(case("constant", shapes, True), laid))
+    assert isinstance(found, ValuesEvidence)
+    assert found.passing.startswith(said)
+    assert "depends on" not in found.passing
+
+
 def test_lines_that_read_past_every_tensor() -> None:
     told = "normal, seed 0 (loads outside of every tensor: add_one line 12)"
     found = values(found_by_judge(lambda x: x + 3, told))

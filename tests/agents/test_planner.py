@@ -7,8 +7,13 @@ import pytest
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
+from agentkernel.domain.profile import CompileReport, OpCost
+from agentkernel.domain.verdict import Precision
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.roofline import analyse, estimate, estimate_eager, matmul_peak
 from agentkernel.tools.targets import load_targets
-from fakes import ANALYSIS, attempt, small_problem
+from fakes import ANALYSIS, PROBLEM, attempt, small_problem
 
 
 def offer(*times: float | None) -> tuple[Hypothesis, ...]:
@@ -53,10 +58,36 @@ def test_what_gave_nothing_takes_no_place_in_the_plan(tmp_path: Path) -> None:
     assert names(made) == ["s1", "s3"]
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("memory", 2.0 / 0.9), ("latency", 4.0)])
-def test_predictions_come_from_the_roofline(tmp_path: Path, kind: str, expected: float) -> None:
-    analysis = ANALYSIS.model_copy(update={"roofline": kind})
+@pytest.mark.parametrize("precision", ["strict", "tf32"])
+@pytest.mark.parametrize("rows", [64, 8192])
+def test_a_prediction_is_the_estimate_of_one_kernel(
+    tmp_path: Path, rows: int, precision: Precision
+) -> None:
+    """Eager's and a candidate's estimates and the planner's prediction are one model of time."""
+    path = tmp_path / "sized.py"
+    path.write_text(PROBLEM.replace("torch.randn(4, 8)", f"torch.randn({rows}, 8192)"))
+    captured, target = capture(load_problem(str(path))), load_targets()["h100-sxm"]
+    analysis = analyse(captured, target, precision)
+    eager = estimate_eager(captured, target, precision)
     made = plan(tmp_path, offer(None), analysis=analysis)
+    assert made.hypotheses[0].predicted_us == pytest.approx(eager.time_us)
+
+
+def test_a_product_is_predicted_as_a_librarys_is_estimated(tmp_path: Path) -> None:
+    target, flops = load_targets()["h100-sxm"], 10**12
+    peak = matmul_peak(target, "float32", "eager").tflops
+    product = ANALYSIS.model_copy(
+        update={
+            "flops": flops,
+            "matmul_flops": flops,
+            "matmul_peak_tflops": peak,
+            "compute_time_us": flops / peak / 1e6,
+        }
+    )
+    cost = OpCost(op="aten.mm", dtype="float32", bytes_moved=256, flops=flops, kind="matmul")
+    report = CompileReport(target="90", kernels=(), library_ops=("aten.mm",), library_costs=(cost,))
+    made = plan(tmp_path, offer(None), analysis=product)
+    expected = estimate(report, product, target).time_us
     assert made.hypotheses[0].predicted_us == pytest.approx(expected)
 
 

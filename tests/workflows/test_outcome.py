@@ -114,6 +114,51 @@ def test_the_faster_measured_baseline_is_named_where_nothing_was_drafted() -> No
     assert decide_outcome((), Goals(), nothing="no template").reason == "no template"
 
 
+def estimated(time_us: float, *, blocks: int = 8192, target: str = "h100-sxm") -> Attempt:
+    """A right candidate that nobody measured; eager is estimated at 5 us."""
+    found = attempt()
+    assert found.profile is not None
+    report, assumed = found.profile.report, found.profile.estimate
+    assert report is not None
+    kernel = report.kernels[0].model_copy(update={"grid": (blocks, 1, 1)})
+    update = {
+        "target": target,
+        "report": report.model_copy(update={"kernels": (kernel,)}),
+        "estimate": assumed.model_copy(update={"time_us": time_us}),
+    }
+    return found.model_copy(update={"profile": found.profile.model_copy(update=update)})
+
+
+@pytest.mark.parametrize(
+    ("time_us", "blocks", "target", "status"),
+    [
+        (7.5, 8192, "h100-sxm", "kept_original"),
+        (5.08, 8192, "h100-sxm", "verified"),
+        (7.5, 131, "h100-sxm", "verified"),
+        (7.5, 132, "h100-sxm", "kept_original"),
+        (7.5, 4, "some-gpu", "kept_original"),
+    ],
+)
+def test_what_is_estimated_slower_is_not_handed_over(
+    time_us: float, blocks: int, target: str, status: str
+) -> None:
+    found = decide_outcome((estimated(time_us, blocks=blocks, target=target),), Goals(), nothing="")
+    assert (found.status, found.handed_over) == (status, status == "verified")
+    if status == "kept_original":
+        assert found.reason == "estimated slower than eager: 0.67x; nothing was measured"
+        assert (found.baseline, found.best is None) == ("eager", False)
+
+
+def test_what_earlier_runs_were_refused_for_is_not_this_runs_reason() -> None:
+    lent = attempt(name="w", failure=mismatch())
+    lent = lent.model_copy(update={"candidate": lent.candidate.model_copy(update={"round": 0})})
+    assert decide_outcome((lent,), Goals(), nothing="").reason == "no candidate was drafted"
+    own = attempt(name="v", judged=False, profiled=False)
+    assert decide_outcome((lent, own), Goals(), nothing="").reason == "nothing was judged"
+    both = decide_outcome((lent, attempt(name="v", failure=mismatch())), Goals(), nothing="")
+    assert both.reason.startswith("1 candidate drafted, none accepted")
+
+
 def test_a_crash_without_a_baseline_is_a_failure() -> None:
     outcome = decide_outcome((), Goals(), nothing="", crash="eager itself raised")
     assert (outcome.status, outcome.reason) == ("failed", "eager itself raised")

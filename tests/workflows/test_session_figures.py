@@ -96,11 +96,12 @@ def test_rows_hold_one_value_a_candidate_and_no_empty_row() -> None:
 
 
 def test_the_roofline_marks_what_was_measured() -> None:
-    found = roofline("h100-sxm", (node(1), node(2, measured(2.0))), fakes.ANALYSIS)
+    found = roofline((node(1), node(2, measured(2.0))), fakes.ANALYSIS)
     assert found is not None
     marks = {point.label: point.measured for point in found.points}
-    assert marks == {"eager": True, "torch.compile": True, "c1": False, "c2": True}
-    assert roofline("h100-sxm", (node(1, right=False),), fakes.ANALYSIS) is None
+    assert marks == {"eager": True, "torch.compile": True, "c2": True}
+    assert (found.target, found.note) == ("h200", "Not drawn: c1 (estimated for h100-sxm).")
+    assert roofline((node(1, right=False),), fakes.ANALYSIS) is None
 
 
 def test_bytes_in_words() -> None:

@@ -13,18 +13,12 @@ from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.patterns import patterns_of
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.roofline import least_estimate_us
 
 Hypotheses = Callable[[LoadedProblem, Target], tuple[Hypothesis, ...]]
 """What a coder could try on a problem, best first."""
 
 MOST = 3
-EFFICIENCY: dict[RooflineClass, float] = {
-    "memory": 0.9,
-    "compute": 0.7,
-    "mixed": 0.75,
-    "latency": 0.5,
-}
-"""Share of the roofline that a good kernel of the class reaches; for ranking only."""
 SHORT_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 FOCUS: dict[RooflineClass, str] = {
     "memory": "fewest bytes",
@@ -85,11 +79,11 @@ class RulesPlanner:
 
 
 def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
-    """Fill in `predicted_us` (estimated, from the roofline) where the coder gave none."""
+    """Fill in `predicted_us` where the coder gave none: the least that a candidate is estimated at,
+    by the model of time that candidates and eager are estimated with."""
     if hypothesis.predicted_us is not None:
         return hypothesis
-    time_us = analysis.bound_us / EFFICIENCY[analysis.roofline]
-    return hypothesis.model_copy(update={"predicted_us": time_us})
+    return hypothesis.model_copy(update={"predicted_us": least_estimate_us(analysis)})
 
 
 def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:

@@ -33,6 +33,7 @@ MANTISSAS = (
     (2.0**-11, "tf32 or fp16 (2^-11): a tl.dot without input_precision, or a cast"),
     (2.0**-24, "fp32 (2^-24): the order of a long sum, or a fast approximation"),
 )
+LAYOUT = re.compile(r"\b(strided|expanded|offset) inputs\b")
 DTYPE = re.compile(r"\b(float\d+|bfloat16|int\d+|uint8|bool)\[")
 
 
@@ -168,12 +169,26 @@ def passing(verdict: Verdict) -> str:
     bad = next((item for item in verdict.cases if not item.passed), None)
     if not good or bad is None:
         return ""
+    layout, plain = laid_out(bad), [item for item in good if not laid_out(item)]
+    if layout and plain:
+        return (
+            f"right with contiguous inputs, wrong with {layout} ones: it takes the inputs for "
+            "contiguous and ignores their strides (x.contiguous(), or x.stride() to the kernel)"
+            if layout != "offset"
+            else "right with aligned inputs, wrong with ones that begin off a 16-byte boundary"
+        )
     words = f"right for {_values(good)}, wrong for {bad.distribution} values at {bad.shapes}"
     if all(item.shapes != bad.shapes for item in good):
         return f"{words}: it depends on the shape"
     if all(item.distribution != bad.distribution for item in good):
         return f"{words}: it depends on the values"
     return words
+
+
+def laid_out(case: CaseResult) -> str:
+    """How the inputs of a case lie in memory, "" where they are contiguous; its label says so."""
+    found = LAYOUT.search(case.label)
+    return found[1] if found else ""
 
 
 def dtypes(verdict: Verdict) -> tuple[str, ...]:

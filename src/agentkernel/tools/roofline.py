@@ -115,6 +115,14 @@ def estimate(
     return _estimate(parts, target, sum(moved) + library_bytes, analysis.flops)
 
 
+def least_estimate_us(analysis: Analysis) -> float:
+    """The least time in microseconds that `estimate` gives anything that does all of the problem:
+    one launch that moves the least bytes and fills the GPU, products at a library's share."""
+    peak_us = analysis.matmul_flops / (analysis.matmul_peak_tflops * 1e6 or math.inf)
+    compute_us = analysis.compute_time_us - peak_us + peak_us / LIBRARY_SHARE
+    return max(analysis.memory_time_us, compute_us) + LAUNCH_US
+
+
 def estimate_eager(captured: Captured, target: Target, precision: Precision = "strict") -> Estimate:
     """Time of eager PyTorch: one library kernel an op, each on the same roofline.
 

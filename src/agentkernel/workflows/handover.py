@@ -22,13 +22,16 @@ from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.model_accounts import models_section
 from agentkernel.workflows.outcome import (
+    EARLIER,
     Baselines,
     Outcome,
     Result,
     decide_outcome,
+    estimated_vs_eager,
+    of_this_run,
     ratio_against,
 )
-from agentkernel.workflows.state import EARLIER, LoopState
+from agentkernel.workflows.state import LoopState
 
 PICTURE = "roofline.svg"
 
@@ -106,7 +109,8 @@ def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certif
 def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:
     if best is not None:
         return best.verdict
-    return next((item.verdict for item in reversed(state.history) if item.verdict), None)
+    own = of_this_run(state.history)
+    return next((item.verdict for item in reversed(own) if item.verdict), None)
 
 
 def _drawing(certificate: Certificate) -> str | None:
@@ -224,9 +228,7 @@ def _figures(best: Attempt | None, baselines: Baselines | None) -> _Figures:
         update={
             "estimated_time_us": profile.estimate.time_us,
             "estimated_eager_us": eager.time_us if eager else None,
-            "estimated_speedup_vs_eager": eager.time_us / profile.estimate.time_us
-            if eager
-            else None,
+            "estimated_speedup_vs_eager": estimated_vs_eager(profile),
         }
     )
     if not profile.measured:

@@ -19,9 +19,9 @@ from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.experience import keep_experience
 from agentkernel.workflows.handover import conclude
-from agentkernel.workflows.outcome import best_attempt, decide_outcome
+from agentkernel.workflows.outcome import EARLIER, best_attempt, decide_outcome
 from agentkernel.workflows.routing import after_decide, misled, outdone, stop_reason
-from agentkernel.workflows.state import EARLIER, LoopState, Update
+from agentkernel.workflows.state import LoopState, Update
 from agentkernel.workflows.triage import hopeless, second_chance
 
 
@@ -94,6 +94,8 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
     if not kept.hypotheses:
         missing = ", ".join(kept.analysis.uncovered) or "this module"
         update["nothing"] = f"the {context.crew.coder.name} coder has no template for {missing}"
+        if state.history:
+            update["nothing"] = "every idea was tried in earlier runs"
     return update
 
 

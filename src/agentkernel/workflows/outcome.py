@@ -9,13 +9,19 @@ from typing import Literal
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
-from agentkernel.domain.profile import LEFT_OUT, Measurement, ProfileFailed, Ratio
+from agentkernel.domain.profile import LEFT_OUT, Measurement, Profile, ProfileFailed, Ratio
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.errors import one_line
+from agentkernel.tools.targets import load_targets
 
 Faster = Literal["eager", "torch.compile", "max-autotune"]
 RULE_MOST = 200
 """Characters of what the policy said."""
+EARLIER = 0
+"""The round of what earlier runs drafted."""
+SURELY_SLOWER = 0.98
+"""Estimated speedup over eager below which a candidate is not handed over unmeasured: estimates of
+two programs that move the same bytes agree to a per cent."""
 TIE = 0.01
 """An interval that lies within this of 1 is called a tie, not noise."""
 
@@ -265,12 +271,37 @@ def _unmeasured(best: Attempt) -> Outcome:
         return _kept(
             f"the candidate does not fit {report.target}: {bad.name}: {why}", best, "eager"
         )
+    if best.profile is not None and estimated_slower(best.profile):
+        slower = estimated_vs_eager(best.profile)
+        return _kept(
+            f"estimated slower than eager: {slower:.2f}x; nothing was measured", best, "eager"
+        )
     return Outcome(
         status="verified",
         reason="accepted by the judge; no GPU here to measure it on, its time is estimated",
         best=best,
         handed_over=True,
     )
+
+
+def estimated_vs_eager(profile: Profile) -> float | None:
+    """The estimated speedup over eager, None where eager has no estimate."""
+    eager = profile.baseline_estimate
+    return None if eager is None else eager.time_us / profile.estimate.time_us
+
+
+def estimated_slower(profile: Profile) -> bool:
+    """True where nothing was measured and the estimate is surely behind eager's.
+
+    Eager is estimated as if each of its kernels filled the GPU: beside it, one whose grid has less
+    blocks than the target has SMs is not surely slower.
+    """
+    ratio = estimated_vs_eager(profile)
+    if profile.measured or ratio is None or ratio >= SURELY_SLOWER:
+        return False
+    known = load_targets().get(profile.target)
+    blocks = [math.prod(kernel.grid) for kernel in profile.report.kernels] if profile.report else []
+    return known is None or min(blocks, default=math.inf) >= known.sm_count.value
 
 
 def _measured(best: Attempt, goals: Goals) -> Outcome:
@@ -341,11 +372,18 @@ def _kept(reason: str, best: Attempt | None, baseline: Faster) -> Outcome:
     return Outcome(status=status, reason=reason, best=best, handed_over=False, baseline=baseline)
 
 
+def of_this_run(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """Without what earlier runs left to this one."""
+    return tuple(item for item in history if item.candidate.round != EARLIER)
+
+
 def _why_none(history: Sequence[Attempt], nothing: str) -> str:
-    judged = [item.verdict for item in history if item.verdict is not None]
+    """Why there is no right candidate, from what this run itself did."""
+    own = of_this_run(history)
+    judged = [item.verdict for item in own if item.verdict is not None]
     if not judged:
-        return nothing or "no candidate was drafted"
-    broken = next((item.unprofiled for item in reversed(history) if breaks(item)), None)
+        return nothing or ("nothing was judged" if own else "no candidate was drafted")
+    broken = next((item.unprofiled for item in reversed(own) if breaks(item)), None)
     if broken is not None:
         return (
             f"the accepted candidate does not run for the target: {broken.reason}: {_tail(broken)}"

@@ -14,7 +14,8 @@ from agentkernel.errors import RunNotFound
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context, Start
 from agentkernel.workflows.events import Noted
-from agentkernel.workflows.state import EARLIER, OptimizeRequest
+from agentkernel.workflows.outcome import EARLIER
+from agentkernel.workflows.state import OptimizeRequest
 
 GIVEN = "given"
 """The folder that a given file is copied to, under its own name."""

@@ -19,8 +19,6 @@ from agentkernel.workflows.outcome import Result
 
 DECLINED: Literal["declined"] = "declined"
 """Why a run stopped or a candidate was left out, where somebody said no."""
-EARLIER = 0
-"""The round of what earlier runs drafted."""
 StopReason = Literal[
     "met",
     "headroom",

@@ -17,8 +17,9 @@ TEXT_WIDTH = 60
 """Characters of a request that a line quotes."""
 
 
-def family(tree: Tree, view: View) -> RenderableType:
-    """The tree from the module down; below some depth a candidate says whom it came from."""
+def family(tree: Tree, view: View, target: str = "") -> RenderableType:
+    """The tree from the module down; below some depth a candidate says whom it came from. A time
+    for another GPU than `target` names it."""
     here = tree.place.candidate
     root = Drawn(_marked("the module", _root_marks(tree, here), here is None, view))
     limit = max(1, view.width // 3 // GUIDE)
@@ -29,7 +30,7 @@ def family(tree: Tree, view: View) -> RenderableType:
         note = ""
         if parent is not None and (parent not in drawn or depth >= limit):
             note = f"from c{parent}"
-        label = _label(node, tree, note, view)
+        label = _label(node, tree, note, view, target)
         if depth >= limit:
             above.add(label)
             drawn[node.number] = (above, depth)
@@ -56,7 +57,7 @@ def _branches(tree: Tree, number: int | None) -> list[str]:
     return found
 
 
-def _label(node: Node, tree: Tree, note: str, view: View) -> Text:
+def _label(node: Node, tree: Tree, note: str, view: View, target: str) -> Text:
     here = tree.place.candidate == node.number
     told = ["you are here"] if here else []
     told += ["kept"] if tree.kept == node.number else []
@@ -69,6 +70,8 @@ def _label(node: Node, tree: Tree, note: str, view: View) -> Text:
     speed = speed_words(node)
     if speed:
         label.append(f"{view.dot}{speed}")
+        if target and node.profile is not None and node.profile.target != target:
+            label.append(f" for {node.profile.target}")
     step = next((item for item in tree.steps if item.number == node.step), None)
     if step is not None and step.text:
         text = flat(step.text)

@@ -98,7 +98,7 @@ def _picture(
         case Cost():
             return accounts.cost(reply, view)
         case TreeShown():
-            return family(reply.tree, view)
+            return family(reply.tree, view, reply.target)
         case Roofline():
             return roofline(reply, view)
 

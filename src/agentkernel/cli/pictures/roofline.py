@@ -62,6 +62,7 @@ def roofline(reply: Roofline, view: View) -> RenderableType:
     if view.width >= LEAST_WIDTH:
         parts += ["", *_drawn(reply, names, view)]
     parts += ["", legend(reply, names, view)]
+    parts += [lines(reply.note)] if reply.note else []
     return Group(*parts)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Measurement, Profile, Ratio
 from agentkernel.domain.session import Node
+from agentkernel.workflows.session.basis import basis_of, for_target
 from agentkernel.workflows.session.replies import Compared, Roofline, RooflinePoint
 from agentkernel.workflows.session.tree import is_accepted, label, time_us
 
@@ -119,7 +120,10 @@ def _estimated(first: Node, second: Node) -> str:
         unknown = one if before is None else two
         return f"{unknown} has no time, measured or estimated."
     if first.profile and second.profile and first.profile.target != second.profile.target:
-        return "Estimated for two targets: such times cannot be compared."
+        return (
+            f"{one} is estimated for {first.profile.target}, {two} for {second.profile.target}: "
+            "such times cannot be compared."
+        )
     if abs(before / after - 1) < 0.01:
         return f"No difference that can be told between {two} and {one}: both are estimated alike."
     way = "faster" if after < before else "slower"
@@ -141,15 +145,18 @@ def _classes(first: Node, second: Node) -> str:
     )
 
 
-def roofline(target: str, nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
-    """The candidates and the last one's baselines under the roof; None where none has a time."""
+def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
+    """The candidates and the last one's baselines under the roof of the GPU that its time is for;
+    those for another one are left out by name. None where none has a time."""
     from agentkernel.tools.profile.picture import picture_of, to_point
 
-    timed = [node for node in nodes if node.profile is not None and is_accepted(node)]
-    if not timed or not analysis.memory_time_us:
+    right = [node for node in nodes if node.profile is not None and is_accepted(node)]
+    if not right or not analysis.memory_time_us:
         return None
-    last = timed[-1].profile
+    last, basis = right[-1].profile, basis_of(right[-1])
     assert last is not None
+    assert basis is not None
+    timed = [node for node in right if basis_of(node) == basis]
     picture = picture_of(last, analysis)
     points = [
         RooflinePoint(
@@ -182,12 +189,26 @@ def roofline(target: str, nodes: Sequence[Node], analysis: Analysis) -> Roofline
         else ("fp32 units")
     )
     return Roofline(
-        target=picture.roof.title if not picture.estimated else target,
+        target=basis.where,
         gb_per_s=picture.roof.gb_per_s,
         peak_gflops=picture.roof.peak_tflops * 1e3,
         peak_of=peak,
         points=tuple(points),
+        note=left_out([node for node in right if node not in timed]),
     )
+
+
+def left_out(nodes: Sequence[Node]) -> str:
+    """Candidates that a picture does not show, with the GPU that their times are for."""
+    by_basis: dict[str, list[int]] = {}
+    for node in nodes:
+        basis = basis_of(node)
+        if basis is not None:
+            by_basis.setdefault(basis.words, []).append(node.number)
+    told = [
+        f"{', '.join(map(label, sorted(numbers)))} ({words})" for words, numbers in by_basis.items()
+    ]
+    return f"Not drawn: {'; '.join(told)}." if told else ""
 
 
 def verdict_words(node: Node) -> str:
@@ -202,13 +223,14 @@ def verdict_words(node: Node) -> str:
     return "right (interpreted)" if node.verdict.interpreted else "right"
 
 
-def time_words(node: Node) -> str:
-    """`10.0 us`, `2.5 us (estimated)`, or ""."""
-    known = time_us(node)
-    if known is None:
+def time_words(node: Node, target: str | None = None) -> str:
+    """`10.0 us`, `2.5 us (estimated)`, or ""; with the GPU where that is another than `target`."""
+    known, basis = time_us(node), basis_of(node)
+    if known is None or basis is None:
         return ""
-    measured = node.profile is not None and node.profile.measured
-    return f"{known:.3g} us" + ("" if measured else " (estimated)")
+    if target is not None and not for_target(node, target):
+        return f"{known:.3g} us ({basis.words})"
+    return f"{known:.3g} us" + ("" if basis.measured else " (estimated)")
 
 
 def ratio_words(ratio: Ratio | None) -> str:

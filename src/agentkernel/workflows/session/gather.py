@@ -26,6 +26,32 @@ class Gathered(NamedTuple):
     seen: tuple[int, ...]
 
 
+class Ending(NamedTuple):
+    """How a run came to its end, as its events tell it. `planned`: strategies of the last plan,
+    `barren`: (strategy, why nothing came of it), `node`: what it did last."""
+
+    planned: tuple[str, ...] = ()
+    barren: tuple[tuple[str, str], ...] = ()
+    stop: str = ""
+    node: str = ""
+
+
+def ending_of(store: RunStore) -> Ending:
+    """The same of a run that may have been cut off."""
+    plan = plan_in(store)
+    begun = _events(store, ("node_started",))
+    decisions = _events(store, ("decision",))
+    drafts = _events(store, ("candidate_drafted",))
+    return Ending(
+        planned=tuple(item.strategy for item in plan.hypotheses) if plan is not None else (),
+        barren=tuple(
+            (str(item["strategy"]), str(item["reason"])) for item in drafts if not item["candidate"]
+        ),
+        stop=str(decisions[-1]["stop"] or "") if decisions else "",
+        node=str(begun[-1]["node"]) if begun else "",
+    )
+
+
 def attempts_in(store: RunStore) -> tuple[Attempt, ...]:
     """Every candidate of a run with what became of it, also where the run was cut off."""
     records = store.records
@@ -79,7 +105,7 @@ def add_attempts(
             continue
         seen.append(known.number)
         if _says_more(attempt, known):
-            tree = complete(tree, _told(known, attempt))
+            tree = complete(tree, _told(_asked_anew(tree, step, known, attempt), attempt))
     return Gathered(tree, tuple(made), tuple(seen))
 
 
@@ -102,6 +128,17 @@ def _node(tree: Tree, step: int, attempt: Attempt, origin: Origin) -> Node:
     if parents:
         node = node.model_copy(update={"parent": parents[-1].number})
     return _told(node, attempt)
+
+
+def _asked_anew(tree: Tree, step: int, known: Node, attempt: Attempt) -> Node:
+    """A candidate that was left unjudged belongs to the step that judges it."""
+    asked = tree.step(step)
+    if known.verdict is not None or attempt.verdict is None or asked is None or known.step == step:
+        return known
+    parent = asked.base if asked.base not in (None, known.number) else known.parent
+    if attempt.candidate.parent is not None:
+        parent = known.parent
+    return known.model_copy(update={"step": step, "parent": parent})
 
 
 def _told(node: Node, attempt: Attempt) -> Node:

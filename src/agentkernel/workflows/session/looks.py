@@ -17,7 +17,9 @@ from agentkernel.domain.intent import (
 from agentkernel.domain.session import Node
 from agentkernel.errors import KnowledgeError, OutputError
 from agentkernel.workflows.session import figures
+from agentkernel.workflows.session.basis import for_target
 from agentkernel.workflows.session.outlook import NOTE
+from agentkernel.workflows.session.reach import out_of_reach
 from agentkernel.workflows.session.replies import (
     DiffOf,
     Explained,
@@ -40,6 +42,8 @@ from agentkernel.workflows.session.work import Work
 
 MOST_HITS = 5
 AROUND = 3
+ONE_PASS = 1.02
+"""Bytes that eager moves over the least, up to which there is no pass to save."""
 
 
 def no(text: str) -> Said:
@@ -52,16 +56,34 @@ def explain_module(work: Work) -> Reply:
     target, (analysis, eager) = work.target, work.figures
     ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
     left = max(0.0, 1 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
-    moved, least = figures.bytes_words(eager.bytes_moved), figures.bytes_words(analysis.bytes_min)
+    count, least = sum(analysis.op_counts.values()), figures.bytes_words(analysis.bytes_min)
     lines = (
         f"Bound by {analysis.roofline} on {target.title} (estimated; nothing was run).",
         f"At best {analysis.bound_us:.3g} us: {least} and {analysis.flops / 1e9:.3g} GFLOP.",
-        f"Eager PyTorch {eager.time_us:.3g} us: {moved} in {sum(analysis.op_counts.values())} "
-        f"operations, bound by {eager.bound}.",
+        f"Eager PyTorch {eager.time_us:.3g} us in {count} operation{'' if count == 1 else 's'}, "
+        f"bound by {eager.bound}.",
+        passes(eager.bytes_moved, analysis.bytes_min),
         f"{left:.0%} of eager's time is not needed by the roofline. 'run' goes after it.",
+        out_of_reach(work),
         f"Operations: {ops}.",
     )
-    return Explained(name=work.file_name(None), notes=tuple((None, line) for line in lines))
+    notes = tuple((None, line) for line in lines if line)
+    return Explained(name=work.file_name(None), notes=notes)
+
+
+def passes(moved: int, least: int) -> str:
+    """How often eager's operations take the data through memory, in one line; "" where nothing is
+    moved."""
+    if not least:
+        return ""
+    often = moved / least
+    figures_of = f"{figures.bytes_words(moved)} moved, {figures.bytes_words(least)} at least"
+    if often < ONE_PASS:
+        return f"Eager makes one pass over memory, as few as there can be: {figures_of}."
+    return (
+        f"Eager makes {often:.2g} passes over memory where one would do ({figures_of}): its "
+        "operations write values that the next one reads again."
+    )
 
 
 def profile(work: Work, intent: OnCandidate) -> Reply:
@@ -85,16 +107,20 @@ def profile(work: Work, intent: OnCandidate) -> Reply:
         "measured": f"measured on {node.profile.measured_on}",
         "estimated": "estimated from the roofline; nobody measured it",
     }[evidence.basis]
-    facts = (("basis", basis), *((fact.name, fact.value) for fact in evidence.facts))
-    return Profiled(node=node, analysis=plan.analysis, facts=facts)
+    facts = [("basis", basis), *((fact.name, fact.value) for fact in evidence.facts)]
+    reach = out_of_reach(work, look=False) if target is not None else ""
+    if reach and problem_of(work.tree, node) == work.place.problem:
+        facts.append(("goal", reach))
+    return Profiled(node=node, analysis=plan.analysis, facts=tuple(facts))
 
 
 def roofline(work: Work, intent: OnCandidate) -> Reply:
-    """Every right candidate for these sizes under the roof, with the baselines."""
+    """Every right candidate for these sizes under the roof, with the baselines. The GPU is the one
+    in force, where anybody has a time for it; else, and where a candidate is named, that of its
+    time."""
     node = work.node(intent.candidate)
     if isinstance(node, Missing):
         return explain_module(work) if not work.tree.nodes else no(node.text)
-    plan = work.plan_of(node)
     same = [
         item
         for item in work.tree.nodes
@@ -102,34 +128,50 @@ def roofline(work: Work, intent: OnCandidate) -> Reply:
         and item.number not in work.tree.rejected
         and item.number != node.number
     ]
-    found = (
-        None if plan is None else figures.roofline(work.target.name, [*same, node], plan.analysis)
-    )
-    return found or no("No candidate has a time yet. 'run' gives one.")
+    shown, target = [*same, node], work.target_name
+    aimed = [item for item in shown if is_accepted(item) and for_target(item, target)]
+    if not isinstance(intent.candidate, int) and aimed:
+        shown = [*(item for item in shown if item is not aimed[-1]), aimed[-1]]
+    timed = [item for item in shown if item.profile is not None and is_accepted(item)]
+    plan = work.plan_of(timed[-1]) if timed else None
+    found = None if plan is None else figures.roofline(shown, plan.analysis)
+    if found is None:
+        return no("No candidate has a time yet. 'run' gives one.")
+    if target is None or aimed:
+        return found
+    note = f"Nobody has a time for {target} yet: 'run' gives one. {found.note}".strip()
+    return found.model_copy(update={"note": note})
 
 
 def tree(work: Work) -> Reply:
     """The tree."""
-    return TreeShown(tree=work.tree)
+    return TreeShown(tree=work.tree, target=work.target_name or "")
 
 
 def plan(work: Work) -> Reply:
     """The plan in force, with those of its strategies that were tried; before a run the rules' one.
     Raises ProblemError."""
-    found = work.plan
+    found, reach = work.plan, out_of_reach(work)
     if found is None:
-        return Planned(plan=work.first_plan, tried=tried(work), note=NOTE)
-    return Planned(plan=found, tried=tried(work))
+        return Planned(plan=work.first_plan, tried=tried(work), note=f"{NOTE} {reach}".strip())
+    return Planned(plan=found, tried=tried(work), note=reach)
 
 
 def tried(work: Work) -> tuple[str, ...]:
-    """The strategies that candidates for these sizes came from."""
+    """The strategies that candidates for these sizes and the target in force came from."""
     names = [
         node.candidate.strategy
         for node in work.tree.nodes
-        if problem_of(work.tree, node) == work.place.problem and node.origin == "drafted"
+        if problem_of(work.tree, node) == work.place.problem
+        and node.origin == "drafted"
+        and _aimed(work, node)
     ]
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _aimed(work: Work, node: Node) -> bool:
+    step = work.tree.step(node.step)
+    return step is None or work.target_of(step.changes) == work.target_name
 
 
 def show_candidate(work: Work, intent: OnCandidate) -> Reply:

@@ -88,18 +88,21 @@ class Outlook:
         self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, settings: Settings
     ) -> Plan:
         """What the rules would try, without a draft, a run or a model. Raises ProblemError."""
-        from agentkernel.agents.planner import MOST
-
-        most = settings.budget.rounds if settings.in_turns else MOST
         with self._lock:
-            key = PlanKey(
-                figures_key(loaded, resolved.target, goals.precision),
-                goals.model_dump_json(),
-                settings.coder,
-                most,
-                resolved.measurable,
-            )
+            key = plan_key(loaded, resolved, goals, settings)
             return kept(self._plans, key, loaded, lambda: self._plan(loaded, resolved, goals, key))
+
+    def holds(
+        self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, settings: Settings
+    ) -> bool:
+        """True where the figures and the first plan are at hand; nobody waits for the answer."""
+        if not self._plans or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            key = plan_key(loaded, resolved, goals, settings)
+            return key in self._plans and key.figures in self._figures
+        finally:
+            self._lock.release()
 
     def _graph(self, loaded: LoadedProblem) -> Captured:
         from agentkernel.tools.capture import capture
@@ -154,6 +157,21 @@ def graph_key(loaded: LoadedProblem) -> GraphKey:
 def figures_key(loaded: LoadedProblem, target: Target, precision: Precision) -> FiguresKey:
     """What a module's figures are kept under."""
     return FiguresKey(graph_key(loaded), target.model_dump_json(), precision)
+
+
+def plan_key(
+    loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, settings: Settings
+) -> PlanKey:
+    """What a module's first plan is kept under."""
+    from agentkernel.agents.planner import MOST
+
+    return PlanKey(
+        figures_key(loaded, resolved.target, goals.precision),
+        goals.model_dump_json(),
+        settings.coder,
+        settings.budget.rounds if settings.in_turns else MOST,
+        resolved.measurable,
+    )
 
 
 def kept(

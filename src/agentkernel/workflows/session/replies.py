@@ -112,6 +112,8 @@ class Roofline(Frozen):
     peak_gflops: float = Field(gt=0)
     peak_of: str
     points: tuple[RooflinePoint, ...]
+    note: str = ""
+    """Which candidates are left out because their times are for another GPU."""
 
 
 class Planned(Frozen):
@@ -125,10 +127,12 @@ class Planned(Frozen):
 
 
 class TreeShown(Frozen):
-    """The tree with the place that holds now."""
+    """The tree with the place that holds now. `target`: the GPU in force, "" where it is not known;
+    times for another one are said to be."""
 
     kind: Literal["tree"] = "tree"
     tree: Tree
+    target: str = ""
 
 
 class Moved(Frozen):

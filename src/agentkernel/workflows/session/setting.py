@@ -18,6 +18,7 @@ from agentkernel.domain.intent import (
 )
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.session import Changes, Node
+from agentkernel.errors import AgentKernelError
 from agentkernel.workflows.outcome import ratio_against
 from agentkernel.workflows.session import tree as trees
 from agentkernel.workflows.session.changes import difference, merged, shown
@@ -36,6 +37,10 @@ EXTRA_ROUNDS = 3
 HARDER = 1.1
 """What a harder search aims at: so many times what is there."""
 RUN_HINT = "'run' tries it."
+NO_PRODUCT = (
+    "It changes little here: the module has no matrix product to be rounded, and moves the same "
+    "bytes."
+)
 
 
 def change(work: Work, changes: Changes, hint: str = RUN_HINT) -> Reply:
@@ -105,7 +110,20 @@ def memory_limit(work: Work, intent: MemoryLimit) -> Reply:
 
 def precision(work: Work, intent: SetPrecision) -> Reply:
     """Another precision class; candidates of a looser one do not count under a stricter."""
-    return change(work, {"goals.precision": intent.precision})
+    moved = change(work, {"goals.precision": intent.precision})
+    if isinstance(moved, Moved) and intent.precision != "strict" and _no_product(work):
+        return moved.model_copy(update={"text": f"{moved.text} {NO_PRODUCT}"})
+    return moved
+
+
+def _no_product(work: Work) -> bool:
+    """True where the module is known to have no matrix product."""
+    try:
+        plan = work.plan
+        analysis = work.figures.analysis if plan is None else plan.analysis
+    except AgentKernelError:
+        return False
+    return not analysis.matmul_flops
 
 
 def target(work: Work, intent: SetTarget) -> Reply:
@@ -116,8 +134,11 @@ def target(work: Work, intent: SetTarget) -> Reply:
         options = tuple(f"for the {name}" for name in load_targets())
         return Puzzled(text="For which GPU?", options=options)
     resolved = find_target(intent.target)
-    name = "local" if intent.target.strip().lower() == "local" else resolved.target.name
-    moved = change(work, {"target": name})
+    gpu = resolved.target.name
+    if gpu == work.target_name:
+        return Said(text=f"It is so already: the target is {gpu}.")
+    name = "local" if intent.target.strip().lower() == "local" else gpu
+    moved = change(work, {"target": None if work.target_of({}) == gpu else name})
     if isinstance(moved, Moved):
         return moved.model_copy(update={"text": f"{moved.text} ({resolved.note})"})
     return moved

@@ -8,8 +8,10 @@ from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.session import Node
 from agentkernel.errors import OutputError
 from agentkernel.workflows.session import figures
+from agentkernel.workflows.session.basis import basis_of, for_target
 from agentkernel.workflows.session.changes import WORDS, difference, in_force, shown
 from agentkernel.workflows.session.gather import attempt_of
+from agentkernel.workflows.session.reach import out_of_reach
 from agentkernel.workflows.session.replies import (
     Cost,
     Reply,
@@ -32,8 +34,17 @@ def history(work: Work) -> Reply:
         for node in work.tree.nodes:
             if node.step == step.number:
                 name = node.candidate.strategy or node.candidate.coder
-                lines.append(f"   {_marks(work, node)} {name}: {outcome(attempt_of(node))}")
+                told = f"{outcome(attempt_of(node))}{_elsewhere(work, node)}"
+                lines.append(f"   {_marks(work, node)} {name}: {told}")
     return Said(text="\n".join(lines))
+
+
+def _elsewhere(work: Work, node: Node) -> str:
+    """The GPU that a time is for, where that is not the one in force."""
+    target = work.target_name
+    if node.profile is None or target is None or for_target(node, target):
+        return ""
+    return f", for {node.profile.target}"
 
 
 def _marks(work: Work, node: Node) -> str:
@@ -53,14 +64,15 @@ def status(work: Work) -> Reply:
     """Where the session stands, in a few lines."""
     settings, current = work.settings, work.place.candidate
     node = work.tree.node(current) if current is not None else None
-    best = fastest(work.tree)
-    target = settings.target or "the local GPU, else h100"
+    aimed = work.target_name
+    target = aimed or settings.target or "the local GPU, else h100"
     lines = [
-        f"{work.module.name}: {len(work.tree.steps)} steps, {len(work.tree.nodes)} candidates.",
+        f"{work.module.name}: {_count(len(work.tree.steps), 'step')}, "
+        f"{_count(len(work.tree.nodes), 'candidate')}.",
         f"At {label(current)}"
-        + (f": {_told(node)}" if node is not None else "")
+        + (f": {_told(node, aimed)}" if node is not None else "")
         + f", branch {work.place.branch}.",
-        f"Fastest: {label(best)}." if best is not None else "No right candidate yet.",
+        _fastest(work, aimed),
         f"For {target}, precision {settings.goals.precision}, policy {settings.policy}; the goal "
         f"is {settings.goals.speedup:g}x against {settings.goals.baseline}, for "
         f"{settings.goals.objective}.",
@@ -70,11 +82,28 @@ def status(work: Work) -> Reply:
         lines.append(f"At other sizes than the module's own: {sizes}.")
     if work.tree.kept is not None:
         lines.append(f"Kept: {label(work.tree.kept)}.")
-    return Said(text="\n".join(lines))
+    reach = out_of_reach(work, look=False)
+    return Said(text="\n".join([*lines, reach] if reach else lines))
 
 
-def _told(node: Node) -> str:
-    time = figures.time_words(node)
+def _fastest(work: Work, target: str | None) -> str:
+    """The fastest for the GPU in force; one for another GPU is said to be."""
+    best = fastest(work.tree, target)
+    if best is not None:
+        return f"Fastest: {label(best)}."
+    node = work.tree.node(fastest(work.tree) or 0)
+    basis = None if node is None else basis_of(node)
+    if node is None or basis is None:
+        return "No right candidate yet."
+    return f"No time for {target} yet; fastest, {basis.words}: {label(node.number)}."
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _told(node: Node, target: str | None) -> str:
+    time = figures.time_words(node, target)
     return figures.verdict_words(node) + (f", {time}" if time else "")
 
 

@@ -12,9 +12,28 @@ from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.workflows.events import Event, RunStarted
-from agentkernel.workflows.outcome import Result, best_attempt
+from agentkernel.workflows.outcome import (
+    Result,
+    best_attempt,
+    estimated_slower,
+    estimated_vs_eager,
+)
 from agentkernel.workflows.session.figures import conclusion, time_words, verdict_words
-from agentkernel.workflows.session.gather import add_attempts, attempt_of, attempts_in, plan_in
+from agentkernel.workflows.session.gather import (
+    Ending,
+    add_attempts,
+    attempt_of,
+    attempts_in,
+    ending_of,
+    plan_in,
+)
+from agentkernel.workflows.session.looks import tried
+from agentkernel.workflows.session.nothing import (
+    least_memory,
+    stopped_words,
+    what_next,
+    why_nothing,
+)
 from agentkernel.workflows.session.replies import Ran, Reply, Said
 from agentkernel.workflows.session.tree import (
     begin_step,
@@ -31,6 +50,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.problems import LoadedProblem
     from agentkernel.workflows.state import OptimizeRequest
 
+STATUS = {"kept_original": "the original is kept", "kept_compiled": "torch.compile is kept"}
+"""A status in words, where it is none itself."""
 PRECISIONS: tuple[Precision, ...] = ("strict", "tf32", "bf16")
 POLICIES: tuple[Policy, ...] = ("triton", "mixed", "any")
 """From the strictest on: what holds under one holds under those behind it."""
@@ -154,20 +175,24 @@ def finish(work: Work, number: int, ended: _Ended) -> Reply:
     gathered = _gather(work, step, ended)
     new = _new(work, gathered, left)
     result = ended.result
-    outcome = ended.why if result is None else f"{result.status}: {result.reason}"
     seconds = gathered.seconds if result is None else result.spent_s
+    nodes = [node for node in map(work.tree.node, gathered.seen) if node is not None]
+    own = [node for node in nodes if node.step == number or node.number in new]
+    shown = result if result is not None and _tells_of(result, own) else None
+    stands = _stands_at(work, step, gathered.seen)
+    why = _why(work, ended, gathered.ending, own, stands)
+    outcome = f"{STATUS.get(shown.status, shown.status)}: {shown.reason}" if shown else why
     work.tree = end_step(work.tree, number, ended.state, outcome, seconds)
     if result is None and not gathered.seen:
-        return Said(text=_ended_words(step, ended), ok=False)
-    stands = _stands_at(work, step, gathered.seen)
+        return Said(text=_ended_words(step, ended, why), ok=False)
     if stands != work.place.candidate:
         work.tree = move(work.tree, work.place.model_copy(update={"candidate": stands}))
     return Ran(
         step=number,
         made=new,
         place=work.place,
-        result=result,
-        text=_words(work, step, new, stands, ended),
+        result=shown,
+        text=_words(work, step, new, stands, ended._replace(result=shown, why=why)),
     )
 
 
@@ -175,6 +200,29 @@ class _Gathered(NamedTuple):
     made: tuple[int, ...]
     seen: tuple[int, ...]
     seconds: float
+    ending: Ending = Ending()
+
+
+def _tells_of(result: Result, own: Sequence[Node]) -> bool:
+    """True where a run's result is about what its own step judged, not an earlier candidate."""
+    judged = [node for node in own if node.verdict is not None]
+    if result.candidate_sha256 is not None:
+        return result.candidate_sha256 in {node.candidate.sha256 for node in judged}
+    timed = result.time_us is not None or result.estimated_time_us is not None
+    return bool(judged) and (not timed or any(map(is_accepted, judged)))
+
+
+def _why(work: Work, ended: _Ended, ending: Ending, own: Sequence[Node], stands: int | None) -> str:
+    """What came of a step whose run has no result of its own, in one line."""
+    if ended.state == "failed":
+        return ended.why
+    if ended.state == "stopped":
+        return stopped_words(ending, [node for node in own if node.verdict is None])
+    if own:
+        return ", ".join(f"{label(node.number)} {verdict_words(node)}" for node in own[:6])
+    why = f"no new candidate: {why_nothing(work, ending, tried(work))}"
+    held = least_memory(work, _node(work, stands))
+    return f"{why}; {held.rstrip('.')}" if held else why
 
 
 def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
@@ -189,7 +237,7 @@ def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
     except RunNotFound:
         return _Gathered((), (), 0.0)
     try:
-        attempts, plan = attempts_in(store), plan_in(store)
+        attempts, plan, ending = attempts_in(store), plan_in(store), ending_of(store)
         seconds = store.records.spent_before()
     finally:
         store.close()
@@ -198,7 +246,7 @@ def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
     work.tree = found.tree
     if plan is not None and step.origin == "drafted":
         work.store.save_plan(step.number, plan)
-    return _Gathered(found.made, found.seen, seconds)
+    return _Gathered(found.made, found.seen, seconds, ending)
 
 
 def _new(work: Work, gathered: _Gathered, left: set[int]) -> tuple[int, ...]:
@@ -209,10 +257,12 @@ def _new(work: Work, gathered: _Gathered, left: set[int]) -> tuple[int, ...]:
 
 
 def _stands_at(work: Work, step: Step, seen: Sequence[int]) -> int | None:
-    """The best right candidate of the step and of where it began; else where it began."""
+    """The best right candidate of the step and of where it began; else where it began. What was
+    drafted and is estimated slower than eager is no better place."""
     found = [node for node in map(work.tree.node, seen) if node is not None and is_accepted(node)]
     if step.origin != "drafted" and found:
         return found[-1].number
+    found = [node for node in found if node.profile is None or not estimated_slower(node.profile)]
     base = work.tree.node(step.base) if step.base is not None else None
     if base is not None and is_accepted(base) and holds(work, base):
         found = [base, *found]
@@ -282,29 +332,39 @@ def _run_of(work: Work, step: Step) -> str | None:
 def _words(work: Work, step: Step, made: Sequence[int], stands: int | None, ended: _Ended) -> str:
     """What changed against where the step began, in one or two lines."""
     nodes = [node for node in map(work.tree.node, made) if node is not None]
-    new = ", ".join(f"{label(node.number)} {verdict_words(node)}" for node in nodes[:6])
+    new = ", ".join(_new_words(node) for node in nodes[:6])
     more = f" and {len(nodes) - 6} more" if len(nodes) > 6 else ""
-    lines = [f"New: {new}{more}." if nodes else "No new candidate."]
     best, base = _node(work, stands), _node(work, step.base)
+    nothing = "No new candidate."
+    if ended.state == "done" and ended.why.startswith("no new"):
+        nothing = f"{ended.why[0].upper()}{ended.why[1:]}. {what_next(work, best)}"
+    lines = [f"New: {new}{more}." if nodes else nothing]
     if best is not None and base is not None and best.number != base.number:
         lines.append(conclusion(base, best))
     elif best is not None:
-        time = time_words(best)
+        time = time_words(best, work.target_name)
         lines.append(
             f"The session stands at {label(best.number)}" + (f": {time}." if time else ".")
         )
     else:
         lines.append("The session stands at the module.")
     if ended.state != "done":
-        lines.append(f"{_ended_words(step, ended)} 'run' goes on.")
+        lines.append(f"{_ended_words(step, ended, ended.why)} 'run' goes on.")
     elif ended.result is not None and ended.result.status.startswith(("kept", "failed")):
         lines.append(f"This step hands nothing over: {ended.result.reason}.")
     return "\n".join(lines)
 
 
-def _ended_words(step: Step, ended: _Ended) -> str:
+def _new_words(node: Node) -> str:
+    words = f"{label(node.number)} {verdict_words(node)}"
+    if node.profile is None or not is_accepted(node) or not estimated_slower(node.profile):
+        return words
+    return f"{words}, estimated slower than eager: {estimated_vs_eager(node.profile):.2f}x"
+
+
+def _ended_words(step: Step, ended: _Ended, why: str) -> str:
     if ended.state == "stopped":
-        return "The step was stopped; what it had found is kept."
+        return f"{why}: the step was stopped; what it had found is kept."
     return f"{step.text[:60]!r} failed: {ended.why}"
 
 

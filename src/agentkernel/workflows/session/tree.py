@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.intent import CandidateRef
 from agentkernel.domain.session import Branch, Changes, Node, Origin, Place, Step, StepState, Tree
+from agentkernel.workflows.session.basis import basis_of, for_target
 
 
 class Found(NamedTuple):
@@ -214,27 +215,35 @@ def time_us(node: Node) -> float | None:
     return node.profile.estimate.time_us
 
 
-def fastest(tree: Tree) -> int | None:
-    """The fastest right candidate for the sizes in force that was not discarded; measured ones go
-    before estimated ones."""
-    ranked = []
-    for node in tree.nodes:
-        usable = is_accepted(node) and node.number not in tree.rejected
-        if not usable or problem_of(tree, node) != tree.place.problem:
-            continue
-        known = time_us(node)
-        measured = node.profile is not None and node.profile.measured
-        rank = 2 if known is None else int(not measured)
-        ranked.append((rank, known or 0.0, node.number))
-    return min(ranked)[2] if ranked else None
+def fastest(tree: Tree, target: str | None = None) -> int | None:
+    """The fastest right candidate for the sizes in force and `target` (None: any) that was not
+    discarded. Only times of one basis are compared: the newest measured one's, else the newest
+    estimated one's. Where nobody has a time, the first."""
+    usable = [
+        node
+        for node in tree.nodes
+        if is_accepted(node)
+        and node.number not in tree.rejected
+        and problem_of(tree, node) == tree.place.problem
+    ]
+    timed = [(basis, node) for node in usable if (basis := basis_of(node)) is not None]
+    if not timed:
+        return usable[0].number if usable else None
+    aimed = [(basis, node) for basis, node in timed if for_target(node, target)]
+    if not aimed:
+        return None
+    measured = [basis for basis, _ in aimed if basis.measured]
+    last = (measured or [basis for basis, _ in aimed])[-1]
+    alike = [node for basis, node in aimed if basis == last]
+    return min(alike, key=lambda node: time_us(node) or 0.0).number
 
 
 def better(tree: Tree, pair: tuple[int, int]) -> int | None:
     """The faster of two candidates that are right; None where neither is, has a time, or one is
-    measured and the other only estimated."""
+    measured and the other only estimated, or their times are for two GPUs."""
     nodes = [node for node in map(tree.node, pair) if node is not None and is_accepted(node)]
     timed = [(time, node) for node in nodes if (time := time_us(node)) is not None]
-    bases = {node.profile is not None and node.profile.measured for _, node in timed}
+    bases = {basis_of(node) for _, node in timed}
     if not timed or len(bases) > 1:
         return None
     return min(timed, key=lambda item: item[0])[1].number
@@ -246,8 +255,8 @@ def problem_of(tree: Tree, node: Node) -> str:
     return "" if step is None else step.problem
 
 
-def resolve(tree: Tree, ref: CandidateRef) -> Found | Missing:
-    """Which candidate is meant; the module counts as one."""
+def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> Found | Missing:
+    """Which candidate is meant; the module counts as one. "fastest" is that for `target`."""
     if isinstance(ref, int):
         return _numbered(tree, ref)
     if ref == "original":
@@ -261,12 +270,8 @@ def resolve(tree: Tree, ref: CandidateRef) -> Found | Missing:
         case "last":
             return Found(tree.nodes[-1].number)
         case "fastest" | "better":
-            found = fastest(tree)
-            return (
-                Missing("No candidate is right yet: none is the fastest.")
-                if found is None
-                else (Found(found))
-            )
+            found = fastest(tree, target)
+            return Found(found) if found is not None else Missing(_none_fastest(tree, target))
         case "parent":
             node = tree.node(current) if current is not None else None
             return (
@@ -280,6 +285,18 @@ def resolve(tree: Tree, ref: CandidateRef) -> Found | Missing:
             if not others:
                 return Missing("The session stood nowhere else before.")
             return Found(others[-1])
+
+
+def _none_fastest(tree: Tree, target: str | None) -> str:
+    elsewhere = fastest(tree)
+    node = tree.node(elsewhere) if elsewhere is not None else None
+    basis = None if node is None else basis_of(node)
+    if basis is None:
+        return "No candidate is right yet: none is the fastest."
+    return (
+        f"No right candidate has a time for {target} yet: 'run' tries it. {label(elsewhere)} was "
+        f"{basis.words}."
+    )
 
 
 def _numbered(tree: Tree, number: int) -> Found | Missing:

@@ -13,6 +13,7 @@ from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.session import Changes, Node, Place, Tree
 from agentkernel.domain.settings import Settings
+from agentkernel.errors import SettingError, UnknownTarget
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.session.changes import SettingsFor
 from agentkernel.workflows.session.outlook import Figures, Outlook
@@ -51,6 +52,8 @@ class Work:
     approved: list[bool] = field(default_factory=list)
     """What was said to the questions of this turn."""
     settings_known: dict[tuple[tuple[str, object], ...], Settings] = field(default_factory=dict)
+    targets_known: dict[str | None, str | None] = field(default_factory=dict)
+    """What a target is called -> the GPU's own name; None where there is none of that name."""
 
     @property
     def id(self) -> str:
@@ -110,11 +113,40 @@ class Work:
     @property
     def resolved(self) -> ResolvedTarget:
         """The same with what this machine can do for it. Raises UnknownTarget."""
+        return self._resolved(self.settings)
+
+    def _resolved(self, settings: Settings) -> ResolvedTarget:
         if self.workshop is not None:
-            return self.workshop.resolve(self.settings)
+            return self.workshop.resolve(settings)
         from agentkernel.tools.targets import find_target
 
-        return find_target(self.settings.target)
+        return find_target(settings.target)
+
+    @property
+    def target_name(self) -> str | None:
+        """The name of the GPU in force; None where it is not known here."""
+        return self.target_of(self.place.changes)
+
+    def target_of(self, changes: Changes) -> str | None:
+        """The name of the GPU under these changes; None where it is not known here."""
+        try:
+            settings = self.settings_of(changes)
+            if settings.target not in self.targets_known:
+                self.targets_known[settings.target] = self._resolved(settings).target.name
+        except (SettingError, UnknownTarget):
+            return None
+        return self.targets_known[settings.target]
+
+    @property
+    def looked_at(self) -> bool:
+        """True where figures and first plan of the module in force are worked out already."""
+        try:
+            loaded = self.loaded.get(self.place.problem)
+            return loaded is not None and self.outlook.holds(
+                loaded, self.resolved, self.goals, self.settings
+            )
+        except (SettingError, UnknownTarget):
+            return False
 
     @property
     def figures(self) -> Figures:
@@ -146,17 +178,25 @@ class Work:
 
     @property
     def plan(self) -> Plan | None:
-        """The newest plan for the sizes in force, None before the first."""
+        """The newest plan for the sizes and the target in force, None before the first."""
+        return self._plan_for(self.place.problem, self.target_name)
+
+    def _plan_for(self, problem: str, target: str | None) -> Plan | None:
         for step in reversed(self.tree.steps):
-            if step.problem == self.place.problem:
+            if step.problem == problem and self.target_of(step.changes) == target:
                 found = self.store.plan(step.number)
                 if found is not None:
                     return found
         return None
 
     def plan_of(self, node: Node) -> Plan | None:
-        """The plan that a candidate comes from; a hand-written one's is the newest."""
-        return self.store.plan(node.step) or self.plan
+        """The plan that a candidate comes from; a hand-written one's is the newest for its sizes
+        and target."""
+        step = self.tree.step(node.step)
+        own = self.store.plan(node.step)
+        if own is not None or step is None:
+            return own
+        return self._plan_for(step.problem, self.target_of(step.changes))
 
     @property
     def context(self) -> IntentContext:
@@ -179,7 +219,8 @@ class Work:
         compared last, in this turn or an earlier one."""
         pair = (self.compared or self._last_compared()) if ref == "better" else None
         if pair is None:
-            return resolve(self.tree, ref)
+            aimed = self.target_name if ref in ("fastest", "better") else None
+            return resolve(self.tree, ref, aimed)
         number = better(self.tree, pair)
         if number is None:
             names = " and ".join(map(label, pair))
@@ -203,7 +244,7 @@ class Work:
             return found
         number = found.number
         if number is None and ref == "current":
-            number = fastest(self.tree)
+            number = fastest(self.tree, self.target_name)
             if number is None and self.tree.nodes:
                 number = self.tree.nodes[-1].number
         node = self.tree.node(number) if number is not None else None
