@@ -79,6 +79,33 @@ def test_a_kept_original_is_the_module_itself(tmp_path: Path) -> None:
     assert found.module is module
 
 
+class Seen(nn.Module):
+    def __init__(self, raises: bool = False) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.raises = raises
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(torch.get_float32_matmul_precision())
+        if self.raises:
+            raise ArithmeticError
+        return x
+
+
+def test_a_kept_baseline_rounds_as_it_did_when_it_was_timed(tmp_path: Path) -> None:
+    """TF32 is allowed within a call, and nowhere else."""
+    kept = optimize(tmp_path, nn.Linear(3, 2), Script("a", drafted=False))
+    kept = kept.model_copy(update={"baselines_matmul": "high"})
+    before = torch.get_float32_matmul_precision()
+    kept._original = module = Seen()
+    kept.module(torch.zeros(1))
+    assert module.seen == ["high"]
+    module.raises = True
+    with pytest.raises(ArithmeticError):
+        kept.module(torch.zeros(1))
+    assert torch.get_float32_matmul_precision() == before != "high"
+
+
 def test_a_changed_file_is_not_imported(tmp_path: Path) -> None:
     found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN))
     assert found.status == "verified"

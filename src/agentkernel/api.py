@@ -52,20 +52,30 @@ class Optimized(Result):
         """The verified drop-in with the original's weights (the same storage), device and mode.
 
         Where a baseline is kept it is that baseline: the original, or `torch.compile` of it in the
-        mode that was the fastest. Under max-autotune a call overwrites the outputs of the one
+        mode that was the fastest; where it was allowed TF32 (`baselines_matmul`), within each call.
+        Under max-autotune a call overwrites the outputs of the one
         before (CUDA graphs): clone what is to last.
         Raises RunNotFound where the file is not the one that was verified.
         """
         if self.candidate is None:
-            if self.status != "kept_compiled":
-                return self._original
-            import torch
+            kept = self._kept()
+            if self.baselines_matmul == "highest":
+                return kept
+            from agentkernel.tools.kept import RoundingModule
 
-            if self.baseline == "max-autotune":
-                tuned = torch.compile(self._original, mode="max-autotune", dynamic=False)
-                return cast("nn.Module", tuned)
-            return cast("nn.Module", torch.compile(self._original))
+            return RoundingModule(kept, self.baselines_matmul)
         return load_drop_in(self, self._original)
+
+    def _kept(self) -> nn.Module:
+        """The baseline as such, whatever its products may round."""
+        if self.status != "kept_compiled":
+            return self._original
+        import torch
+
+        if self.baseline == "max-autotune":
+            tuned = torch.compile(self._original, mode="max-autotune", dynamic=False)
+            return cast("nn.Module", tuned)
+        return cast("nn.Module", torch.compile(self._original))
 
 
 def optimize(

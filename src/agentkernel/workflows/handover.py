@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.profile import ProfileFailed
+from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json
@@ -211,6 +211,7 @@ class _Figures(Frozen):
     compiled_us: float | None = None
     autotuned_us: float | None = None
     autotune_error: str | None = None
+    baselines_matmul: MatmulPrecision = "highest"
     estimated_time_us: float | None = None
     estimated_eager_us: float | None = None
     estimated_speedup_vs_eager: float | None = None
@@ -247,5 +248,6 @@ def _figures(best: Attempt | None, baselines: Baselines | None) -> _Figures:
             "eager_us": primary.eager.median_us,
             "compiled_us": primary.compiled.median_us if primary.compiled else None,
             "autotuned_us": primary.autotuned.median_us if primary.autotuned else None,
+            "baselines_matmul": primary.baselines_matmul,
         }
     )

@@ -9,7 +9,14 @@ from typing import Literal
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
-from agentkernel.domain.profile import LEFT_OUT, Measurement, Profile, ProfileFailed, Ratio
+from agentkernel.domain.profile import (
+    LEFT_OUT,
+    MatmulPrecision,
+    Measurement,
+    Profile,
+    ProfileFailed,
+    Ratio,
+)
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.errors import one_line
 from agentkernel.tools.targets import load_targets
@@ -34,6 +41,7 @@ class Baselines(Frozen):
     compiled_us: float | None
     autotuned_us: float | None = None
     autotune_error: str | None = None
+    baselines_matmul: MatmulPrecision = "highest"
 
 
 class Result(Frozen):
@@ -71,6 +79,8 @@ class Result(Frozen):
     autotuned_us: float | None = None
     autotune_error: str | None = None
     """Why max-autotune has no time, where no candidate was measured."""
+    baselines_matmul: MatmulPrecision = "highest"
+    """What PyTorch's fp32 products may round in the measured baselines, and in one that is kept."""
     error_vs_oracle: float | None = None
     eager_error_vs_oracle: float | None = None
     estimated_time_us: float | None = None

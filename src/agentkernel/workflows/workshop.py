@@ -364,4 +364,5 @@ def _baselines(session: ProfileSession) -> Baselines | ProfileFailed | None:
         compiled_us=compiled.median_us if compiled is not None else None,
         autotuned_us=autotuned.median_us if autotuned is not None else None,
         autotune_error=found.autotune_error,
+        baselines_matmul=found.matmul_precision,
     )

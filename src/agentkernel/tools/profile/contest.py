@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
-from agentkernel.domain.profile import LEFT_OUT
+from agentkernel.domain.profile import LEFT_OUT, MatmulPrecision
 from agentkernel.tools import gate
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.processes import in_front
@@ -97,6 +97,11 @@ class Contest:
         if self._make_inputs(0) is None:
             for twin in self._twins():
                 twin.post(0)
+
+    @property
+    def matmul_precision(self) -> MatmulPrecision:
+        """What the baselines may round in their products."""
+        return self._problem.matmul_precision
 
     def start(self) -> Lost | None:
         """Start the twin with the weights, unless it runs."""
@@ -251,7 +256,7 @@ class Contest:
             autotuned_mode=self.autotuned_mode(shape_set),
             launches=() if isinstance(launches, Lost) else launches,
             gpu=gpu,
-            matmul_precision=self._problem.matmul_precision,
+            matmul_precision=self.matmul_precision,
             clock=clock,
             eager_clock=own.clock_of(eager) if own and isinstance(eager, VolleySide) else None,
         )

@@ -9,7 +9,14 @@ from typing import Self
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.plan import Analysis
-from agentkernel.domain.profile import Measurement, Profile, ProfileFailed, Ratio, Timing
+from agentkernel.domain.profile import (
+    MatmulPrecision,
+    Measurement,
+    Profile,
+    ProfileFailed,
+    Ratio,
+    Timing,
+)
 from agentkernel.errors import AgentKernelError, MissingDependency
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.problems import LoadedProblem
@@ -43,6 +50,7 @@ class BaselineTimes(Frozen):
     autotune_error: str | None = None
     autotuned_mode: str | None = None
     eager_over_autotuned: Ratio | None = None
+    matmul_precision: MatmulPrecision = "highest"
 
 
 class QuickTimes(Frozen):
@@ -158,6 +166,7 @@ class ProfileSession:
             autotune_error=contest.autotune_error(shape_set),
             autotuned_mode=contest.autotuned_mode(shape_set) if AUTOTUNED in times else None,
             eager_over_autotuned=ratios.get(AUTOTUNED),
+            matmul_precision=contest.matmul_precision,
         )
 
     def quick_times(self) -> QuickTimes | None:
