@@ -135,7 +135,9 @@ class Agenda:
         self._order: tuple[Region, ...] = ()
         self._drafts: deque[Region] = deque()
         self._open: Counter[str] = Counter()
-        """Regions of each model that nothing is decided about."""
+        """How many regions of each model are undecided."""
+        self._models: dict[str, frozenset[str]] = {}
+        """The models of each undecided region: a later order may choose other uses of it."""
         self._turns: dict[str, int] = {}
         self._parents: dict[str, str] = {}
         self._causes: dict[str, str] = {}
@@ -198,7 +200,9 @@ class Agenda:
             return None
         if self.regions is None:
             weights = {part.model.name: part.model.weight for part in self.question.parts}
-            self.regions = self.ranking.merge(tuple(self.cuts.values()), weights)
+            # In the zoo's order, not in that of the answers: the same night has the same table.
+            cuts = tuple(self.cuts[name] for name in self._parts if name in self.cuts)
+            self.regions = self.ranking.merge(cuts, weights)
             self._rank()
         return self._next_kernel() or self._next_whole()
 
@@ -213,10 +217,12 @@ class Agenda:
         waiting = [item for item in self._order if self._waits(item)]
         known = {item.signature for item in waiting if self._find(item) is not None}
         self._drafts = deque(sorted(waiting, key=lambda item: item.signature not in known))
-        self._open = Counter()
-        for item in self._order:
-            if item.signature not in self.decided:
-                self._open.update({use.model for use in item.uses})
+        self._models = {
+            item.signature: frozenset(use.model for use in item.uses)
+            for item in self._order
+            if item.signature not in self.decided
+        }
+        self._open = Counter(name for models in self._models.values() for name in models)
 
     def _waits(self, region: Region) -> bool:
         return region.signature not in self.decided and not any(
@@ -398,7 +404,7 @@ class Agenda:
                 }
             )
         self.decided[region.signature] = what
-        self._open.subtract({use.model for use in region.uses})
+        self._open.subtract(self._models.pop(region.signature, ()))
         if what.kernel is None and region.parts and what.status != "unreached":
             self._rank()
 

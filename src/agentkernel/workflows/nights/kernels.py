@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.night import RegionStatus
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
 from agentkernel.errors import ProblemError, RunNotFound
@@ -15,13 +16,13 @@ from agentkernel.tools.replay import NOT_JUDGED, replay_settings
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.events import ignore
 from agentkernel.workflows.nights.jobs import KernelDone, KernelJob
-from agentkernel.workflows.nights.work import gpu_of, now
+from agentkernel.workflows.nights.work import device_of, gpu_of, now
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
 
 if TYPE_CHECKING:
-    from agentkernel.tools.regions.cut import RegionCall
+    from agentkernel.tools.regions import RegionCall
 
 HANDED_OVER = ("met", "improved", "verified")
 SPENT = 0.9
@@ -54,8 +55,10 @@ def verify(job: KernelJob, known: Kernel) -> KernelDone:
 def draft(job: KernelJob) -> KernelDone:
     """Search a kernel for the region, going on with the run that a kill left."""
     call = region_call(job)
-    budget = job.settings.budget.model_copy(update={"time_s": job.budget_s})
-    settings = job.settings.model_copy(update={"runs": job.runs, "budget": budget})
+    settings = job.settings.model_copy(update={"runs": job.runs})
+    if job.budget_s is not None:
+        budget = settings.budget.model_copy(update={"time_s": job.budget_s})
+        settings = settings.model_copy(update={"budget": budget})
     result = _run(OptimizeRequest(call.problem, settings, None, ("batch", job.use.path)))
     limited = job.budget_s is not None and result.spent_s >= SPENT * job.budget_s
     if result.interrupted:
@@ -65,26 +68,21 @@ def draft(job: KernelJob) -> KernelDone:
     why = why_kept(result, measurable=gpu_of(find_target(settings.target)) is not None)
     if why:
         return KernelDone(status="kept", reason=why, run=result.run, limited=limited)
-    kernel = to_kernel(result, job, call.parameters)
-    status = "new" if job.parent is None else "retuned"
+    kernel = to_kernel(result, job, call)
+    status: RegionStatus = "new" if job.parent is None else "retuned"
     return KernelDone(
         status=status, reason=result.reason, kernel=kernel, run=result.run, limited=limited
     )
 
 
 def region_call(job: KernelJob) -> RegionCall:
-    """The region as a problem. Raises ProblemError where it is not what was cut."""
-    from agentkernel.tools.regions.cut import region_problem
+    """The region as a problem. Raises ProblemError where the model has it no more."""
+    from agentkernel.tools.regions import region_problem
     from agentkernel.tools.zoo.load import load_model
 
     loaded = load_model(job.part.zoo, job.part.model)
-    call = region_problem(loaded, job.use.path)
-    if call.signature != job.region.signature:
-        raise ProblemError(
-            f"{job.use.model}: {job.use.path!r} has signature {call.signature}. Expected "
-            f"{job.region.signature}, as it was cut. Next: start the night again."
-        )
-    return call
+    device = device_of(find_target(job.settings.target))
+    return region_problem(loaded, job.use.path, signature=job.region.signature, device=device)
 
 
 def _run(request: OptimizeRequest) -> Result:
@@ -114,7 +112,7 @@ def why_kept(result: Result, *, measurable: bool) -> str:
     return ""
 
 
-def to_kernel(result: Result, job: KernelJob, parameters: tuple[str, ...]) -> Kernel:
+def to_kernel(result: Result, job: KernelJob, call: RegionCall) -> Kernel:
     """What a run handed over. Raises ProblemError where its certificate does not carry it."""
     certificate = read_certificate(Path(result.certificate)) if result.certificate else None
     if certificate is None or certificate.candidate_source is None:
@@ -122,6 +120,8 @@ def to_kernel(result: Result, job: KernelJob, parameters: tuple[str, ...]) -> Ke
             f"Run {result.run!r} handed over a kernel, and its certificate {result.certificate!r} "
             "carries none. Next: start the night again."
         )
+    from agentkernel.tools.apply.from_run import parameter_strides, strides_of
+
     ratios = (result.speedup_vs_eager, result.speedup_vs_compile, result.speedup_vs_autotune)
     known = [item for item in ratios if item is not None]
     times = (result.eager_us, result.compiled_us, result.autotuned_us)
@@ -130,7 +130,9 @@ def to_kernel(result: Result, job: KernelJob, parameters: tuple[str, ...]) -> Ke
         key=job.key_of_kernel,
         sha256=sha256_text(certificate.candidate_source),
         source=certificate.candidate_source,
-        parameters=parameters,
+        parameters=call.parameters,
+        input_strides=strides_of(call.problem.live_inputs),
+        parameter_strides=parameter_strides(call.problem.build(seed=0), call.parameters),
         certificate=certificate,
         run=result.run,
         created=certificate.created,

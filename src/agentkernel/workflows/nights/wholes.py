@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from agentkernel.domain.night import ModelRow
+from agentkernel.domain.night import Form, ModelRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
 from agentkernel.tools import gate
@@ -93,6 +93,9 @@ def estimated(job: WholeJob) -> ModelRow:
     dropped = tuple(sorted(name for name, value in saved.items() if value <= 0))
     verdict = interpreted(job.model_copy(update={"kernels": kept})) if kept else None
     told = None if isinstance(verdict, str) else verdict
+    failed: dict[Form, str] = failures({}, told)
+    if isinstance(verdict, str):
+        failed["regions"] = verdict
     used = kept if told is None or told.accepted else {}
     eager_us = job.cut.time_us
     gained = sum(value for name, value in saved.items() if value > 0) if used else 0.0
@@ -102,7 +105,7 @@ def estimated(job: WholeJob) -> ModelRow:
         weight=job.part.model.weight,
         basis="estimated",
         form="regions" if used else "eager",
-        failed={"regions": verdict} if isinstance(verdict, str) else failures({}, told),
+        failed=failed,
         estimated_eager_us=eager_us,
         estimated_us=time_us,
         estimated_speedup=eager_us / time_us if time_us > 0 else None,
@@ -144,7 +147,7 @@ def names(kernels: Kernels, job: WholeJob) -> dict[str, tuple[str, ...]]:
     return {path: job.parameters[path] for path in kernels}
 
 
-def failures(failed: Mapping[str, str], verdict: WholeVerdict | None) -> dict[str, str]:
+def failures(failed: Mapping[Form, str], verdict: WholeVerdict | None) -> dict[Form, str]:
     """Why a form has no time: what refused it, or that the outputs were wrong."""
     if verdict is None or verdict.accepted:
         return dict(failed)

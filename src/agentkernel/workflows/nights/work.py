@@ -68,7 +68,7 @@ def _answer(job: Job) -> Answer:
 
 def cut(job: CutJob) -> CutDone:
     """Cut the model, timed where a GPU measures for the target."""
-    from agentkernel.tools.regions.cut import cut_model
+    from agentkernel.tools.regions import cut_model
     from agentkernel.tools.zoo.load import load_model
 
     resolved = find_target(job.target)
