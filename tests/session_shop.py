@@ -15,7 +15,7 @@ from agentkernel.domain.settings import Settings
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Kit
-from agentkernel.workflows.events import Event
+from agentkernel.workflows.events import Event, OnEvent, ignore
 from agentkernel.workflows.session.session import Session
 
 SCRIPTS = (
@@ -65,6 +65,12 @@ def settings_for(runs: Path, *overrides: str):  # type: ignore[no-untyped-def]
     return made
 
 
+def begin(folder: Path, shop: SessionShop, on_event: OnEvent = ignore) -> Session:
+    """A new session on `x + 1`, all of it below `folder`."""
+    runs, problem = folder / "runs", fakes.small_problem(folder)
+    return Session.begin(problem, settings_for(runs), runs, on_event=on_event, workshop=shop)
+
+
 def main(folder: Path, delay_s: float) -> None:
     """Begin or reopen the one session below `folder`, say "run", print every event."""
 
@@ -73,12 +79,11 @@ def main(folder: Path, delay_s: float) -> None:
 
     runs = folder / "runs"
     known = [item.parent for item in runs.glob("*-chat-*/session.sqlite")]
-    made = settings_for(runs)
     if known:
+        made = settings_for(runs)
         session = Session.reopen(known[0], made, on_event=say, workshop=shop(delay_s))
     else:
-        problem = fakes.small_problem(folder)
-        session = Session.begin(problem, made, runs, on_event=say, workshop=shop(delay_s))
+        session = begin(folder, shop(delay_s), say)
     with session:
         session.say("show the tree")
         print("turn", flush=True)

@@ -8,6 +8,7 @@ AgentKernelError
 │   ├── RunNotFound           no such run, or its folder is beyond repair
 │   ├── RunBusy               another process works on the run
 │   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
+│   ├── LibraryError          a library of kernels, or a kernel or night in it, that cannot be used
 │   └── OutputError           a folder that cannot be written
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
@@ -58,6 +59,10 @@ class RunBusy(UserError):
 
 class KnowledgeError(UserError):
     """A knowledge file, an export or an entry's id that cannot be used."""
+
+
+class LibraryError(UserError):
+    """A library of verified kernels, or a kernel or night in it, that cannot be used."""
 
 
 class OutputError(UserError):

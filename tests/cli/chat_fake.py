@@ -20,6 +20,7 @@ from agentkernel.errors import RunNotFound
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.workflows.events import Event, Finished, NodeStarted, Noted, OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.session.outlook import Outlook
 from agentkernel.workflows.session.replies import (
     DiffOf,
     Editing,
@@ -105,6 +106,7 @@ class FakeSession:
         *,
         on_event: OnEvent,
         approve: Approve | None,
+        outlook: Outlook | None,
     ) -> FakeSession:
         folder = runs / f"{problem.problem.name}-chat-20260101-120000-abcd"
         folder.mkdir(parents=True)
@@ -120,6 +122,7 @@ class FakeSession:
         *,
         on_event: OnEvent,
         approve: Approve | None,
+        outlook: Outlook | None,
     ) -> FakeSession:
         session = cls(folder, on_event, approve)
         kept = json.loads(session.path.read_text())

@@ -22,6 +22,10 @@ from chat_fake import SOURCE, FakeSession
 from agentkernel.cli import chat_open, chat_screen
 from agentkernel.cli.app import run
 from agentkernel.cli.chat_open import Flags, Loading, read_flags
+from agentkernel.cli.chat_sessions import last_used
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.store import Manifest
+from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.session.replies import Reply
 
 PROBLEM = """import torch
@@ -327,6 +331,51 @@ def test_resume_opens_the_session_again(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert run(["resume", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["session"]["id"] == folder.name
+
+
+def finished_run(place: Path, name: str, *flags: str) -> Path:
+    """A run as it lies there afterwards, made by a command with these flags."""
+    folder = place / "agentkernel-runs" / name
+    folder.mkdir()
+    (folder / "run.sqlite").touch()
+    manifest = Manifest(
+        id=name,
+        created="2026-01-01T13:00:00+00:00",
+        problem=load_problem("small.py").problem,
+        settings=Flags(given={"target": "h100"}).settings({}),
+        target="h100-sxm",
+        note="no local GPU",
+        versions=installed_versions(),
+        judge_sha256="0" * 64,
+        flags=flags,
+    )
+    (folder / "run.json").write_text(manifest.model_dump_json())
+    return folder
+
+
+def test_last_is_what_was_used_last(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = place / "agentkernel-runs"
+    assert last_used(runs) is None
+    run(script("run\n"))
+    folder = session_folder(place)
+    assert last_used(runs) == folder
+    other = finished_run(place, "other-20260101-130000-abcd")
+    os.utime(folder / "session.sqlite", (1e9, 1e9))
+    os.utime(other / "run.sqlite", (2e9, 2e9))
+    assert last_used(runs) is None, "a run was used after the chat"
+    os.utime(folder / "session.sqlite", (3e9, 3e9))
+    assert last_used(runs) == folder
+    os.utime(folder / "session.sqlite", (1e9, 1e9))
+    finished_run(place, "own-20260101-140000-abcd", "chat", f"session={folder.name}", "step=1")
+    assert last_used(runs) == folder, "its own step was cut off"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    capsys.readouterr()
+    assert run(["resume", "last", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert f"'last' is the chat {folder.name}" in shown.err
+    assert json.loads(shown.out)["session"]["id"] == folder.name
 
 
 def test_a_step_that_was_cut_off_is_shown_when_it_ended(

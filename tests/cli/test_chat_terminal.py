@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tmux_pane import FAKE, Terminal, until
 
 PROBLEM = """from torch import nn
 
@@ -32,73 +31,16 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-CHILD = Path(__file__).parent / "chat_child.py"
-WAIT_S = 60.0
 CHAT = ("chat", "small.py", "--target", "h100")
 COLOURS = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[0-9;]*m")
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 
 
-class Terminal:
-    """A tmux pane of 80 columns with `agentkernel` in it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.socket = folder, str(folder / "tmux")
-
-    def start(self, *words: str, **environment: str) -> None:
-        env = {**environment, "PYTHONPATH": os.pathsep.join(sys.path)}
-        settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in env.items())
-        command = shlex.join((sys.executable, str(CHILD), *words))
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "40")
-        self.tmux("set", "-g", "remain-on-exit", "on")
-        self.tmux("respawn-pane", "-k", "-c", str(self.folder), f"env {settings} {command}")
-
-    def tmux(self, *words: str) -> str:
-        command = ("tmux", "-S", self.socket, *words)
-        return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout
-
-    def type(self, *keys: str) -> None:
-        self.tmux("send-keys", *keys)
-
-    def paste(self, text: str) -> None:
-        path = self.folder / "paste.txt"
-        path.write_text(text)
-        self.tmux("load-buffer", str(path))
-        self.tmux("paste-buffer", "-p")
-
-    def screen(self, *flags: str) -> str:
-        return self.tmux("capture-pane", "-p", *flags).rstrip()
-
-    def wait(self, words: str) -> str:
-        until(lambda: words in self.screen(), lambda: f"{words!r} in\n{self.screen()}")
-        return self.screen()
-
-    def last_line(self, words: str) -> None:
-        """Wait until the last line of the screen is `words`."""
-        found = lambda: self.screen().splitlines()[-1:] == [words]  # noqa: E731
-        until(found, lambda: f"{words!r} at the end of\n{self.screen()}")
-
-    def turns(self) -> list[str]:
-        paths = list(self.folder.glob("agentkernel-runs/*/session.sqlite"))
-        kept: list[str] = json.loads(paths[0].read_text())["turns"] if paths else []
-        return kept
-
-    def closed(self) -> bool:
-        return bool(list(self.folder.glob("agentkernel-runs/*/closed")))
-
-
-def until(holds: Callable[[], bool], wanted: Callable[[], str]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end, f"never: {wanted()}"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     (tmp_path / "small.py").write_text(PROBLEM)
-    made = Terminal(tmp_path)
+    made = Terminal(tmp_path, FAKE)
     yield made
     made.tmux("kill-server")
 

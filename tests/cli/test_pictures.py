@@ -211,7 +211,11 @@ EXAMPLES: dict[str, Reply] = {
     "profiled": Profiled(
         node=NODES[1],
         analysis=ANALYSIS,
-        facts=(("reached", "3000 GB/s of 4300 GB/s"), ("in the way", "memory bandwidth")),
+        facts=(
+            ("bound by", "memory"),
+            ("reached", "3000 GB/s of 4300 GB/s"),
+            ("in the way", "memory bandwidth"),
+        ),
     ),
     "roofline": Roofline(
         target="h100-sxm",
@@ -226,6 +230,7 @@ EXAMPLES: dict[str, Reply] = {
         ),
     ),
     "planned": Planned(plan=PLAN, tried=("rows",)),
+    "planned_by_rule": Planned(plan=PLAN, note="Planned by rule, nothing was run yet."),
     "tree": TreeShown(tree=TREE),
     "moved": Moved(place=PLACE, text="Strict again from here on."),
     "cost": Cost(seconds=125.0, accounts=LEDGER, text="Two steps."),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from agentkernel.workflows.session.explain import explain
+from agentkernel.workflows.session.explain import MOST_READ, explain
 
 ROOT = Path(__file__).parents[2]
 PACKAGED = sorted((ROOT / "src/agentkernel/knowledge/kernels").glob("[a-z]*.py"))
@@ -423,3 +425,66 @@ def test_a_line_that_moves_pointers_names_the_argument() -> None:
         "moves a_ptrs (addresses in a_ptr (x at the launch)) on by BLOCK_K elements; "
         "BLOCK_K is 64 at the launch"
     )
+
+
+KERNEL = """
+@triton.jit
+def kernel_{0}(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def launch_{0}(x):
+    n = x.numel()
+    kernel_{0}[(n,)](x, x, n, BLOCK=64)
+"""
+
+
+def many_kernels(count: int) -> str:
+    return "import torch" + "".join(KERNEL.format(number) for number in range(count))
+
+
+def many_launches(count: int) -> str:
+    calls = "".join(
+        f"    n = x.size({at})\n    kernel_0[(n,)](x, x, n, BLOCK=64)\n" for at in range(count)
+    )
+    return f"{KERNEL.format(0)}\n\ndef forward(x):\n{calls}"
+
+
+@pytest.mark.parametrize("made", [many_kernels, many_launches])
+def test_four_times_the_text_takes_no_sixteen_times_the_calls(made: Callable[[int], str]) -> None:
+    """Counted, not timed: whoever walks the file once a kernel makes sixteen times as many."""
+
+    def calls(count: int) -> int:
+        seen = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal seen
+            seen += event == "call"
+
+        source = made(count)
+        sys.setprofile(note)
+        try:
+            explain(source)
+            explain(source, 1, 20)
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    assert calls(80) < 6 * calls(20)
+
+
+def test_of_many_launches_the_first_few_are_told() -> None:
+    ((_, told),) = explain(many_launches(30), 5)
+    assert told.endswith("x.size(5) or x.size(6) or 23 more at the launch")
+
+
+def test_a_text_past_the_bound_is_one_line() -> None:
+    source = "x = 1\n" * (MOST_READ // 6 + 1)
+    (whole,) = explain(source)
+    assert whole[0] is None
+    assert whole[1].startswith(
+        f"This text has {len(source):,} characters. Expected at most 262,144"
+    )
+    assert explain(source, 2) == (whole, (2, "gives x a value: x = 1"))

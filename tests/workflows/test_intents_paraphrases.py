@@ -19,7 +19,9 @@ from agentkernel.workflows.intents import understand
 from agentkernel.workflows.intents.train import SENTENCES
 
 CONTEXT = IntentContext(
-    targets=("h100", "h200", "a100", "b200", "mi300x", "l4", "l40s", "rtx4090", "4090"), current=3
+    targets=("h100", "h200", "a100", "b200", "mi300x", "l4", "l40s", "rtx4090", "4090"),
+    current=3,
+    precision="strict",
 )
 NAMES: dict[str, frozenset[str]] = {
     "try_harder": frozenset({"more_aggressive"}),

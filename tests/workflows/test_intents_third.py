@@ -1,7 +1,8 @@
 """How many sentences of somebody who never saw the readers do they understand?
 
-Of 104 requests 86 were when the set was first asked; 3 sentences were read otherwise than meant.
-Nothing was learned from it: the floor below must not sink.
+Of 103 requests 86 were when the set was first asked; 3 sentences were read otherwise than meant,
+and none is since clauses that explain are set aside and what is not allowed is not forbidden again.
+No sentence of it was learned from: the floor below must not sink.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ ROWS = TypeAdapter(tuple[Row, ...]).validate_python(
     yaml.safe_load(Path(__file__).with_name("paraphrases_third.yaml").read_text(encoding="utf-8"))
 )
 LEAST_UNDERSTOOD = 0.80
-MOST_MISREAD = 3
+MOST_MISREAD = 0
 
 
 def test_a_set_that_nothing_was_learned_from() -> None:
-    """At least 80 in a hundred are understood; how many are misread may only fall."""
+    """At least 80 in a hundred are understood; none is misread."""
     right, misread = 0, []
     for row in ROWS:
         found = understand(row.text, CONTEXT)

@@ -6,7 +6,6 @@ import importlib.util
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -102,27 +101,6 @@ EVERY: tuple[Intent, ...] = (
 )
 
 
-@pytest.fixture
-def shop() -> session_shop.SessionShop:
-    return session_shop.shop()
-
-
-@pytest.fixture
-def session(tmp_path: Path, shop: session_shop.SessionShop) -> Iterator[Session]:
-    problem = fakes.small_problem(tmp_path)
-    runs = tmp_path / "runs"
-    with Session.begin(problem, session_shop.settings_for(runs), runs, workshop=shop) as begun:
-        yield begun
-
-
-@pytest.fixture
-def ran(session: Session) -> Session:
-    """After one run: c1 is right and fast, c2 wrong, c3 right and slow."""
-    (reply,) = session.say("run")
-    assert isinstance(reply, Ran)
-    return session
-
-
 def text_of(reply: Reply) -> str:
     assert isinstance(reply, Said | Moved | Ran | Wrote | Puzzled | Ended), reply
     return reply.text
@@ -207,6 +185,17 @@ def test_compare_concludes_from_measured_intervals(ran: Session) -> None:
     (wrong,) = ran.say("compare c1 and c2")
     assert isinstance(wrong, Compared)
     assert wrong.verdict.startswith("c2 is not right")
+
+
+def test_the_better_of_what_was_compared_is_kept(ran: Session) -> None:
+    """Of c1 and c3 the first is faster, also where the session stands at the other one."""
+    ran.say("go back to c3")
+    ran.say("compare c1 and c3")
+    (kept,) = ran.say("keep the better one")
+    assert ran.tree.kept == 1, kept
+    with_one_sentence = ran.say("compare c3 with c1 and keep the better of the two")
+    assert with_one_sentence[0].kind == "compared"
+    assert ran.tree.kept == 1
 
 
 def test_why_slow_and_why_rejected(ran: Session) -> None:
@@ -365,9 +354,7 @@ def test_ctrl_c_ends_the_step_and_not_the_session(
             raise KeyboardInterrupt
 
     shop.on_judge = stop
-    runs = tmp_path / "runs"
-    problem = fakes.small_problem(tmp_path)
-    with Session.begin(problem, session_shop.settings_for(runs), runs, workshop=shop) as session:
+    with session_shop.begin(tmp_path, shop) as session:
         (reply,) = session.say("run")
         assert "stopped" in text_of(reply)
         assert [item.state for item in session.tree.steps] == ["stopped"]
@@ -387,18 +374,11 @@ def test_ctrl_c_before_the_first_draft_is_gone_on_with(
             stopped.append(event.kind)
             raise KeyboardInterrupt
 
-    runs = tmp_path / "runs"
-    with Session.begin(
-        fakes.small_problem(tmp_path),
-        session_shop.settings_for(runs),
-        runs,
-        on_event=stop,
-        workshop=shop,
-    ) as session:
+    with session_shop.begin(tmp_path, shop, stop) as session:
         assert "was stopped" in text_of(session.say("run")[0])
         assert [item.state for item in session.tree.steps] == ["stopped"]
         assert isinstance(session.say("run")[0], Ran)
-        assert len(list(runs.glob("*/run.json"))) == 1
+        assert len(list((tmp_path / "runs").glob("*/run.json"))) == 1
 
 
 def test_a_slower_candidate_by_hand_is_where_it_stands(ran: Session) -> None:
@@ -413,9 +393,7 @@ def test_a_bug_in_a_step_is_told_and_the_session_lives(
         raise TypeError("a bug")
 
     shop.on_judge = fail
-    runs = tmp_path / "runs"
-    problem = fakes.small_problem(tmp_path)
-    with Session.begin(problem, session_shop.settings_for(runs), runs, workshop=shop) as session:
+    with session_shop.begin(tmp_path, shop) as session:
         (reply,) = session.say("run")
         assert "a bug" in text_of(reply)
         assert session.tree.steps[0].state == "failed"
@@ -491,14 +469,7 @@ def test_no_session_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_events_of_a_step_are_heard(tmp_path: Path, shop: session_shop.SessionShop) -> None:
     heard: list[Event] = []
-    runs = tmp_path / "runs"
-    with Session.begin(
-        fakes.small_problem(tmp_path),
-        session_shop.settings_for(runs),
-        runs,
-        on_event=heard.append,
-        workshop=shop,
-    ) as session:
+    with session_shop.begin(tmp_path, shop, heard.append) as session:
         session.say("run")
     kinds = [item.kind for item in heard]
     assert kinds[0] == "run_started"

@@ -48,7 +48,9 @@ from agentkernel.workflows.session.sentences import sentence
 from agentkernel.workflows.session.typed import Pasted, Sentence, Unreadable, typed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts" / "intent.md"
-CONTEXT = IntentContext(targets=("h200", "local"), candidates=(1, 2, 3), current=3)
+CONTEXT = IntentContext(
+    targets=("h200", "local"), candidates=(1, 2, 3), current=3, precision="strict"
+)
 EVERY: tuple[Intent, ...] = (
     *(Plain(name=name) for name in get_args(PlainName)),
     *(OnCandidate(name=name) for name in get_args(CandidateName)),

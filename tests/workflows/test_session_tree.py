@@ -203,6 +203,16 @@ def test_the_fastest_is_a_measured_one() -> None:
     assert resolved(tree, "fastest") == 2
 
 
+def test_the_better_of_two_is_known_only_where_both_were_timed_alike() -> None:
+    tree = trees.begin_step(Tree(), "run")
+    tree = trees.grow(
+        tree, [node(1, "guess"), node(1, "fact", speedup=1.1), node(1, "faster", speedup=2.0)]
+    )
+    assert trees.better(tree, (2, 3)) == trees.better(tree, (3, 2)) == 3
+    assert trees.better(tree, (1, 3)) is None
+    assert resolved(tree, "better") == resolved(tree, "fastest") == 3
+
+
 def test_missing_references_say_what_there_is() -> None:
     for tree, ref, said in (
         (grown(2), 9, "c1, c2"),

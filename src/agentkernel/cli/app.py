@@ -18,6 +18,7 @@ from agentkernel.cli.chat import chat
 from agentkernel.cli.doctor import doctor
 from agentkernel.cli.judge import judge
 from agentkernel.cli.knowledge import knowledge
+from agentkernel.cli.library import library
 from agentkernel.cli.optimize import optimize
 from agentkernel.cli.output import print_failure
 from agentkernel.cli.plan import plan
@@ -61,6 +62,7 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command(cls=TyperCommand)(command)
 app.add_typer(knowledge)
+app.add_typer(library)
 
 
 def show_version(asked: bool) -> None:

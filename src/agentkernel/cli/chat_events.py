@@ -14,6 +14,7 @@ from agentkernel.workflows.events import (
     ModelAsked,
     ModelPassedOver,
     ModelRetried,
+    ModelWriting,
     NodeFinished,
     NodeStarted,
     Noted,
@@ -26,7 +27,8 @@ from agentkernel.workflows.events import (
 
 
 def event_line(event: Event) -> str:
-    """One line for a pipe, with nothing in it that moves a terminal."""
+    """One line for a pipe, with nothing in it that moves a terminal; "" for what says nothing
+    there."""
     return " ".join(visible(_words(event)).split())
 
 
@@ -62,6 +64,8 @@ def _words(event: Event) -> str:
             tokens = show_count(event.prompt_tokens + event.completion_tokens)
             cost = show_usd(event.cost_usd)
             return f"{event.agent} asked {event.model}: {tokens} tokens, {cost}"
+        case ModelWriting():
+            return ""
         case ModelRetried():
             return f"{event.model} failed ({event.failure}), again in {event.wait_s:.0f} s"
         case ModelPassedOver() | Noted():

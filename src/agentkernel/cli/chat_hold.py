@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentkernel.cli.chat_ahead import Ahead
 from agentkernel.cli.chat_completion import Names
 from agentkernel.cli.chat_input import Feed, ScriptFeed
 from agentkernel.cli.chat_open import Flags, Loading, Opening
@@ -18,6 +19,7 @@ from agentkernel.cli.chat_sessions import resume_words
 from agentkernel.cli.chat_signals import Closed, watched
 from agentkernel.cli.chat_text import shortened
 from agentkernel.cli.chat_turns import Approval, Chat
+from agentkernel.workflows.session.outlook import Outlook
 
 if TYPE_CHECKING:
     from agentkernel.cli.chat_protocol import Question, SessionLike
@@ -65,6 +67,7 @@ class Holding:
     def __init__(self, call: Call, screen: Screen, closed: Closed) -> None:
         self.call, self.screen, self.closed = call, screen, closed
         self.events = 0
+        self.outlook = Outlook()
         self.opening = Opening(
             flags=call.flags,
             on_event=self.event,
@@ -72,6 +75,7 @@ class Holding:
             opened=self.opened,
             problem=call.loading.problem,
             folder=call.folder,
+            outlook=self.outlook,
         )
         self.feed = self.feed_of()
         self.approval = Approval(screen, self.feed)
@@ -84,7 +88,7 @@ class Holding:
             return ScriptFeed(script)
         if script is not None or self.call.as_json or not person:
             return ScriptFeed()
-        return PromptFeed(self.prompt, self.names, self.screen.note)
+        return PromptFeed(self.prompt, self.names, self.screen.note, self.call.loading.idle)
 
     def run(self) -> int:
         """Open, converse, close; say how to go on."""
@@ -102,10 +106,21 @@ class Holding:
         try:
             self.welcome()
             if isinstance(self.feed, PromptFeed):
-                loading.start(self.feed.fail)
+                loading.start(self.feed.fail, *self.ahead())
             return chat.converse()
         finally:
             self.leave(quietly=chat.farewell)
+
+    def ahead(self) -> tuple[Callable[[], None], ...]:
+        """What another thread works out while the prompt stands. An old session has its plan, or
+        works it out when it is asked."""
+        flags = self.call.flags
+        if flags is None or self.call.folder is not None:
+            return ()
+        ahead = Ahead(
+            self.outlook, self.call.loading.problem, lambda: flags.settings({}), self.screen.note
+        )
+        return ahead.look, ahead.knowledge
 
     def welcome(self) -> None:
         """What a person reads first; a session that goes on is opened for it."""

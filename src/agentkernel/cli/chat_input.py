@@ -99,12 +99,14 @@ def _typed(path: Path, at: int, item: str) -> list[str]:
     except ValueError:
         turn = None
     text = turn.get("text") if isinstance(turn, dict) else None
-    if not isinstance(text, str):
+    approved = turn.get("approved") if isinstance(turn, dict) else None
+    if not isinstance(text, str) or not isinstance(approved, list | None):
         raise SettingError(
             f"Line {at} of {str(path)!r} is no turn of a session. Expected an object with 'text'. "
             "Next: export the session again."
         )
-    return [BEGIN, *text.split("\n"), END] if "\n" in text else [text]
+    answers = ["y" if said is True else "n" for said in approved or ()]
+    return [BEGIN, *text.split("\n"), END, *answers] if "\n" in text else [text, *answers]
 
 
 def read_stdin() -> Iterator[str]:

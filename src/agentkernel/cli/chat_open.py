@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from agentkernel.cli.chat_idle import Idle
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.session import Changes, SettingValue
 from agentkernel.tools.atomic import write_atomic
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.problems import LoadedProblem
     from agentkernel.workflows.events import OnEvent
+    from agentkernel.workflows.session.outlook import Outlook
 
 FLAGS = "flags.json"
 STORE = "session.sqlite"
@@ -31,6 +33,18 @@ SOON = (
     "agentkernel.knowledge.base",
 )
 """What answers and steps import, seconds' worth of it."""
+LATER = (
+    "torch._dynamo",
+    "torch.export._trace",
+    "chromadb",
+    "chromadb.api.client",
+    "chromadb.api.rust",
+    "tokenizers",
+    "safetensors.numpy",
+    "agentkernel.cli.pictures",
+    "agentkernel.cli.knowledge_search",
+)
+"""What looking ahead and a search in the knowledge import; nobody needs them at once."""
 
 
 class Flags(Frozen):
@@ -86,16 +100,20 @@ class Loading:
     session that is opened again has its own.
 
     torch alone takes seconds: the prompt is there first. What `start` is given hears of an error
-    at once.
+    at once. What looks ahead runs while `idle` is free; it is quiet, and where it fails the first
+    request for it says why.
     """
 
     def __init__(self, load: Callable[[], LoadedProblem] | None = None) -> None:
+        self.idle = Idle()
         self._load = load
         self._pool: ThreadPoolExecutor | None = None
         self._problem: Future[LoadedProblem] | None = None
 
-    def start(self, on_failed: Callable[[BaseException], None]) -> None:
-        """Begin on another thread."""
+    def start(
+        self, on_failed: Callable[[BaseException], None], *ahead: Callable[[], object]
+    ) -> None:
+        """Begin on another thread; `ahead` comes last, one after the other."""
 
         def tell(problem: Future[LoadedProblem]) -> None:
             error = None if problem.cancelled() else problem.exception()
@@ -107,8 +125,15 @@ class Loading:
         if self._load is not None:
             self._problem = self._pool.submit(self._load)
             self._problem.add_done_callback(tell)
-        for name in SOON:
+        for name in (*SOON, *LATER):
             self._pool.submit(import_module, name)
+        for look in ahead:
+            self._pool.submit(self._when_idle, look)
+
+    def _when_idle(self, look: Callable[[], object]) -> None:
+        with self.idle.work() as goes_on:
+            if goes_on:
+                look()
 
     @property
     def ready(self) -> bool:
@@ -125,6 +150,7 @@ class Loading:
     def leave(self) -> None:
         """Begin nothing more, and wait for what is at work: a thread inside torch's import must
         not be cut off by the end of the process."""
+        self.idle.leave()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -132,7 +158,8 @@ class Loading:
 @dataclass
 class Opening:
     """A session to be: begun for a `problem` at the first turn that needs it, or opened again from
-    `folder` at once. `flags` None: with the settings that it was left with."""
+    `folder` at once. `flags` None: with the settings that it was left with. `outlook`: what is
+    known of the problem already."""
 
     flags: Flags | None
     on_event: OnEvent
@@ -140,6 +167,7 @@ class Opening:
     opened: Callable[[SessionLike], None]
     problem: Callable[[], LoadedProblem]
     folder: Path | None = None
+    outlook: Outlook | None = None
     session: SessionLike | None = field(default=None, init=False)
 
     def open(self) -> SessionLike:
@@ -165,6 +193,7 @@ def begin(opening: Opening) -> SessionLike:
         Path(settings_for({}).runs),
         on_event=opening.on_event,
         approve=opening.approve,
+        outlook=opening.outlook,
     )
     write_atomic(session.folder / FLAGS, opening.flags.model_dump_json(indent=1) + "\n")
     return session.__enter__()
@@ -174,6 +203,10 @@ def reopen(opening: Opening, folder: Path) -> SessionLike:
     """A session as it was left; a step that was cut off is finished first."""
     settings_for = None if opening.flags is None else opening.flags.settings
     session = session_class().reopen(
-        folder, settings_for, on_event=opening.on_event, approve=opening.approve
+        folder,
+        settings_for,
+        on_event=opening.on_event,
+        approve=opening.approve,
+        outlook=opening.outlook,
     )
     return session.__enter__()

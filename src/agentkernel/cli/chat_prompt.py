@@ -22,6 +22,8 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from agentkernel.cli.chat_completion import Names, SessionCompleter
 from agentkernel.cli.chat_history import SessionHistory
+from agentkernel.cli.chat_idle import Idle
+from agentkernel.cli.chat_signals import Closing
 
 MOST_SHOWN = 2000
 """Characters of a paste that are put into the line; a longer one is shown by its size."""
@@ -55,7 +57,8 @@ class Pastes:
 
 
 class PromptFeed:
-    """Lines typed at a terminal. `prompt` is asked anew for each line, `say` writes a hint."""
+    """Lines typed at a terminal. `prompt` is asked anew for each line, `say` writes a hint, `idle`
+    is free while the prompt stands."""
 
     typed = True
 
@@ -64,7 +67,9 @@ class PromptFeed:
         prompt: Callable[[], str],
         names: Callable[[], Names],
         say: Callable[[str], None],
+        idle: Idle,
     ) -> None:
+        self._idle = idle
         self.history = SessionHistory()
         self._prompt, self._say = prompt, say
         self._pastes = Pastes()
@@ -83,10 +88,15 @@ class PromptFeed:
         """Until Ctrl-D. Raises what `fail` was given."""
         while True:
             try:
-                with patch_stdout(raw=True):
+                # Inside: whoever swaps stdout meanwhile puts the patched one back.
+                with patch_stdout(raw=True), self._idle.typing():
                     line = self._session.prompt(self._prompt(), pre_run=self._check)
             except EOFError:
                 return
+            except Closing:
+                raise
+            except KeyboardInterrupt:  # while this line waited for the other thread: it is dropped
+                continue
             yield self._pastes.restored(line)
 
     def answer(self, question: str) -> str:

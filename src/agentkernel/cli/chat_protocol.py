@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.problems import LoadedProblem
     from agentkernel.workflows.events import OnEvent
+    from agentkernel.workflows.session.outlook import Outlook
     from agentkernel.workflows.session.replies import Reply
 
 
@@ -102,6 +103,7 @@ class SessionClass(Protocol):
         *,
         on_event: OnEvent,
         approve: Approve | None,
+        outlook: Outlook | None,
     ) -> SessionLike: ...
 
     def reopen(
@@ -111,4 +113,5 @@ class SessionClass(Protocol):
         *,
         on_event: OnEvent,
         approve: Approve | None,
+        outlook: Outlook | None,
     ) -> SessionLike: ...

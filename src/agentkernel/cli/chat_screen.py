@@ -86,12 +86,10 @@ class TextScreen:
         if self._drawn:
             self._draw(event)
             return
-        from agentkernel.cli.chat_events import event_line
-
-        self.console.print(Text(event_line(event)), soft_wrap=True)
+        self._line(event)
 
     def ask(self, question: Question) -> str:
-        self._stop(leave=False)
+        self._stop(leave=True)  # what came of the one before it stands above the next question
         self.console.print(Text(question_text(question)))
         return ASKED
 
@@ -114,16 +112,26 @@ class TextScreen:
         self._stop(leave=True)
         self._progress = None
 
+    def _line(self, event: Event) -> None:
+        from agentkernel.cli.chat_events import event_line
+
+        line = event_line(event)
+        if line:
+            self.console.print(Text(line), soft_wrap=True)
+
     def _draw(self, event: Event) -> None:
         from rich.live import Live
 
         from agentkernel.cli.live import Progress
-        from agentkernel.workflows.events import Finished, RunStarted
+        from agentkernel.workflows.events import Finished, ModelAsked, RunStarted
 
         if isinstance(event, RunStarted):
             self._stop(leave=True)
-            self._progress = None
-        self._progress = self._progress or Progress()
+            self._progress = Progress()
+        if self._progress is None:  # no run: a model reads a sentence, and /cost counts that
+            if not isinstance(event, ModelAsked):
+                self._line(event)
+            return
         self._progress.show(event)
         if isinstance(event, Finished):
             self._stop(leave=True)
@@ -138,6 +146,8 @@ class TextScreen:
 
     def _stop(self, *, leave: bool) -> None:
         """End the drawing; `leave` it on the screen, or take it away until the next event."""
+        if self._progress is not None:
+            self._progress.writing.end()
         if self._live is not None:
             self._live.transient = not leave
             live, self._live = self._live, None

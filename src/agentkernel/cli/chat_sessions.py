@@ -54,6 +54,42 @@ def session_folder(runs: Path, name: str) -> Path | None:
     return None
 
 
+def last_used(runs: Path) -> Path | None:
+    """The session that "last" means: the one that was used after every run, or whose own step made
+    the newest run; None where that is a run, or nothing is there."""
+    from agentkernel.tools.store import run_folders
+
+    found = sessions(runs)
+    if not found:
+        return None
+    known = run_folders(runs)
+    if not known:
+        return Path(found[0].folder)
+    newest = known[-1]
+    own = [item for item in found if f"session={item.id}" in flags_of(newest)]
+    if own:
+        return Path(own[0].folder)
+    session = Path(found[0].folder)
+    return session if last_written(session / STORE) > run_written(newest) else None
+
+
+def flags_of(run: Path) -> tuple[str, ...]:
+    """What a run was asked with; nothing where its manifest cannot be read."""
+    from agentkernel.errors import RunNotFound
+    from agentkernel.tools.store import read_manifest
+
+    try:
+        return read_manifest(run).flags
+    except RunNotFound:
+        return ()
+
+
+def run_written(run: Path) -> float:
+    """When a run was last written to, in seconds since 1970."""
+    store = run / "run.sqlite"
+    return last_written(store) if store.is_file() else run.stat().st_mtime
+
+
 def list_sessions(runs: Path, *, as_json: bool) -> None:
     """Print the last sessions, and how to go on with one or begin another."""
     from agentkernel.cli.output import print_json

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentkernel.cli.live_models import ModelUse
+from agentkernel.cli.live_writing import LiveWriting
 from agentkernel.cli.quantities import show_ratio, show_share, show_span, show_us
 from agentkernel.workflows.events import (
     ApprovalAsked,
@@ -25,6 +26,7 @@ from agentkernel.workflows.events import (
     ModelAsked,
     ModelPassedOver,
     ModelRetried,
+    ModelWriting,
     NodeFinished,
     NodeStarted,
     Noted,
@@ -61,10 +63,12 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     spent_before_s: float = 0.0
     models: ModelUse = field(default_factory=ModelUse)
+    writing: LiveWriting = field(default_factory=LiveWriting)
 
     def show(self, event: Event) -> None:
         """Take one event in."""
         self.models.show(event)
+        self.writing.show(event)
         match event:
             case RunStarted():
                 again = "again " if event.resumed else ""
@@ -98,7 +102,7 @@ class Progress:
                 self.note = event.stop or event.reason
             case ModelPassedOver() | Noted():
                 self.note = event.text
-            case ModelAsked() | ModelRetried() | ApprovalGiven():
+            case ModelAsked() | ModelRetried() | ModelWriting() | ApprovalGiven():
                 pass
             case _:
                 self.node = ""
@@ -159,7 +163,8 @@ class Progress:
             )
         foot = "  ".join(part for part in (self.time_left(), self.node) if part)
         title = Text(self.heading, style="bold")
-        return Group(title, table, *self.models.lines(), Text(foot), Text(self.note))
+        below = (*self.models.lines(), Text(foot), Text(self.note), *self.writing.lines())
+        return Group(title, table, *below)
 
 
 class LiveTable:
@@ -190,4 +195,5 @@ class LiveTable:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.progress.writing.end()  # half an answer is not what stays on the screen
         self._live.stop()

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
+from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
+
+LAST = "last"
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="The name of a run or a chat; 'last' is what was used last of both."
+    ),
+]
 
 
 def resume(
     context: typer.Context,
-    run: RunName = "last",
+    run: Name = LAST,
     runs: Runs = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
-    from agentkernel.cli.chat_sessions import session_folder
+    from agentkernel.cli.chat_sessions import last_used, session_folder
     from agentkernel.cli.folder import runs_path
 
     below = runs_path(runs, config, overrides)
-    session = session_folder(below, run)
+    session = last_used(below) if run == LAST else session_folder(below, run)
+    if run == LAST and session is not None:
+        print(f"'last' is the chat {session.name}: no run was used after it.", file=sys.stderr)
     if session is not None:
         code = resume_session(session, overrides or [], as_json=as_json, debug=bool(context.obj))
         raise typer.Exit(code)

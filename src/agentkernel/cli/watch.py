@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agentkernel.cli.output import console, print_json
-from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
+from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def follow(
     panel: bool = True,
     models: ModelUse | None = None,
 ) -> Result:
-    """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere.
+    """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere, there
+    without what a model is writing unless they were asked for.
 
     With `as_json` the last line is the result itself, otherwise a `panel` with the result.
     `models`: who may be asked, and what they took before.
@@ -33,7 +34,8 @@ def follow(
         with LiveTable(console(), models) as table:
             result = job(table.show)
     else:
-        result = job(print_event if lines else ignore)
+        told = print_event if as_json else print_done
+        result = job(told if lines else ignore)
     if not panel:
         return result
     if as_json:
@@ -43,6 +45,12 @@ def follow(
 
         console().print(result_panel(result))
     return result
+
+
+def print_done(event: Event) -> None:
+    """The same for a pipe: an answer is told of when it is whole."""
+    if not isinstance(event, ModelWriting):
+        print_event(event)
 
 
 def print_event(event: Event) -> None:

@@ -10,9 +10,10 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.problem import DType
 from agentkernel.domain.verdict import Policy, Precision
 
-Which = Literal["current", "last", "previous", "fastest", "parent", "original"]
+Which = Literal["current", "last", "previous", "fastest", "better", "parent", "original"]
 """A candidate named by its place: `previous` is the one that was current before, `parent` the one
-that it was made from, `original` the user's own module."""
+that it was made from, `original` the user's own module, `better` the faster of the two that were
+compared last, or of all where none were."""
 Count = Annotated[int, Field(ge=1, le=10**9)]
 CandidateRef: TypeAlias = Count | Which
 """3 for c3, or a place."""
@@ -283,13 +284,16 @@ class IntentContext(Request):
     """What a sentence may refer to.
 
     `targets`: every name and alias that the session takes. `candidates`: numbers that exist; empty:
-    not known, so that any number is taken. `current`: where the session stands.
+    not known, so that any number is taken. `current`: where the session stands. `precision`: the
+    one in force; None: not known, so that whatever is forbidden counts. `waiting`: what the next
+    sentence may answer, a step that asks for leave or readings to choose from; None: not known.
     """
 
     targets: tuple[str, ...] = ()
     candidates: tuple[int, ...] = ()
     current: int | None = None
-    precision: Precision = "strict"
+    precision: Precision | None = None
+    waiting: Literal["approval", "choice", "nothing"] | None = None
 
 
 class Suggestion(Request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -85,6 +86,12 @@ class SentenceTransformerEmbedder:
         return np.asarray(vectors, dtype=np.float32)
 
 
+@cache
+def _packaged() -> StaticEmbedder:
+    """The package's own, read once a process: a question in a session waits for it otherwise."""
+    return StaticEmbedder()
+
+
 def _local_folder(name: str) -> Path:
     """`name` as a folder, or the cached copy of that model; the hub is never asked."""
     if Path(name).is_dir():
@@ -98,7 +105,7 @@ def _local_folder(name: str) -> Path:
 def load_embedder(name: str = "static") -> Embedder:
     """`static` (packaged) or `sentence-transformers:NAME_OR_PATH`; else SettingError."""
     if name == "static":
-        return StaticEmbedder()
+        return _packaged()
     if name.startswith(OTHER_PREFIX) and name != OTHER_PREFIX:
         return SentenceTransformerEmbedder(name.removeprefix(OTHER_PREFIX))
     raise SettingError(

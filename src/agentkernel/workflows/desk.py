@@ -30,6 +30,7 @@ def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> I
         options=chat_options(settings.models),
         on_exchange=lambda exchange, reused: emit(events.model_asked(exchange, reused)),
         on_retry=lambda retry: emit(events.model_retried(retry)),
+        on_piece=lambda piece: emit(events.model_writing(piece)),
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
         left_s=lambda: _left_s(settings.budget.time_s, spent_s()),
         said=_said(settings.models, "temperature", "max_tokens"),

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from agentkernel.agents.models.retries import Retry
+from agentkernel.agents.models.writing import Piece
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
 from agentkernel.domain.exchange import AgentName, Exchange
@@ -165,6 +166,22 @@ class ModelAsked(Frozen):
     reused: bool
 
 
+class ModelWriting(Frozen):
+    """A model writes: new text of its answer, for showing alone; no record keeps it.
+
+    `characters`: of the answer so far, with this text. They are as many as the text has where an
+    answer begins, or begins anew after a failed request. Keys are redacted, control characters
+    stand there as escapes. `model_asked` follows the last one.
+    """
+
+    kind: Literal["model_writing"] = "model_writing"
+    agent: AgentName
+    model: str
+    round: int
+    text: str
+    characters: int
+
+
 class ModelRetried(Frozen):
     """A request to a model failed; the next one goes out after `wait_s`."""
 
@@ -238,6 +255,7 @@ Event: TypeAlias = Annotated[
     | ProfileMissed
     | Diagnosed
     | ModelAsked
+    | ModelWriting
     | ModelRetried
     | ModelPassedOver
     | Noted
@@ -266,6 +284,11 @@ def model_asked(exchange: Exchange, reused: bool) -> ModelAsked:
         attempts=exchange.attempts,
         reused=reused,
     )
+
+
+def model_writing(piece: Piece) -> ModelWriting:
+    """The event for what a model wrote just now."""
+    return ModelWriting(**piece._asdict())
 
 
 def model_retried(retry: Retry) -> ModelRetried:

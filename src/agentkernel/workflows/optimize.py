@@ -19,7 +19,7 @@ from agentkernel.workflows.approval import Approve, check_approval
 from agentkernel.workflows.context import Context, Session, Workshop
 from agentkernel.workflows.desk import open_desk
 from agentkernel.workflows.drive import Graph, drive
-from agentkernel.workflows.events import Event, Finished, OnEvent, RunStarted, ignore
+from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, RunStarted, ignore
 from agentkernel.workflows.handover import saved_result
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.start import read_start, settings_of, start_files
@@ -126,7 +126,8 @@ def _work(
     resumed: bool,
 ) -> Result:
     def emit(event: Event) -> None:
-        store.records.add_event(event.kind, event.model_dump_json())
+        if not isinstance(event, ModelWriting):  # the answer itself is kept, once it is whole
+            store.records.add_event(event.kind, event.model_dump_json())
         on_event(event)
 
     settings: Settings = settings_of(store)

@@ -27,6 +27,8 @@ class Says:
     prompt: int = 100
     completion: int = 20
     cached: int = 0
+    pause_s: float = 0.0
+    """Between two pieces of a stream: a model that is seen to write."""
 
 
 @dataclass
@@ -73,6 +75,8 @@ class ChatServer:
 
     answers: list[Scripted]
     forever: bool = False
+    port: int = 0
+    """0: any that is free."""
     requests: list[dict[str, object]] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -94,7 +98,7 @@ class ChatServer:
         class Handler(ChatHandler):
             script = server
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._http.daemon_threads = True
         # Its end waits for a poll: half a second by default, for each of many tests.
         serving = partial(self._http.serve_forever, poll_interval=0.01)
@@ -133,7 +137,7 @@ class ChatHandler(BaseHTTPRequestHandler):
             case Says() if not request.get("stream"):
                 self._whole(200, json.dumps(completion(answer, request)), {})
             case Says():
-                self._stream(says_events(answer, request))
+                self._stream(says_events(answer, request), answer.pause_s)
                 self._chunk(b"data: [DONE]\n\n")
                 self._chunk(b"")
             case Cuts():
@@ -154,13 +158,14 @@ class ChatHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, events: Iterator[dict[str, object]]) -> None:
+    def _stream(self, events: Iterator[dict[str, object]], pause_s: float = 0.0) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for event in events:
             self._chunk(f"data: {json.dumps(event)}\n\n".encode())
+            self.script.closing.wait(pause_s)
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from agentkernel.agents.models.concessions import conceded
 from agentkernel.agents.models.options import ChatOptions, packaged_options
-from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, endless, unheard
+from agentkernel.agents.models.protocol import ANEW, LEAST_S, LeftS, OnText, endless, unheard
 from agentkernel.agents.models.retries import Failure, Patience, Retry, failure_of
 from agentkernel.agents.models.secrets import Redactor, redact, sentence
 from agentkernel.agents.models.unavailable import told, unavailable
@@ -82,7 +82,7 @@ class ChatModel:
         return self.name.removeprefix("chat:").partition(":")[0]
 
     def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
-        """The answer; after a failed attempt `on_text` hears it from its beginning again.
+        """The answer; after a failed attempt `on_text` hears ANEW, then it from its beginning.
 
         Raises ModelUnavailable.
         """
@@ -159,13 +159,13 @@ class ChatModel:
         heard, redactor = Heard(), Redactor()
         for item in _heard(partial(_chunks, call), question, patience):
             if isinstance(item, Failure):
-                return _cut(heard, item, question, patience)
+                return _cut(heard, item, question, patience, on_text)
             _tell(on_text, redactor.feed(heard.add(item)))
             if heard.size > MOST_CHARACTERS:
                 return [heard.said("length")]
         if heard.finish is None and self.provider in TELLS_ITS_END:
             failure = Failure("connection", "the stream ended before the answer did")
-            return _cut(heard, failure, question, patience)
+            return _cut(heard, failure, question, patience, on_text)
         _tell(on_text, redactor.rest())
         return [heard.said(heard.finish or "stop")]
 
@@ -210,13 +210,16 @@ def _heard(
         yield failure_of(error)
 
 
-def _cut(heard: Heard, failure: Failure, question: Question, patience: Patience) -> Outcome:
+def _cut(
+    heard: Heard, failure: Failure, question: Question, patience: Patience, on_text: OnText
+) -> Outcome:
     """What came before the failure, where it can be used and no better is to be had."""
-    if failure.kind not in PASSING or not _usable(heard.text, question):
-        return failure
-    if failure.kind == "timeout" and patience.stalls_left:
-        return failure
-    return [heard.said("cut")]
+    stalled = failure.kind == "timeout" and patience.stalls_left
+    if failure.kind in PASSING and _usable(heard.text, question) and not stalled:
+        return [heard.said("cut")]
+    if heard.size:
+        on_text(ANEW)
+    return failure
 
 
 def _usable(text: str, question: Question) -> bool:

@@ -13,6 +13,7 @@ from agentkernel.agents.models.prices import Prices, load_prices
 from agentkernel.agents.models.protocol import LeftS, Model, endless, unheard
 from agentkernel.agents.models.recorded import OnExchange, RecordedModel, ReplayedModel, unnoted
 from agentkernel.agents.models.secrets import shown_url
+from agentkernel.agents.models.writing import OnPiece, unwatched
 from agentkernel.domain.exchange import Exchange, Sampling
 from agentkernel.errors import SettingError
 from agentkernel.tools.records import Records
@@ -82,6 +83,8 @@ class Desk:
     prices: Prices = field(default_factory=load_prices)
     on_exchange: OnExchange = unnoted
     on_retry: OnRetry = unheeded
+    on_piece: OnPiece = unwatched
+    """Hears what a model writes while it writes."""
     replay: Records | None = None
     said: Mapping[str, float] = field(default_factory=dict)
     """What the user says of every model's sampling, a tuned one's too."""
@@ -100,7 +103,12 @@ class Desk:
         if self.records is None:
             return asked
         return RecordedModel(
-            asked, self.records, self.prices, self.on_exchange, priced_as=named.priced_as
+            asked,
+            self.records,
+            self.prices,
+            self.on_exchange,
+            priced_as=named.priced_as,
+            on_piece=self.on_piece,
         )
 
     def sampling(self, spec: str) -> Sampling:

@@ -8,8 +8,9 @@ from typing import Protocol
 from agentkernel.domain.exchange import Question, Reply
 
 OnText = Callable[[str], None]
-"""Hears each piece of the first sample's text as it comes."""
-
+"""Hears each piece of the first sample's text as it comes, and ANEW where it is to forget them."""
+ANEW = ""
+"""The request failed in the middle of its answer: the next piece begins another one."""
 
 LeftS = Callable[[], float]
 """Seconds that the run still has for an answer."""

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from agentkernel.agents.models.chat import Counted
 from agentkernel.agents.models.prices import Prices, cost_of
 from agentkernel.agents.models.protocol import Model, OnText, unheard
+from agentkernel.agents.models.writing import OnPiece, told_while_written, unwatched
 from agentkernel.domain.exchange import Exchange, Question, Reply
 from agentkernel.errors import EnvironmentFailure, ModelUnavailable, NotRecorded
 from agentkernel.tools.records import Records
@@ -53,6 +54,8 @@ class RecordedModel:
     on_exchange: OnExchange = unnoted
     priced_as: str = ""
     """Name in the price table; "" for the model's own."""
+    on_piece: OnPiece = unwatched
+    """Hears what the model writes; an answer from the record is not written again."""
     name: str = field(init=False)
     _turns: Turns = field(default_factory=Turns)
 
@@ -73,11 +76,12 @@ class RecordedModel:
     def _asked(self, key: str, question: Question, on_text: OnText) -> Exchange:
         model = self.model
         try:
-            counted = (
-                model.ask_counted(question, on_text)
-                if isinstance(model, CountingModel)
-                else Counted(model.ask(question, on_text), 1)
-            )
+            with told_while_written(self.name, question, on_text, self.on_piece) as hear:
+                counted = (
+                    model.ask_counted(question, hear)
+                    if isinstance(model, CountingModel)
+                    else Counted(model.ask(question, hear), 1)
+                )
         except EnvironmentFailure as error:
             self.records.save_silence(key, str(error))
             raise

@@ -56,6 +56,8 @@ def planned(reply: Planned, view: View) -> RenderableType:
             parts += [hanging("   = ", flat(step.derivation), view) for step in item.algebra.steps]
     if not plan.hypotheses:
         parts.append(lines("No ideas yet: 'run' works them out."))
+    if reply.note:
+        parts.append(lines(flat(reply.note)))
     changed = [item for item in plan.decisions if item.value != item.default]
     if changed or plan.retrieved:
         parts.append("")
@@ -73,7 +75,9 @@ def profiled(reply: Profiled, view: View) -> RenderableType:
     """What bounds the problem, then the evidence on the candidate."""
     node = reply.node
     title = Text(f"c{node.number}: {verdict_words(node)}", style="bold", overflow="fold")
-    rows = [*analysis_rows(reply.analysis), *((flat(a), flat(b)) for a, b in reply.facts)]
+    rows = analysis_rows(reply.analysis)
+    said = {name for name, _ in rows}  # the evidence begins with what the analysis says
+    rows += [(flat(name), flat(value)) for name, value in reply.facts if name not in said]
     parts: list[RenderableType] = [title, facts(rows, view)]
     if node.profile is not None:
         parts += ["", bars([node], view)]

@@ -8,9 +8,8 @@ any request but those that are made beside it.
 
 from __future__ import annotations
 
-import re
-
 from agentkernel.workflows.intents.matching import VALUES
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
 
@@ -30,9 +29,9 @@ DEMANDS = words_of(
     "said says say told asked asks suggested suggests thinks think claims wrote"
 )
 """Words by which a clause asks for something, whatever that is."""
-OWN_PURPOSE = re.compile(r"^(?:because |since |as )?(?:i|we) (?:need|have|want|plan|am going) to ")
+OWN_PURPOSE = Pattern(r"^(?:because |since |as )?(?:i|we) (?:need|have|want|plan|am going) to ")
 """What the speaker is about to do is no demand: "I need to hand this over"."""
-BEFORE = re.compile(r"^before (?:you|we|i) \w+")
+BEFORE = Pattern(r"^before (?:you|we|i) \w+")
 NO_STATEMENT = words_of("NEG NO YES IF WHEN WHY WHERE HOW WHATDOES MAY ADVICE FOREIGN INSTEADOF")
 GENERIC = words_of(
     "FILLER THIS PREP MARK SEP BUT AUX PAST ITIS AGAINST OUT OR USE TRY SHOW TELL SPENT DROPIN "
@@ -45,7 +44,7 @@ LEAD = (
     r"i want you to|go ahead and|kindly|,|\.|;|:|-) )*"
 )
 TAIL = r"(?: (?:please|instead|then|now|too|for now|from now on|ok|thanks|!|\.))*$"
-BACK = re.compile(
+BACK = Pattern(
     LEAD + r"(?:(?:use|take|try|test|do|go with|go for|stick to|stick with|respect|obey|honou?r|"
     r"stay (?:within|below|under|inside)|aim for|target|assume|work with|keep to|adapt to|"
     r"go ahead with|do it for|(?:tune|optimi[sz]e|compile|build|generate)(?: it| this)? for) "
@@ -53,7 +52,7 @@ BACK = re.compile(
     r"give (?:it|that|this|that one|this one) (?:a (?:shot|go|try|whirl|spin|chance)))" + TAIL
 )
 """A clause that points back at a setting or an idea."""
-BACK_TO_GOAL = re.compile(
+BACK_TO_GOAL = Pattern(
     LEAD + r"(?:stop|finish|quit|wrap up|be done|end it) "
     r"(?:there|then|at that|at that point|when you get there|once you get there|"
     r"once you are there|when you are there|if you get there|when we get there)" + TAIL

@@ -7,21 +7,21 @@ something else) says otherwise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.intent import Intent, IntentContext, IntentName, Suggestion
+from agentkernel.domain.intent import Intent, IntentContext
 from agentkernel.workflows.intents.asides import leads_in, refers_back, speaks_of, states
 from agentkernel.workflows.intents.features import is_value
-from agentkernel.workflows.intents.grammar import EXAMPLES, rows
-from agentkernel.workflows.intents.matching import is_reported
+from agentkernel.workflows.intents.grammar import looks, rows
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.polarity import is_question
 from agentkernel.workflows.intents.slots import intent_of
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
+from agentkernel.workflows.intents.told import HELD, is_past, is_past_fact, is_reported
 
 if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
@@ -62,34 +62,32 @@ NEGATIVE = frozenset(
     }
 )
 """Labels that people also ask for with a "not"."""
-NOT_ONLY_OWN = re.compile(
-    r"\b(?:need|needs|needn't|have to|has to|bother|must|reinvent|everything)\b"
-)
-NO_OBJECTION = re.compile(r"\b(?:mind|problem|objections?|against|avoid|worry|care)\b")
+NOT_ONLY_OWN = Pattern(r"\b(?:need|needs|needn't|have to|has to|bother|must|reinvent|everything)\b")
+NO_OBJECTION = Pattern(r"\b(?:mind|problem|objections?|against|avoid|worry|care)\b")
 """What a "not" must speak of for library calls to be allowed: "it need not be all triton", or
 where it reaches the library itself, "no objection to cublas"."""
-NEEDS_NONE = re.compile(r"\b(?:need|have) to (?:allow|use|call|enable)\b")
-NO_FURTHER = re.compile(
+NEEDS_NONE = Pattern(r"\b(?:need|have) to (?:allow|use|call|enable)\b")
+NO_FURTHER = Pattern(
     r"^(?:no need to|no need for|you need not|do not|you do not have to|you do not need to) "
     r"(?:continue|go on|keep going|go further|go any further|search further|bother|carry on)\b"
 )
 """Says again that a run ends there."""
 REPORTED = words_of("said says say told asked suggests suggested thinks claims wrote heard read")
 LATER = words_of("tomorrow tonight later yesterday afterwards monday weekend unless otherwise")
-HARMLESS_IF = re.compile(
+HARMLESS_IF = Pattern(
     r"\bif (?:it|that|this|you|they|needed|necessary|possible|you)\b(?: (?:really |only |ever )?"
     r"(?:helps?|can|like|want|must|need|have to|wins?|pays off|is (?:faster|quicker|better|ok|fine)"
     r"|makes it faster|makes sense))?|\bwhere (?:it|they)\b|\beven if\b"
 )
 """A permission's "if": the tool decides, as it does anyway."""
-STATEMENT = re.compile(
+STATEMENT = Pattern(
     r"^(?:the|your|my|our|that|some|its|candidate|those) (?:\S+ ){1,3}"
     r"(?:is|are|was|were|looks?|seems?|says?)\b"
 )
 QUESTIONS_BY_STATEMENT = frozenset(
     {"explain_line", "explain_kernel", "why_slow", "why_rejected", "help"}
 )
-GIVES_UP = re.compile(r"\b(?:no need|not need|not want|never mind|without|skip)\b")
+GIVES_UP = Pattern(r"\b(?:no need|not need|not want|never mind|without|skip)\b")
 """Before something to look at: it is not wanted."""
 LEAST_OF_THE_GRAMMARS = 0.05
 SURE_OF_DOUBT = 0.6
@@ -101,6 +99,7 @@ ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
 PERMISSIONS = frozenset({"policy=mixed", "policy=any", "precision=tf32", "precision=bf16"})
 SENTENCE_ENDS = frozenset({".", ";", "!", "?", "\n"})
 BREAKS = frozenset({",", ".", ";", "!", "?", ":", "\n"})
+ACTS = ("KEEP", "UNDO", "REJECT", "SAVE", "EXPORT", "RETURN", "FORK", "RESTART")
 JOINTS = words_of("and but so because since though although cause plus")
 Reader = Callable[[tuple[Tag, ...]], Sequence[Intent] | None]
 
@@ -147,31 +146,11 @@ def read(tags: Sequence[Tag], context: IntentContext, shown: str, classifier: Cl
     fits = all(
         _belongs(judge, whole, clause, part) for clause, part in zip(clauses, parts, strict=True)
     )
-    if whole.probability >= least and fits:
+    if whole.probability >= least and fits and not _acts_besides(whole.label, clauses):
         return Second(intents=(whole.intent,))
     if whole.probability >= WORTH_ASKING and fits and not _is_negated(words):
         return Second(option=whole.intent)
     return Second()
-
-
-def nearest(tags: Sequence[Tag], most: int, classifier: Classifier) -> tuple[Suggestion, ...]:
-    """The likeliest requests, best first, each with a sentence that asks for it."""
-    found: list[Suggestion] = []
-    order = (-classifier.probabilities(tags)).argsort(kind="stable")
-    for at in order:
-        label = classifier.labels[int(at)]
-        for name in EXAMPLES:
-            if name == label.partition("=")[0] and all(name != each.name for each in found):
-                found.append(Suggestion(name=name, example=_example(name, label)))
-    return tuple(found[:most])
-
-
-def _example(name: IntentName, label: str) -> str:
-    return {
-        "precision=bf16": "allow bf16",
-        "precision=strict": "back to strict precision",
-        "policy=mixed": "allow library calls",
-    }.get(label, EXAMPLES[name])
 
 
 class _Judge:
@@ -214,7 +193,9 @@ class _Judge:
         if _looks_only(guess.label):
             told = all(_is_told(part, guess.label) for part in _clauses(tags))
             return not GIVES_UP.search(text) and not told
-        return not _is_asked(tags) and not all(is_reported(part) for part in _clauses(tags))
+        told = all(is_reported(part) or is_past(part) for part in _clauses(tags))
+        held = guess.label.partition("=")[0] in HELD and is_past_fact(tags)
+        return not (_is_asked(tags) or told or held)
 
 
 def _is_negated(tags: tuple[Tag, ...]) -> bool:
@@ -273,6 +254,14 @@ def _several(
     return tuple(found)
 
 
+def _acts_besides(label: str, clauses: list[tuple[Tag, ...]]) -> bool:
+    """True for "compare c2 and c3 and keep the faster one": a look, and something to do."""
+    return _looks_only(label) and any(
+        clause[0].has(*ACTS) and not clause[0].has("FILLER", "NEG", *_known(label))
+        for clause in clauses[1:]
+    )
+
+
 def _belongs(judge: _Judge, whole: Guess, clause: tuple[Tag, ...], part: Guess) -> bool:
     """True for a clause that asks for the same, or for nothing of its own."""
     if part.label == whole.label or refers_back(clause) or leads_in(clause):
@@ -329,13 +318,8 @@ def _known(label: str) -> frozenset[str]:
     return frozenset[str]().union(*(row.known for row in rows() if row.name == name))
 
 
-@cache
 def _looks_only(label: str) -> bool:
-    name = label.partition("=")[0]
-    return any(row.kind in ("info", "ask") for row in rows() if row.name == name) or name in (
-        "ask_docs",
-        "help",
-    )
+    return label.partition("=")[0] in looks()
 
 
 def _is_asked(tags: tuple[Tag, ...]) -> bool:

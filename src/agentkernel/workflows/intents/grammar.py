@@ -272,6 +272,15 @@ def rows() -> tuple[Row, ...]:
     return tuple(_row(line) for line in TABLE.strip().splitlines())
 
 
+@cache
+def looks() -> frozenset[str]:
+    """Names of the requests that change nothing."""
+    return frozenset(row.name for row in rows() if row.kind in ("info", "ask")) | {
+        "ask_docs",
+        "help",
+    }
+
+
 def _row(line: str) -> Row:
     head, kind, *pattern = line.split()
     named, equals, value = head.strip("?!").partition("=")

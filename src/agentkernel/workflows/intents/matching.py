@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +9,15 @@ from agentkernel.workflows.intents.grammar import TOLERATED, Item, Row, rows
 from agentkernel.workflows.intents.polarity import PRECISIONS, SLOTS
 from agentkernel.workflows.intents.tags import Tag
 from agentkernel.workflows.intents.text import words_of
+from agentkernel.workflows.intents.told import (
+    HELD,
+    is_demanded,
+    is_inventory,
+    is_past,
+    is_past_fact,
+    is_reported,
+    is_told,
+)
 
 VALUES = words_of(
     "CAND ORD NUM IDEA LINE TIMES FACTOR PERCENT DURATION RUNTIME BYTES MONEY ROUNDS STEPS TARGET "
@@ -27,8 +35,6 @@ TOLD = words_of("cost history profile status tree roofline plan")
 """Requests that nobody makes by a plain statement: "we pay for electricity" asks for no costs."""
 REPORTED = words_of("stop_at precision policy dtype shapes verify")
 """Requests that a report makes none of: "it is 2x faster", "it uses cublas"."""
-DEMANDED = re.compile(r"\b(?:have|has|had|need|needs) to\b|\b(?:must|should)\b")
-ASKING = ("SHOW", "TELL", "EXPLAIN", "POLITE", "MAY", "WHAT", "WHERE", "HOW")
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
 SAFE_CHANGES = frozenset(
@@ -65,7 +71,8 @@ def matches(
         return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
-    told, reported = _is_told(tags), is_reported(tags)
+    told, reported, past = is_told(tags), is_reported(tags), is_past(tags)
+    held, there = is_past_fact(tags), is_inventory(tags)
     found = [
         match
         for row in rows()
@@ -74,26 +81,14 @@ def matches(
         and (whole or not row.alone)
         and not (row.name in TOLD and told and not asked)
         and not (row.name in REPORTED and reported and not (question or asked))
-        and not (row.name == "verify" and not (question or asked) and _is_demanded(tags))
+        and not (row.name == "verify" and not (question or asked) and is_demanded(tags))
+        and not (row.kind in ("act", "change") and past)
+        and not (row.name in HELD and held)
+        and not (row.name == "run" and there)
         and not (row.name == "fork" and _names_a_branch(tags))
         and (match := _match(row, tags, spare)) is not None
     ]
     return sorted(found, key=lambda match: -match.score)
-
-
-def _is_told(tags: tuple[Tag, ...]) -> bool:
-    words = [tag for tag in tags if not tag.has("MARK", "SEP") and tag.text not in ("so", "but")]
-    return (
-        bool(words)
-        and words[0].text in ("i", "we", "they", "it", "he", "she")
-        and not any(tag.has(*ASKING) for tag in words)
-    )
-
-
-def _is_demanded(tags: tuple[Tag, ...]) -> bool:
-    """True for "numerics have to match": what is to hold, not what is to be checked."""
-    text = " ".join(tag.text for tag in tags)
-    return bool(DEMANDED.search(text)) and not any(tag.has("VERIFY") for tag in tags)
 
 
 def _names_a_branch(tags: tuple[Tag, ...]) -> bool:
@@ -101,18 +96,6 @@ def _names_a_branch(tags: tuple[Tag, ...]) -> bool:
     return any(
         tag.text == "branch" and before.text.split(" ")[-1] in ("the", "other", "that")
         for before, tag in pairwise(tags)
-    )
-
-
-def is_reported(tags: tuple[Tag, ...]) -> bool:
-    """True for "it is 2x faster", "it uses cublas": what is, not what is to be."""
-    words = [tag for tag in tags if not tag.has("MARK", "SEP")]
-    first = words[0].text.split(" ")[0] if words else ""
-    text = " ".join(tag.text for tag in words).split()
-    return (
-        first in ("it", "this", "they", "he", "she")
-        and not any(tag.has("UNTIL", "STOP", "ATLEAST", "ALLOW", "POLITE", "NEG") for tag in words)
-        and not {"should", "must", "needs", "need", "has", "will", "may", "can"}.intersection(text)
     )
 
 

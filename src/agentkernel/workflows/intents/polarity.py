@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
+from agentkernel.workflows.intents.patterns import Pattern
 from agentkernel.workflows.intents.tags import Tag, merged, negated
 from agentkernel.workflows.intents.text import words_of
 
@@ -16,7 +16,7 @@ VERBS = frozenset(
     {"USE", "RUN", "SHOW", "KEEP", "RETURN", "STOP", "TRY", "ALLOW", "UNDO", "FORK", "SAVE"}
 )
 END_OF_REACH = frozenset({"but", "instead", "just", "only", ",", ";", ":"})
-BOUND = re.compile(
+BOUND = Pattern(
     r"^(?:(?:ever|even|let|it|go|going|take|takes|taking|use|uses|using|spend|spends|spending|allocate|allocating|"
     r"need|run|running|bother|get|getting|be|grow|climb|cost|costs|needs|allocates|runs|exceeds|goes|want|to|for|you|exceed|exceeding|"
     r"this|that|memory|search|keep|peak|last|give|consume|have) )*"

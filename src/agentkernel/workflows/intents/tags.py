@@ -10,6 +10,8 @@ from agentkernel.workflows.intents.spelling import corrected
 from agentkernel.workflows.intents.text import Token, words_of
 from agentkernel.workflows.intents.words import (
     ALWAYS_A_CANDIDATE,
+    COMPARATIVES,
+    OF_TWO,
     PLACE_NOUNS,
     PLACES,
     entries,
@@ -164,6 +166,8 @@ def _phrase(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
 def _place(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     """A candidate named by its place: "the last one", "the fastest"."""
     token = tokens[at]
+    if token.text in COMPARATIVES:
+        return _better(tokens, at)
     if (place := PLACES.get(token.text)) is None:
         return None
     also = entries().get(token.text, frozenset())
@@ -173,6 +177,23 @@ def _place(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     if token.text in ALWAYS_A_CANDIDATE:
         return _join([token], {"CAND", *also}, place), 1
     return _join([token], {"PLACE", "FILLER", *also}, place), 1
+
+
+def _better(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
+    """One of two: "the better", "the faster one", "the quicker of the two". "The faster the better"
+    names none."""
+    words = [item.text for item in tokens]
+    if at == 0 or words[at - 1] != "the" or sum(word in COMPARATIVES for word in words) > 1:
+        return None
+    rest = words[at + 1 :]
+    used = 1 + (bool(rest) and rest[0] in PLACE_NOUNS)
+    for ending in OF_TWO:
+        if tuple(words[at + used : at + used + len(ending)]) == ending:
+            return _join(tokens[at : at + used + len(ending)], {"CAND"}, "better"), used + len(
+                ending
+            )
+    ends = at + used == len(words) or tokens[at + used].kind == "mark"
+    return (_join(tokens[at : at + used], {"CAND"}, "better"), used) if used > 1 or ends else None
 
 
 def _word(token: Token) -> Tag:

@@ -12,6 +12,8 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+HARD_BREAKS = frozenset(".;!?\n")
+"""Marks that end a sentence."""
 MOST_CHARACTERS = 600
 """A longer text is no request to a session; it is not read further than here."""
 MOST_TOKENS = 80

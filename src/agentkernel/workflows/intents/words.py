@@ -15,6 +15,12 @@ from agentkernel.workflows.intents.lexicon.talk import TALK
 from agentkernel.workflows.intents.lexicon.verbs import VERBS
 from agentkernel.workflows.intents.text import words_of
 
+COMPARATIVES = words_of("better faster quicker")
+"""Behind "the" and before a noun, "of" or the end they name one of the two that were compared."""
+OF_TWO = tuple(
+    tuple(phrase.split())
+    for phrase in ("of the two", "of those two", "of these two", "of them", "of both")
+)
 LEXICON: dict[str, str] = {**PHRASING, **VERBS, **NOUNS, **TALK, **BOUNDS}
 """Concept -> its words and phrases."""
 

@@ -34,7 +34,6 @@ from agentkernel.workflows.session.tree import (
     is_accepted,
     label,
     problem_of,
-    resolve,
 )
 from agentkernel.workflows.session.typed import MOST_SOURCE
 from agentkernel.workflows.session.work import Work
@@ -72,9 +71,9 @@ def try_idea(work: Work, intent: TryIdea, text: str) -> Reply:
     """Run with one strategy of the plan in front."""
     from agentkernel.workflows.session.looks import tried
 
-    plan = work.plan
-    if plan is None or not plan.hypotheses:
-        return no("There is no plan with ideas yet. 'run' makes one and tries it in order.")
+    plan = work.plan or work.first_plan
+    if not plan.hypotheses:
+        return no("The plan has no ideas. 'run' makes one and tries it in order.")
     names = [item.strategy for item in plan.hypotheses]
     if intent.idea == "last":
         return run_step(work, text, focus=names[-1])
@@ -126,7 +125,7 @@ def redo(work: Work) -> Reply:
 
 def return_to(work: Work, intent: OnCandidate) -> Reply:
     """Stand at a candidate again, with its settings."""
-    found = resolve(work.tree, intent.candidate)
+    found = work.meant(intent.candidate)
     if isinstance(found, Missing):
         return no(found.text)
     before = work.place
@@ -143,7 +142,7 @@ def restart(work: Work) -> Reply:
 
 def fork(work: Work, intent: OnCandidate) -> Reply:
     """Begin a branch."""
-    found = resolve(work.tree, intent.candidate)
+    found = work.meant(intent.candidate)
     if isinstance(found, Missing):
         return no(found.text)
     old = work.place.branch
@@ -237,7 +236,7 @@ def export(work: Work, intent: WriteTo, texts: dict[str, str]) -> Reply:
 
 def edit(work: Work, intent: Edit) -> Reply:
     """Hand a candidate's text out to be changed."""
-    found = resolve(work.tree, intent.candidate)
+    found = work.meant(intent.candidate)
     if isinstance(found, Missing):
         return no(found.text)
     number = found.number

@@ -46,9 +46,6 @@ STARTERS = frozenset(
 )
 """What starts work by itself."""
 
-GO = frozenset(("go", "ahead", "proceed"))
-"""Who says one of these where nothing waits for an answer wants a run; a stray "yes" is none."""
-
 
 def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
     """Do what `intent` asks. `run_now` False: a later request of the sentence starts the work.
@@ -132,8 +129,6 @@ def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
             return Ended(text=f"The session is kept. 'agentkernel resume {work.id}' goes on.")
         case "stop":
             return Said(text="Nothing is running. Ctrl-C stops a step while it runs.")
-        case "approve" if set(text.lower().split()) & GO:
-            return acts.run(work, Run(), text)
         case "approve" | "decline":
             return looks.no("Nothing waits for an answer.")
         case _:

@@ -31,6 +31,8 @@ from agentkernel.workflows.session.explain_kernel import (
 
 Notes = tuple[tuple[int | None, str], ...]
 """(line counted from 1, or None for the file as a whole; words), in the order of the file."""
+MOST_READ = 256 * 1024
+"""Characters of a file that is read, as many as of one that is pasted: it takes seconds."""
 CLOSING = frozenset(")]}, \t")
 OPENERS = ("else", "try", "except", "finally", "with", "case", "match")
 
@@ -52,12 +54,14 @@ def explain(source: str, first: int | None = None, last: int | None = None) -> N
     source = source.replace("\r\n", "\n")
     lines = source.split("\n")
     count = len(lines) - 1 if lines[-1] == "" and len(lines) > 1 else len(lines)
+    if len(source) > MOST_READ:
+        return _by_form(lines, count, first, last, too_long(source))
     try:
         if first is None:
             return _whole(parse_file(source))
         words = _read_lines(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return _by_form(lines, count, first, last, error)
+        return _by_form(lines, count, first, last, unread(error))
     return _range(words, lines, count, first, last)
 
 
@@ -80,12 +84,23 @@ def _range(
     return tuple(notes) or ((first, "blank lines"),)
 
 
-def _by_form(
-    lines: list[str], count: int, first: int | None, last: int | None, error: BaseException
-) -> Notes:
+def unread(error: BaseException) -> str:
+    """Why a text was not parsed."""
     where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
     why = str(error.args[0]) if error.args else type(error).__name__
-    told = (None, f"This text is no Python that can be read ({why}{where}).")
+    return f"This text is no Python that can be read ({why}{where})."
+
+
+def too_long(source: str) -> str:
+    """Why a text was not read."""
+    return (
+        f"This text has {len(source):,} characters. Expected at most {MOST_READ:,}: it is not "
+        "read, and a line of it is told by its form. Next: a part of it in a file of its own."
+    )
+
+
+def _by_form(lines: list[str], count: int, first: int | None, last: int | None, why: str) -> Notes:
+    told = (None, why)
     if first is None:
         return (told,)
     return (told, *_range({}, lines, count, first, last))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 CODE_WIDTH = 90
 """Characters of code that a sentence quotes at most."""
@@ -21,7 +24,11 @@ NAMESPACES = {
 """Modules -> the name that the explanations use for them."""
 SIZES = ("numel", "size", "stride", "cdiv", "next_power_of_2", "max", "min")
 """Functions whose result is a number rather than a tensor."""
+MOST_VALUES = 8
+"""Values of a parameter that are told: a kernel may be launched a thousand times."""
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Known = Callable[[str], ast.expr | None]
+"""What a name was given."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,17 @@ class Kernel:
         """The code that the launches pass, "" where nothing is known of it."""
         if parameter in self.tuned:
             return " or ".join(self.tuned[parameter]) + " (tuned)"
-        passed = (launch.arguments.get(parameter, "") for launch in self.launches)
-        values = dict.fromkeys(value for value in passed if value)
-        return " or ".join(values)
+        return self._passed.get(parameter, "")
+
+    @cached_property
+    def _passed(self) -> dict[str, str]:
+        """Parameter -> the code of all launches together, cut past a few."""
+        found: dict[str, dict[str, None]] = {}
+        for launch in self.launches:
+            for name, value in launch.arguments.items():
+                if value:
+                    found.setdefault(name, {})[value] = None
+        return {name: either(tuple(values)) for name, values in found.items()}
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,12 @@ class TritonFile:
     kernels: dict[str, Kernel]
     layers: dict[str, str]
     """`self.proj` -> the code that made it in `__init__`."""
+
+    @cached_property
+    def launches(self) -> dict[ast.expr, Launch]:
+        """Call -> the launch that it is."""
+        kernels = self.kernels.values()
+        return {launch.call: launch for kernel in kernels for launch in kernel.launches}
 
     def called(self, node: ast.expr) -> str:
         """Canonical name of what is called: "tl.load", "torch.mm", ".to" for a method."""
@@ -83,10 +104,11 @@ def parse_file(source: str) -> TritonFile:
         tree = ast.parse(source)
     imported = _imports(tree)
     jitted = {node.name: node for node in functions(tree) if _is_jitted(node, imported)}
-    launches = tuple(_launches(tree, jitted, imported))
+    launches: dict[str, list[Launch]] = {name: [] for name in jitted}
+    for launch in _launches(tree, jitted, imported):
+        launches[launch.kernel].append(launch)
     kernels = {
-        name: _kernel(node, tuple(item for item in launches if item.kernel == name), imported)
-        for name, node in jitted.items()
+        name: _kernel(node, tuple(launches[name]), imported) for name, node in jitted.items()
     }
     return TritonFile(tree, tuple(source.split("\n")), imported, kernels, _layers(tree))
 
@@ -101,6 +123,13 @@ def code(node: ast.AST, width: int = CODE_WIDTH) -> str:
     """`node` as one line of code, cut past `width` characters."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def either(values: Sequence[str]) -> str:
+    """`a or b`; past a few, how many more there are."""
+    more = len(values) - MOST_VALUES
+    words = " or ".join(values[:MOST_VALUES])
+    return f"{words} or {more} more" if more > 0 else words
 
 
 def dotted(node: ast.expr) -> str:
@@ -214,18 +243,23 @@ def _launches(
     tree: ast.Module, jitted: dict[str, FunctionNode], imported: dict[str, str]
 ) -> Iterator[Launch]:
     for function in functions(tree):
-        for call in ast.walk(function):
+        known: Assigned | None = None
+        for call in own_nodes(function):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript):
                 name = _launched_name(call.func.value)
-                if name in jitted and _innermost(function, call):
-                    yield _launch(call, call.func.slice, jitted[name], function)
+                if name in jitted:
+                    known = known or Assigned(function)
+                    yield _launch(call, call.func.slice, jitted[name], known)
 
 
-def _innermost(function: FunctionNode, call: ast.Call) -> bool:
-    inner = (node for node in ast.walk(function) if isinstance(node, FunctionNode))
-    return not any(
-        any(item is call for item in ast.walk(node)) for node in inner if node is not function
-    )
+def own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
+    """All nodes of a function as `ast.walk` has them, without those of functions inside it."""
+    waiting = deque(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.popleft()
+        if not isinstance(node, FunctionNode):
+            yield node
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _launched_name(node: ast.expr) -> str:
@@ -235,8 +269,8 @@ def _launched_name(node: ast.expr) -> str:
     return dotted(node)
 
 
-def _launch(call: ast.Call, grid: ast.expr, node: FunctionNode, function: FunctionNode) -> Launch:
-    known = assigned(function, call.lineno)
+def _launch(call: ast.Call, grid: ast.expr, node: FunctionNode, assigned: Assigned) -> Launch:
+    known = partial(assigned.above, call.lineno)
     names = [item.arg for item in (*node.args.posonlyargs, *node.args.args)]
     arguments: dict[str, str] = {}
     for name, value in zip(names, call.args, strict=False):
@@ -252,10 +286,10 @@ def _launch(call: ast.Call, grid: ast.expr, node: FunctionNode, function: Functi
     return Launch(node.name, call.lineno, call, _grid(grid, known), arguments, options)
 
 
-def _passed(value: ast.expr, known: dict[str, ast.expr]) -> str:
+def _passed(value: ast.expr, known: Known) -> str:
     """An argument's code; a name of a size is followed to where the size comes from."""
-    if isinstance(value, ast.Name) and value.id in known:
-        source = known[value.id]
+    source = known(value.id) if isinstance(value, ast.Name) else None
+    if source is not None:
         called = dotted(source.func).rpartition(".")[2] if isinstance(source, ast.Call) else ""
         plain = isinstance(source, ast.Attribute | ast.Subscript | ast.Constant | ast.BinOp)
         if plain or called in SIZES:
@@ -263,27 +297,50 @@ def _passed(value: ast.expr, known: dict[str, ast.expr]) -> str:
     return code(value, 60)
 
 
-def _grid(node: ast.expr, known: dict[str, ast.expr]) -> tuple[str, ...]:
-    if isinstance(node, ast.Name) and node.id in known:
-        node = known[node.id]
+def _grid(node: ast.expr, known: Known) -> tuple[str, ...]:
+    if isinstance(node, ast.Name):
+        node = known(node.id) or node
     if isinstance(node, ast.Lambda):
         node = node.body
     parts: Sequence[ast.expr] = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
     return tuple(_passed(part, known) for part in parts)
 
 
-def assigned(function: ast.AST, before: int) -> dict[str, ast.expr]:
-    """Name -> what a function gives it last above line `before`."""
-    found: dict[str, ast.expr] = {}
-    for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or node.lineno >= before:
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                found[target.id] = node.value
-            elif isinstance(target, ast.Tuple):
-                found |= unpacked(target, node.value)
-    return found
+class Assigned:
+    """What a function gives its names. In a name's list every value stands behind the line of its
+    statement; of those above a line, the one that `ast.walk` meets last counts."""
+
+    def __init__(self, function: ast.AST) -> None:
+        met: dict[str, list[tuple[int, int, ast.expr]]] = {}
+        for order, node in enumerate(ast.walk(function)):
+            if not isinstance(node, ast.Assign):
+                continue
+            for target in node.targets:
+                for name, value in given(target, node.value).items():
+                    met.setdefault(name, []).append((node.lineno, order, value))
+        self._lines: dict[str, list[int]] = {}
+        self._values: dict[str, list[ast.expr]] = {}
+        for name, values in met.items():
+            values.sort(key=lambda item: item[:2])
+            self._lines[name] = [line for line, _, _ in values]
+            self._values[name] = []
+            latest = -1
+            for _, order, value in values:
+                kept = self._values[name][-1:] if order < latest else [value]
+                self._values[name] += kept
+                latest = max(latest, order)
+
+    def above(self, line: int, name: str) -> ast.expr | None:
+        """What `name` is given above `line`, None where it is not."""
+        place = bisect_left(self._lines.get(name, []), line)
+        return self._values[name][place - 1] if place else None
+
+
+def given(target: ast.expr, value: ast.expr) -> dict[str, ast.expr]:
+    """Name -> value of one assignment."""
+    if isinstance(target, ast.Name):
+        return {target.id: value}
+    return unpacked(target, value) if isinstance(target, ast.Tuple) else {}
 
 
 def unpacked(target: ast.Tuple, value: ast.expr) -> dict[str, ast.expr]:

@@ -257,11 +257,7 @@ def library_call(node: ast.Call, file: TritonFile) -> str:
 
 def launch_of(node: ast.expr, file: TritonFile) -> Launch | None:
     """The launch that a call is, None where it is none."""
-    for kernel in file.kernels.values():
-        for launch in kernel.launches:
-            if launch.call is node:
-                return launch
-    return None
+    return file.launches.get(node)
 
 
 def launch_words(launch: Launch, file: TritonFile) -> str:
@@ -320,17 +316,24 @@ def _forwards(file: TritonFile) -> list[FunctionNode]:
         ]
     elif not any(kernel.launches for kernel in file.kernels.values()):
         found = [node for node in functions(file.tree) if node.name == "forward"]
-    for kernel in file.kernels.values():
-        for launch in kernel.launches:
-            if not any(item is launch.call for node in found for item in ast.walk(node)):
-                found += [
-                    node
-                    for node in ast.walk(file.tree)
-                    if isinstance(node, FunctionNode)
-                    and node not in found
-                    and any(item is launch.call for item in ast.walk(node))
-                ]
+    inside = {item for node in found for item in ast.walk(node)}
+    holders = _holders(file)
+    for call in file.launches:
+        if call not in inside:
+            more = [node for node in holders[call] if node not in inside]
+            inside |= {item for node in more for item in ast.walk(node)}
+            found += more
     return sorted(found, key=lambda node: node.lineno)
+
+
+def _holders(file: TritonFile) -> dict[ast.expr, list[FunctionNode]]:
+    """Launch -> the functions around it."""
+    found: dict[ast.expr, list[FunctionNode]] = {call: [] for call in file.launches}
+    for function in functions(file.tree):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and node in found:
+                found[node].append(function)
+    return found
 
 
 def argument_notes(launch: Launch, kernel: Kernel, line: int) -> str:

@@ -14,10 +14,10 @@ from agentkernel.domain.intent import (
     ExplainLine,
     OnCandidate,
 )
-from agentkernel.domain.plan import Plan
 from agentkernel.domain.session import Node
 from agentkernel.errors import KnowledgeError, OutputError
 from agentkernel.workflows.session import figures
+from agentkernel.workflows.session.outlook import NOTE
 from agentkernel.workflows.session.replies import (
     DiffOf,
     Explained,
@@ -35,7 +35,6 @@ from agentkernel.workflows.session.tree import (
     is_accepted,
     label,
     problem_of,
-    resolve,
 )
 from agentkernel.workflows.session.work import Work
 
@@ -50,13 +49,7 @@ def no(text: str) -> Said:
 
 def explain_module(work: Work) -> Reply:
     """Where the module's own time goes, before there is a candidate: estimated from its graph."""
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.roofline import analyse, estimate_eager
-
-    target = work.target
-    captured = capture(work.problem)
-    analysis = analyse(captured, target, work.settings.goals.precision)
-    eager = estimate_eager(captured, target)
+    target, (analysis, eager) = work.target, work.figures
     ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
     left = max(0.0, 1 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
     moved, least = figures.bytes_words(eager.bytes_moved), figures.bytes_words(analysis.bytes_min)
@@ -121,20 +114,12 @@ def tree(work: Work) -> Reply:
 
 
 def plan(work: Work) -> Reply:
-    """The plan in force, with those of its strategies that were tried."""
+    """The plan in force, with those of its strategies that were tried; before a run the rules' one.
+    Raises ProblemError."""
     found = work.plan
     if found is None:
-        found = first_plan(work)
+        return Planned(plan=work.first_plan, tried=tried(work), note=NOTE)
     return Planned(plan=found, tried=tried(work))
-
-
-def first_plan(work: Work) -> Plan:
-    """The plan before any run: the roofline, and no strategy yet. Raises ProblemError."""
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.roofline import analyse
-
-    analysis = analyse(capture(work.problem), work.target, work.settings.goals.precision)
-    return Plan(analysis=analysis, hypotheses=())
 
 
 def tried(work: Work) -> tuple[str, ...]:
@@ -149,7 +134,7 @@ def tried(work: Work) -> tuple[str, ...]:
 
 def show_candidate(work: Work, intent: OnCandidate) -> Reply:
     """A candidate's file, or the module's."""
-    found = resolve(work.tree, intent.candidate)
+    found = work.meant(intent.candidate)
     if isinstance(found, Missing):
         return no(found.text)
     work.shown = (found.number, 1)
@@ -159,7 +144,7 @@ def show_candidate(work: Work, intent: OnCandidate) -> Reply:
 
 def explain_kernel(work: Work, intent: OnCandidate) -> Reply:
     """What a candidate's kernels do, from its text."""
-    found = resolve(work.tree, intent.candidate)
+    found = work.meant(intent.candidate)
     if isinstance(found, Missing):
         return no(found.text)
     return _explained(work, found.number, None, None)
@@ -167,7 +152,7 @@ def explain_kernel(work: Work, intent: OnCandidate) -> Reply:
 
 def explain_line(work: Work, intent: ExplainLine) -> Reply:
     """What a line does; "this line" is the one that was shown last."""
-    found = resolve(work.tree, intent.candidate)
+    found = work.meant(intent.candidate)
     if isinstance(found, Missing):
         return no(found.text)
     number, line = found.number, intent.line
@@ -204,13 +189,13 @@ def _explained(work: Work, number: int | None, first: int | None, last: int | No
 
 def diff(work: Work, intent: Diff) -> Reply:
     """The changed lines of one candidate, seen from another."""
-    new = resolve(work.tree, intent.candidate)
+    new = work.meant(intent.candidate)
     if isinstance(new, Missing):
         return no(new.text)
     node = work.tree.node(new.number) if new.number is not None else None
     if node is None and intent.against == "parent":
         return no("The session stands at the module: nothing was changed. 'run' makes a candidate.")
-    old = resolve(work.tree, intent.against)
+    old = work.meant(intent.against)
     if node is not None and intent.against == "parent":
         before = node.parent
     elif isinstance(old, Missing):
@@ -243,6 +228,7 @@ def compare(work: Work, intent: Compare) -> Reply:
         text = f"{label(first.number)} and {label(second.number)} are for other sizes or dtypes"
         return no(f"{text}: their times say nothing of one another.")
     older, newer = sorted((first, second), key=lambda node: node.number)
+    work.compared = (older.number, newer.number)
     return figures.compared(older, newer)
 
 
@@ -255,7 +241,7 @@ def _side(work: Work, ref: CandidateRef, intent: Compare) -> Node | Missing | No
         if isinstance(other, Missing):
             return other
         return work.tree.node(other.parent) if other.parent is not None else None
-    found = resolve(work.tree, ref)
+    found = work.meant(ref)
     if isinstance(found, Missing):
         return found
     return None if found.number is None else work.tree.node(found.number)

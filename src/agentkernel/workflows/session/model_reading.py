@@ -49,7 +49,7 @@ def read_with(
     """The requests that the model reads, none where it gives nothing that counts. `tell` hears in
     one line why it did not answer."""
     question = Question(
-        agent="planner",
+        agent="reader",
         round=0,
         messages=(Message(role="user", text=prompt(text, context, examples)),),
         sampling=sampling,

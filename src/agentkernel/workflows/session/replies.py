@@ -115,11 +115,13 @@ class Roofline(Frozen):
 
 
 class Planned(Frozen):
-    """The plan in force and which of its hypotheses were tried."""
+    """The plan in force and which of its hypotheses were tried. `note`: what the plan rests on,
+    where it is no run's."""
 
     kind: Literal["planned"] = "planned"
     plan: Plan
     tried: tuple[str, ...] = ()
+    note: str = ""
 
 
 class TreeShown(Frozen):
@@ -207,3 +209,5 @@ class Turn(Frozen):
     text: str
     replies: tuple[Reply, ...]
     at: str
+    approved: tuple[bool, ...] = ()
+    """What was said to each question that was asked meanwhile."""

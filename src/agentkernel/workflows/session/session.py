@@ -15,18 +15,21 @@ from agentkernel.domain.intent import (
     Intent,
     IntentContext,
     NotUnderstood,
+    Plain,
     Understood,
 )
 from agentkernel.domain.session import Changes, Step, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import AgentKernelError
 from agentkernel.tools.store import alone
-from agentkernel.workflows.events import ModelPassedOver, OnEvent, ignore
+from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
 from agentkernel.workflows.session import acts, setting
 from agentkernel.workflows.session.answers import STARTERS, answer
 from agentkernel.workflows.session.changes import SettingsFor, over
+from agentkernel.workflows.session.choice import picked
 from agentkernel.workflows.session.model_reading import read_with, reading_model
+from agentkernel.workflows.session.outlook import Outlook
 from agentkernel.workflows.session.replies import Puzzled, Reply, Said, Turn
 from agentkernel.workflows.session.sentences import sentence, sentences
 from agentkernel.workflows.session.steps import Given, go_on
@@ -70,9 +73,11 @@ class Session:
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
         workshop: Workshop | None = None,
+        outlook: Outlook | None = None,
     ) -> Self:
         """A new session in a new folder `runs/NAME-chat-STAMP/`. `settings_for` puts dotted keys
-        over the user's settings and refuses what is wrong. Raises OutputError, SettingError."""
+        over the user's settings and refuses what is wrong, `outlook` what is known of the problem
+        already. Raises OutputError, SettingError."""
         settings = settings_for({})
         if problem.problem.path:
             path = str(Path(problem.problem.path).resolve())
@@ -87,6 +92,7 @@ class Session:
 
         session = cls._open(folder, SessionStore, fill, settings_for, on_event, approve, workshop)
         session._work.loaded[""] = problem
+        session._work.outlook = outlook or Outlook()
         return session
 
     @classmethod
@@ -98,6 +104,7 @@ class Session:
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
         workshop: Workshop | None = None,
+        outlook: Outlook | None = None,
     ) -> Self:
         """The session in `folder` as its last turn left it; a step that a kill cut off is finished
         first. `settings_for` None: over the settings that it began with.
@@ -107,6 +114,7 @@ class Session:
         session = cls._open(
             folder, open_store, SessionStore.tree, settings_for, on_event, approve, workshop
         )
+        session._work.outlook = outlook or Outlook()
         session._finish_what_was_cut_off()
         return session
 
@@ -214,6 +222,7 @@ class Session:
 
     def _turn(self, text: str, asked: Callable[[], tuple[Reply, ...]]) -> tuple[Reply, ...]:
         """Answer, and keep the turn with its tree in one transaction."""
+        self._work.approved.clear()
         try:
             replies = asked()
         except KeyboardInterrupt:
@@ -221,39 +230,37 @@ class Session:
         except AgentKernelError as error:
             replies = (Said(text=str(error), ok=False),)
         try:
-            asked_for = readable(text)
-            self._work.store.add_turn(
-                Turn(text=asked_for, replies=replies, at=now()), self._work.tree
-            )
+            said = tuple(self._work.approved)
+            turn = Turn(text=readable(text), replies=replies, at=now(), approved=said)
+            self._work.store.add_turn(turn, self._work.tree)
         except AgentKernelError as error:
             replies = (*replies, Said(text=f"This turn is not kept: {error}", ok=False))
         return replies
 
     def _understood(self, text: str) -> tuple[Reply, ...]:
-        chosen = self._chosen(text)
-        if chosen is not None:
-            return self._all(chosen, text)
-        found = understand(text, self._work.context)
+        context = self._work.context
+        options, self._work.options = self._work.options, ()
+        found = understand(text, context)
+        chosen = picked(text, found, options)
         match found:
+            case _ if chosen is not None:
+                return self._all(chosen, text)
+            case Understood(intents=(Plain(name="approve"),)) if len(options) > 1:
+                return self._which(options)
+            case Understood(intents=(Plain(name="decline"),)) if options:
+                return (Said(text="Nothing is done."),)
             case Understood():
                 return self._all(found.intents, text)
             case Ambiguous():
-                self._work.options = found.options
-                options = tuple(sentences(item) for item in found.options)
-                ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
-                return (Puzzled(text=ask, options=options),)
+                return self._which(found.options)
             case NotUnderstood():
                 return self._asked_of_model(text, found)
 
-    def _chosen(self, text: str) -> tuple[Intent, ...] | None:
-        """The reading that "yes" or a number picks, where the last answer asked."""
-        options, self._work.options = self._work.options, ()
-        word = text.strip().rstrip(".!").lower()
-        if len(options) == 1 and word in ("yes", "y"):
-            return options[0]
-        if word.isdecimal() and len(word) < 3 and 1 <= int(word) <= len(options):
-            return options[int(word) - 1]
-        return None
+    def _which(self, options: tuple[tuple[Intent, ...], ...]) -> tuple[Reply, ...]:
+        """Ask which of the readings is meant; the next sentence may answer."""
+        self._work.options = options
+        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
+        return (Puzzled(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
         """One reply an intent; what starts work does so once, at the last that asks for it."""
@@ -273,9 +280,12 @@ class Session:
         told: list[str] = []
         named = reading_model(self._work.settings)
         if named is not None:
+            self._work.on_event(Noted(text=f"asking {named} what this means"))
             intents = self._read(named, text, told.append)
             if intents:
+                self._work.on_event(Noted(text=f"read as: {sentences(intents)}"))
                 return self._all(intents, text)
+            told = told or [f"{named} reads none in it either"]
         why = f"{found.reason} ({'; '.join(told)})" if told else found.reason
         return (Puzzled(text=f"Not understood: {why}", nearest=found.nearest),)
 
@@ -284,7 +294,7 @@ class Session:
         from agentkernel.agents.models.factory import Desk
         from agentkernel.tools.records import Records
         from agentkernel.workflows.desk import chat_options
-        from agentkernel.workflows.events import model_asked
+        from agentkernel.workflows.events import model_asked, model_retried, model_writing
 
         work, chosen = self._work, self._work.settings.models
         records = Records(work.folder / "models.sqlite")
@@ -293,6 +303,8 @@ class Session:
             base_url=chosen.base_url,
             options=chat_options(chosen),
             on_exchange=lambda exchange, reused: work.on_event(model_asked(exchange, reused)),
+            on_retry=lambda retry: work.on_event(model_retried(retry)),
+            on_piece=lambda piece: work.on_event(model_writing(piece)),
             tell=lambda line: work.on_event(ModelPassedOver(text=line)),
         )
         try:

@@ -111,14 +111,14 @@ def request_of(
 def _run(work: Work, step: int, request: OptimizeRequest) -> Result:
     from agentkernel.workflows.optimize import run
 
-    return run(request, _noting(work, step), workshop=work.workshop, approve=work.approve)
+    return run(request, _noting(work, step), workshop=work.workshop, approve=work.asking)
 
 
 def _resume(work: Work, step: int, name: str) -> Result:
     from agentkernel.workflows.optimize import resume
 
     listen = _noting(work, step)
-    return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.approve)
+    return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.asking)
 
 
 def _noting(work: Work, step: int) -> Callable[[Event], None]:
@@ -150,7 +150,9 @@ def finish(work: Work, number: int, ended: _Ended) -> Reply:
     """Take in what a step's run found, and stand at the best of it."""
     step = work.tree.step(number)
     assert step is not None
+    left = {node.number for node in work.tree.nodes if node.verdict is None}
     gathered = _gather(work, step, ended)
+    new = _new(work, gathered, left)
     result = ended.result
     outcome = ended.why if result is None else f"{result.status}: {result.reason}"
     seconds = gathered.seconds if result is None else result.spent_s
@@ -162,10 +164,10 @@ def finish(work: Work, number: int, ended: _Ended) -> Reply:
         work.tree = move(work.tree, work.place.model_copy(update={"candidate": stands}))
     return Ran(
         step=number,
-        made=gathered.made,
+        made=new,
         place=work.place,
         result=result,
-        text=_words(work, step, gathered.made, stands, ended),
+        text=_words(work, step, new, stands, ended),
     )
 
 
@@ -197,6 +199,13 @@ def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
     if plan is not None and step.origin == "drafted":
         work.store.save_plan(step.number, plan)
     return _Gathered(found.made, found.seen, seconds)
+
+
+def _new(work: Work, gathered: _Gathered, left: set[int]) -> tuple[int, ...]:
+    """The candidates of this step, and those of `left`, known and not judged, that it judged."""
+    nodes = [node for node in map(work.tree.node, gathered.seen) if node is not None]
+    judged = [node.number for node in nodes if node.number in left and node.verdict is not None]
+    return tuple(number for number in gathered.seen if number in (*gathered.made, *judged))
 
 
 def _stands_at(work: Work, step: Step, seen: Sequence[int]) -> int | None:

@@ -28,12 +28,14 @@ from agentkernel.workflows.session.replies import Reply, Turn
 FORMAT = "1"
 NAME = SESSION_FILE
 REPLIES: TypeAdapter[tuple[Reply, ...]] = TypeAdapter(tuple[Reply, ...])
+APPROVED: TypeAdapter[tuple[bool, ...]] = TypeAdapter(tuple[bool, ...])
 SCHEMA = """
 create table if not exists meta (name text primary key, value text not null);
 create table if not exists problems (key text primary key, value text not null);
 create table if not exists plans (step integer primary key, value text not null);
 create table if not exists nodes (number integer primary key, value text not null);
 create table if not exists tree (id integer primary key check (id = 1), value text not null);
+create table if not exists approved (turn integer primary key, value text not null);
 create table if not exists turns (
     id integer primary key, text text not null, replies text not null, at text not null);
 """
@@ -133,10 +135,13 @@ class SessionStore:
         with saving(self.path), self._lock, self._db:
             self._db.execute("begin")
             self._put_tree(tree)
-            self._db.execute(
+            kept = self._db.execute(
                 "insert into turns (text, replies, at) values (?,?,?)",
                 (turn.text, replies, turn.at),
             )
+            if turn.approved:
+                said = APPROVED.dump_json(turn.approved).decode()
+                self._db.execute("insert into approved values (?,?)", (kept.lastrowid, said))
         self._written = {item.number: item for item in tree.nodes}
 
     def tree(self) -> Tree:
@@ -153,9 +158,18 @@ class SessionStore:
     def turns(self) -> tuple[Turn, ...]:
         """All turns in order."""
         with self._reading():
-            rows = self._db.execute("select text, replies, at from turns order by id").fetchall()
+            rows = self._db.execute(
+                "select text, replies, at, coalesce(value, '[]') from turns "
+                "left join approved on turn = id order by id"
+            ).fetchall()
             return tuple(
-                Turn(text=row[0], replies=REPLIES.validate_json(row[1]), at=row[2]) for row in rows
+                Turn(
+                    text=row[0],
+                    replies=REPLIES.validate_json(row[1]),
+                    at=row[2],
+                    approved=APPROVED.validate_json(row[3]),
+                )
+                for row in rows
             )
 
     def _put_problem(self, key: str, problem: Problem) -> None:

@@ -42,6 +42,9 @@ def as_markdown(name: str, facts: Sequence[tuple[str, str]], turns: Sequence[Tur
         lines += ["", f"## {inline(asked, 120) or 'A candidate that was given'}", ""]
         if not asked:
             lines += [fenced(turn.text, "python"), ""]
+        if turn.approved:
+            given = ", ".join("yes" if item else "no" for item in turn.approved)
+            lines += [f"Asked for approval, the answer was: {given}.", ""]
         for reply in turn.replies:
             lines += [words(reply), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -53,7 +56,8 @@ def as_jsonl(turns: Sequence[Turn]) -> str:
 
 
 def as_script(turns: Sequence[Turn]) -> str:
-    """What was typed, a line each; a text of several lines stands in a block."""
+    """What was typed, a line each; a text of several lines stands in a block. The answers to a
+    turn's questions are the lines after it."""
     parts = []
     for turn in turns:
         text = turn.text.strip("\n")
@@ -61,6 +65,7 @@ def as_script(turns: Sequence[Turn]) -> str:
             continue
         block = "\n" in text or text.startswith(("#", BLOCK_BEGINS, BLOCK_ENDS))
         parts.append(f"{BLOCK_BEGINS}\n{text}\n{BLOCK_ENDS}\n" if block else f"{text}\n")
+        parts += ["y\n" if item else "n\n" for item in turn.approved]
     return "".join(parts)
 
 

@@ -229,6 +229,17 @@ def fastest(tree: Tree) -> int | None:
     return min(ranked)[2] if ranked else None
 
 
+def better(tree: Tree, pair: tuple[int, int]) -> int | None:
+    """The faster of two candidates that are right; None where neither is, has a time, or one is
+    measured and the other only estimated."""
+    nodes = [node for node in map(tree.node, pair) if node is not None and is_accepted(node)]
+    timed = [(time, node) for node in nodes if (time := time_us(node)) is not None]
+    bases = {node.profile is not None and node.profile.measured for _, node in timed}
+    if not timed or len(bases) > 1:
+        return None
+    return min(timed, key=lambda item: item[0])[1].number
+
+
 def problem_of(tree: Tree, node: Node) -> str:
     """The key of the problem that a candidate answers."""
     step = tree.step(node.step)
@@ -249,7 +260,7 @@ def resolve(tree: Tree, ref: CandidateRef) -> Found | Missing:
             return Found(current)
         case "last":
             return Found(tree.nodes[-1].number)
-        case "fastest":
+        case "fastest" | "better":
             found = fastest(tree)
             return (
                 Missing("No candidate is right yet: none is the fastest.")

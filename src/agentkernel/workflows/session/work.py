@@ -15,12 +15,14 @@ from agentkernel.domain.session import Changes, Node, Place, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.session.changes import SettingsFor
+from agentkernel.workflows.session.outlook import Figures, Outlook
 from agentkernel.workflows.session.store import SessionStore, restore_live
-from agentkernel.workflows.session.tree import Missing, fastest, resolve
+from agentkernel.workflows.session.tree import Found, Missing, better, fastest, label, resolve
 
 if TYPE_CHECKING:
     from agentkernel.domain.target import Target
     from agentkernel.tools.problems import LoadedProblem
+    from agentkernel.tools.targets import ResolvedTarget
     from agentkernel.workflows.context import Workshop
 
 Approve = Callable[..., bool]
@@ -38,11 +40,16 @@ class Work:
     on_event: OnEvent = ignore
     approve: Approve | None = None
     workshop: Workshop | None = None
+    outlook: Outlook = field(default_factory=Outlook)
     loaded: dict[str, LoadedProblem] = field(default_factory=dict)
     options: tuple[tuple[Intent, ...], ...] = ()
     """The readings of the last sentence that had more than one."""
+    compared: tuple[int, int] | None = None
+    """The candidates that were compared last, since the session was opened."""
     shown: tuple[int | None, int] | None = None
     """The candidate and the line that were shown last."""
+    approved: list[bool] = field(default_factory=list)
+    """What was said to the questions of this turn."""
     settings_known: dict[tuple[tuple[str, object], ...], Settings] = field(default_factory=dict)
 
     @property
@@ -98,24 +105,44 @@ class Work:
     @property
     def target(self) -> Target:
         """The GPU in force. Raises UnknownTarget."""
+        return self.resolved.target
+
+    @property
+    def resolved(self) -> ResolvedTarget:
+        """The same with what this machine can do for it. Raises UnknownTarget."""
         if self.workshop is not None:
-            return self.workshop.resolve(self.settings).target
+            return self.workshop.resolve(self.settings)
         from agentkernel.tools.targets import find_target
 
-        return find_target(self.settings.target).target
+        return find_target(self.settings.target)
+
+    @property
+    def figures(self) -> Figures:
+        """What bounds the module in force. Raises ProblemError, UnknownTarget."""
+        return self.outlook.figures(self.problem, self.target, self.settings.goals.precision)
+
+    @property
+    def first_plan(self) -> Plan:
+        """What the rules would try on it. Raises ProblemError, UnknownTarget."""
+        return self.outlook.first_plan(self.problem, self.resolved, self.goals, self.settings)
+
+    @property
+    def asking(self) -> Approve | None:
+        """`approve`, with its word written down for the turn."""
+        approve = self.approve
+        if approve is None:
+            return None
+
+        def ask(asked: object) -> bool:
+            self.approved.append(approve(asked))
+            return self.approved[-1]
+
+        return ask
 
     @property
     def goals(self) -> Goals:
         """What a run would aim at now."""
-        chosen = self.settings
-        return Goals(
-            speedup=chosen.goals.speedup,
-            baseline=chosen.goals.baseline,
-            objective=chosen.goals.objective,
-            max_memory_bytes=chosen.goals.max_memory_bytes,
-            precision=chosen.goals.precision,
-            policy=chosen.policy,
-        )
+        return goals_of(self.settings)
 
     @property
     def plan(self) -> Plan | None:
@@ -144,12 +171,34 @@ class Work:
             candidates=tuple(item.number for item in self.tree.nodes),
             current=self.place.candidate,
             precision=self.settings.goals.precision,
+            waiting="choice" if self.options else "nothing",
         )
+
+    def meant(self, ref: CandidateRef) -> Found | Missing:
+        """The candidate that a reference names, or the module; "better" is one of the two that were
+        compared last, in this turn or an earlier one."""
+        pair = (self.compared or self._last_compared()) if ref == "better" else None
+        if pair is None:
+            return resolve(self.tree, ref)
+        number = better(self.tree, pair)
+        if number is None:
+            names = " and ".join(map(label, pair))
+            return Missing(
+                f"Of {names} none is known to be the better. 'keep c{pair[0]}' names one."
+            )
+        return Found(number)
+
+    def _last_compared(self) -> tuple[int, int] | None:
+        for turn in reversed(self.store.turns()):
+            for reply in reversed(turn.replies):
+                if reply.kind == "compared" and len(reply.nodes) == 2:
+                    return reply.nodes[0].number, reply.nodes[1].number
+        return None
 
     def node(self, ref: CandidateRef) -> Node | Missing:
         """The candidate that is meant. Where the session stands at the module, "current" is the
         fastest one, else the last."""
-        found = resolve(self.tree, ref)
+        found = self.meant(ref)
         if isinstance(found, Missing):
             return found
         number = found.number
@@ -174,3 +223,15 @@ class Work:
         if number is not None:
             return f"c{number}.py"
         return Path(self.module.path).name or f"{self.module.name}.py"
+
+
+def goals_of(chosen: Settings) -> Goals:
+    """What these settings aim at."""
+    return Goals(
+        speedup=chosen.goals.speedup,
+        baseline=chosen.goals.baseline,
+        objective=chosen.goals.objective,
+        max_memory_bytes=chosen.goals.max_memory_bytes,
+        precision=chosen.goals.precision,
+        policy=chosen.policy,
+    )

@@ -64,7 +64,9 @@ PHRASING: dict[str, str] = {
         second, wait a minute, wait no, actually wait, oh no wait, must, may, might, that
         is what we use, that is what i use, that is what we have, that is what we run,
         that is what we need, our server, our servers, the server we use, do with, in
-        practice, in reality, in the real world, nothing else, and nothing else, with
+        practice, in reality, in the real world, as much as you like, as much as you
+        want, as much as you wish, as much as you need, as often as you like, as often as you
+        want, as you like, as you wish, as you please, nothing else, and nothing else, with
         nothing else""",
     "THIS": "this, that, it, this thing, that thing, this one, that one, the one",
     "PREP": "for, on, in, with, at, using, under, within, without exceeding",

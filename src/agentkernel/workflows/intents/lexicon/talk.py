@@ -63,6 +63,9 @@ TALK: dict[str, str] = {
         i approve, aye, good, go for it, green light, you may proceed, you may, sure thing,
         certainly, granted, looks fine, exactly, sounds fine, sounds great, make it so, no
         objection, no objections, perfect, looks right, looks great""",
+    "GOAHEAD": """
+        go ahead, proceed, go, go on, go for it, you may proceed, green light, carry on,
+        continue""",
     "NO": """
         nope, nah, never mind, decline, denied, deny, disagree, do not do it, do not do
         that, i disagree, rather not, negative, not now, no way, better not, certainly not,

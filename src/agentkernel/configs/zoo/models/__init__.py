@@ -1,0 +1,1 @@
+"""How are the models of the packaged zoos built?"""

@@ -1,0 +1,96 @@
+"""How do kernels leave the library, so that they are read without this package?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.errors import OutputError
+from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.library.library import Library, now
+from agentkernel.tools.library.rows import KernelLine, StoredKernel
+
+INDEX = "index.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Exported:
+    """How many kernels were written, how many were left out because they may not be used."""
+
+    folder: Path
+    kernels: int
+    left_out: int
+
+
+def export_library(
+    library: Library, folder: Path, *, withdrawn: bool = False, modules: bool = False
+) -> Exported:
+    """Write `kernels/NAME/kernel.py` and `certificate.json` of each kernel, then `index.json`.
+
+    `withdrawn` takes those too that may not be used any more; `modules` copies the pickles of live
+    modules, which `agentkernel verify` needs for a replay. Raises OutputError for a folder that
+    holds something else than an export, or cannot be written.
+    """
+    _make_room(folder)
+    entries: list[dict[str, object]] = []
+    left_out = 0
+    for line in library.lines():
+        stored = library.stored(line)
+        if stored is None or (stored.kernel.withdrawn is not None and not withdrawn):
+            left_out += 1
+            continue
+        entries.append(_write(library, line, stored, folder, modules=modules))
+    index = {"format": FORMAT, "exported": now(), "kernels": entries}
+    write_atomic(folder / INDEX, json.dumps(index, indent=2, sort_keys=True) + "\n")
+    return Exported(folder, len(entries), left_out)
+
+
+def _write(
+    library: Library, line: KernelLine, stored: StoredKernel, folder: Path, *, modules: bool
+) -> dict[str, object]:
+    kernel = stored.kernel
+    key = sha256_text(kernel.key.model_dump_json())[:8]
+    place = Path("kernels") / f"{kernel.sha256[:16]}-{key}"
+    make_folder(folder / place)
+    write_atomic(folder / place / "kernel.py", kernel.source)
+    write_atomic(folder / place / "certificate.json", stored.certificate_text)
+    live = library.live_pickle(line) if modules else None
+    if live is not None:
+        with saving(folder / place):
+            shutil.copyfile(live, folder / place / "live.pkl")
+    facts = kernel.model_dump(mode="json", exclude={"source", "certificate"})
+    return {
+        **facts,
+        "problem": line.problem,
+        "source": f"{place.as_posix()}/kernel.py",
+        "certificate": f"{place.as_posix()}/certificate.json",
+        "live": None if live is None else f"{place.as_posix()}/live.pkl",
+    }
+
+
+def _make_room(folder: Path) -> None:
+    with saving(folder):
+        empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+        earlier = _is_export(folder / INDEX)
+        if not empty and not earlier and folder.is_dir():
+            raise OutputError(
+                f"{str(folder)!r} holds other files. Expected a new or empty folder, or an earlier "
+                "export. Next: name another folder."
+            )
+        if earlier:
+            # What was withdrawn since is to be gone from it.
+            (folder / INDEX).unlink()
+            shutil.rmtree(folder / "kernels", ignore_errors=True)
+    make_folder(folder)
+
+
+def _is_export(index: Path) -> bool:
+    try:
+        found = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.keys() == {"format", "exported", "kernels"}

@@ -1,0 +1,159 @@
+"""How is the library's file opened by several processes, and what becomes of a damaged one?"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from agentkernel.disk import hold
+from agentkernel.errors import LibraryError, one_line
+from agentkernel.folders import data_folder
+from agentkernel.tools.library.salvage import salvage
+from agentkernel.tools.library.schema import (
+    UNREADABLE,
+    Damage,
+    check,
+    connect,
+    is_damage,
+    marker_of,
+    read_head,
+    refuse_foreign,
+    writing,
+)
+
+Say = Callable[[str], None]
+FILE_NAME = "library.sqlite"
+SUFFIXES = (".sqlite", ".sqlite3", ".db")
+"""A file of another name that is no database is somebody's text, not a damaged library."""
+SIDE_FILES = ("-wal", "-shm")
+OPENING_S = 120.0
+"""How long another process may take to open the file, which mends it where it is damaged."""
+USE = ".use"
+"""Suffix of the file that whoever has the library open holds together with the others."""
+IN_USE_S = 10.0
+"""How long a damaged file may still be held by a process that is about to end."""
+
+
+class Opened(NamedTuple):
+    """The connection, and the lock that says that somebody uses the file."""
+
+    connection: sqlite3.Connection
+    in_use: IO[str]
+
+
+def default_library() -> Path:
+    """The user's own library. Raises SettingError for a user without a home."""
+    return data_folder() / FILE_NAME
+
+
+def open_library(path: Path, say: Say | None = None) -> Opened:
+    """Open the file at `path`, making it where it is missing.
+
+    A damaged one is set aside, what can be read of it goes into a new one, and `say` gets one line.
+    Raises LibraryError for a newer format, another program's file, or damage while another process
+    uses it; OutputError where it cannot be written.
+    """
+    _refuse_others(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(path, ".lock", OPENING_S, "being opened by another process"):
+        finish_replacing(path)
+        try:
+            connection = _open(path)
+        except UNREADABLE as error:
+            if not is_damage(error):
+                raise
+            with _alone(path, USE, IN_USE_S, "damaged and in use by another process"):
+                line = _replace(path, error)
+            connection = _open(path)
+            if say is not None:
+                say(line)
+        with writing(path):
+            in_use = path.with_name(f"{path.name}{USE}").open("a")
+            fcntl.flock(in_use, fcntl.LOCK_SH)
+        return Opened(connection, in_use)
+
+
+def _refuse_others(path: Path) -> None:
+    with writing(path):
+        head = read_head(path)
+    if head is None:
+        return
+    if head.is_sqlite and (head.format or head.application):
+        with contextlib.suppress(Damage):
+            refuse_foreign(path, head)
+    elif not head.is_sqlite and path.suffix not in SUFFIXES:
+        raise LibraryError(
+            f"{str(path)!r} is no library of kernels. Expected a file that 'agentkernel batch' "
+            f"wrote, or a new one whose name ends in {SUFFIXES[0]}. Next: check --library."
+        )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = connect(path)
+    try:
+        with writing(path):
+            check(connection, path, whole=marker_of(path).exists())
+            marker_of(path).unlink(missing_ok=True)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _replace(path: Path, error: Exception) -> str:
+    """Set a damaged file, which nobody else uses, aside and put what can be read in its place.
+
+    A kill or a full disk at any moment leaves the old file or the new one, whole.
+    """
+    saved = salvage(path, _new_of(path))
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+    with writing(path):
+        path.replace(aside)
+        for suffix in SIDE_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
+    finish_replacing(path)
+    return (
+        f"The library was damaged ({one_line(error, 120)}): {saved.kernels} kernels and "
+        f"{saved.nights} nights were saved into a new one, the old one is {str(aside)!r}."
+    )
+
+
+def finish_replacing(path: Path) -> None:
+    """Put a new file in the place of one that is set aside; drop an unfinished one."""
+    new = _new_of(path)
+    with writing(path):
+        if new.exists() and not path.exists():
+            for suffix in SIDE_FILES:
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            new.replace(path)
+            marker_of(path).unlink(missing_ok=True)
+        for suffix in ("", *SIDE_FILES):
+            new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def _new_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+@contextmanager
+def _alone(path: Path, suffix: str, wait_s: float, state: str) -> Iterator[None]:
+    """Be the only process that holds the lock file of that suffix. Raises LibraryError."""
+    busy = LibraryError(
+        f"The library {str(path)!r} is {state}. Expected one that nobody uses. "
+        "Next: end that process and run this again."
+    )
+    with writing(path):
+        file = path.with_name(f"{path.name}{suffix}").open("a")
+    with file:
+        with writing(path):
+            hold(file, busy, wait_s)
+        yield

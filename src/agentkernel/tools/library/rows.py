@@ -1,0 +1,186 @@
+"""How does a kernel become a row of the library, and when does a row stand for no kernel?"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.region import Basis, Kernel, KernelKey
+
+OTHER_CERTIFICATE = "its certificate is of another text"
+OTHER_SOURCE = "its source is of another text"
+UNREADABLE_ROW = "its certificate cannot be read"
+KEY_COLUMNS = tuple(KernelKey.model_fields)
+LINE_COLUMNS = (
+    "id",
+    "sha256",
+    *KEY_COLUMNS,
+    "problem",
+    "certificate",
+    "run",
+    "created",
+    "basis",
+    "speedup",
+    "speedup_low",
+    "time_us",
+    "baseline_us",
+    "verified",
+    "withdrawn",
+)
+FULL_COLUMNS = (*LINE_COLUMNS, "source", "parameters", "signer", "judge_sha256")
+LINE_QUERY = f"select {', '.join(f'k.{name}' for name in LINE_COLUMNS)} from kernels k"
+FULL_QUERY = (
+    f"select {', '.join(f'k.{name}' for name in FULL_COLUMNS)}, c.value as certificate_text "
+    "from kernels k join certificates c on c.sha256 = k.certificate"
+)
+BY_KEY = " and ".join(f"k.{name} = ?" for name in KEY_COLUMNS)
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A kernel without its source and certificate, for lists. `row` numbers it in this file,
+    `problem` is what its certificate calls the module, `certificate` the SHA-256 of that one's
+    text."""
+
+    row: int
+    sha256: str
+    key: KernelKey
+    problem: str
+    certificate: str
+    run: str
+    created: str
+    basis: Basis
+    speedup: float | None
+    speedup_low: float | None
+    time_us: float | None
+    baseline_us: float | None
+    verified: str
+    withdrawn: str | None
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel as it was read back. `certificate_text`: byte by byte what was put."""
+
+    row: int
+    kernel: Kernel
+    certificate_text: str
+
+
+def key_values(key: KernelKey) -> tuple[str, ...]:
+    """In the order of `KEY_COLUMNS`."""
+    return tuple(str(getattr(key, name)) for name in KEY_COLUMNS)
+
+
+def to_row(kernel: Kernel, certificate_sha256: str) -> dict[str, Cell]:
+    """The columns of the table, `withdrawn_at` apart."""
+    certificate = kernel.certificate
+    return {
+        "sha256": kernel.sha256,
+        **dict(zip(KEY_COLUMNS, key_values(kernel.key), strict=True)),
+        "problem": certificate.problem.name,
+        "source": kernel.source,
+        "parameters": json.dumps(kernel.parameters),
+        "certificate": certificate_sha256,
+        "signer": certificate.signature.key if certificate.signature else "",
+        "judge_sha256": certificate.judge_sha256,
+        "run": kernel.run,
+        "created": kernel.created,
+        "basis": kernel.basis,
+        "speedup": kernel.speedup,
+        "speedup_low": kernel.speedup_low,
+        "time_us": kernel.time_us,
+        "baseline_us": kernel.baseline_us,
+        "verified": kernel.verified,
+        "withdrawn": kernel.withdrawn,
+    }
+
+
+def certificate_text(kernel: Kernel) -> str:
+    """What is kept: the canonical text, which the signature is over."""
+    # Imports torch, which finding and listing can do without.
+    from agentkernel.tools.certificate import canonical_json
+
+    return canonical_json(kernel.certificate)
+
+
+def to_line(row: sqlite3.Row) -> KernelLine:
+    """Of a row of `LINE_QUERY` or `FULL_QUERY`."""
+    return KernelLine(
+        row=int(row["id"]),
+        sha256=str(row["sha256"]),
+        key=_key(row),
+        problem=str(row["problem"]),
+        certificate=str(row["certificate"]),
+        run=str(row["run"]),
+        created=str(row["created"]),
+        basis=_basis(row),
+        speedup=row["speedup"],
+        speedup_low=row["speedup_low"],
+        time_us=row["time_us"],
+        baseline_us=row["baseline_us"],
+        verified=str(row["verified"]),
+        withdrawn=row["withdrawn"],
+    )
+
+
+def to_stored(row: sqlite3.Row) -> StoredKernel | None:
+    """Of a row of `FULL_QUERY`; None where this version cannot read its certificate.
+
+    What does not belong together comes back withdrawn.
+    """
+    text = str(row["certificate_text"])
+    try:
+        certificate = Certificate.model_validate_json(text)
+        parameters = tuple(map(str, json.loads(str(row["parameters"]))))
+        kernel = Kernel(
+            key=_key(row),
+            sha256=str(row["sha256"]),
+            source=str(row["source"]),
+            parameters=parameters,
+            certificate=certificate,
+            run=str(row["run"]),
+            created=str(row["created"]),
+            basis=_basis(row),
+            speedup=row["speedup"],
+            speedup_low=row["speedup_low"],
+            time_us=row["time_us"],
+            baseline_us=row["baseline_us"],
+            verified=str(row["verified"]),
+            withdrawn=row["withdrawn"] or row_problem(row, certificate),
+        )
+    except (ValidationError, ValueError, TypeError):
+        return None
+    return StoredKernel(int(row["id"]), kernel, text)
+
+
+def row_problem(row: sqlite3.Row, certificate: Certificate) -> str | None:
+    """Why the row's source, its hash and its certificate are not of one kernel; None: they are."""
+    sha256 = str(row["sha256"])
+    if sha256_text(str(row["source"])) != sha256:
+        return OTHER_SOURCE
+    signer = certificate.signature.key if certificate.signature else ""
+    known: Mapping[str, str | None] = {
+        "sha256": certificate.candidate_sha256,
+        "signer": signer,
+        "judge_sha256": certificate.judge_sha256,
+    }
+    same = all(value == row[name] for name, value in known.items())
+    same = same and certificate.candidate_source in (None, row["source"])
+    return None if same else OTHER_CERTIFICATE
+
+
+def _key(row: sqlite3.Row) -> KernelKey:
+    # A key that was damaged is shown as it is found; no key that is asked for equals it.
+    return KernelKey.model_construct(None, **{name: str(row[name]) for name in KEY_COLUMNS})
+
+
+def _basis(row: sqlite3.Row) -> Basis:
+    return "measured" if row["basis"] == "measured" else "estimated"

@@ -1,0 +1,1 @@
+"""From a YAML file to models that can be built and called."""

@@ -1,0 +1,33 @@
+"""Which known requests come nearest to a text that was not understood?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.intent import IntentName, Suggestion
+from agentkernel.workflows.intents.grammar import EXAMPLES
+from agentkernel.workflows.intents.tags import Tag
+
+if TYPE_CHECKING:
+    from agentkernel.workflows.intents.classifier import Classifier
+
+
+def nearest(tags: Sequence[Tag], most: int, classifier: Classifier) -> tuple[Suggestion, ...]:
+    """The likeliest requests, best first, each with a sentence that asks for it."""
+    found: list[Suggestion] = []
+    order = (-classifier.probabilities(tags)).argsort(kind="stable")
+    for at in order:
+        label = classifier.labels[int(at)]
+        for name in EXAMPLES:
+            if name == label.partition("=")[0] and all(name != each.name for each in found):
+                found.append(Suggestion(name=name, example=_example(name, label)))
+    return tuple(found[:most])
+
+
+def _example(name: IntentName, label: str) -> str:
+    return {
+        "precision=bf16": "allow bf16",
+        "precision=strict": "back to strict precision",
+        "policy=mixed": "allow library calls",
+    }.get(label, EXAMPLES[name])

@@ -1,0 +1,93 @@
+"""What does a session with a model look like where no model is? `python scripted_endpoint.py PORT`
+
+An OpenAI-compatible endpoint on loopback that writes, at the pace of a model, the drop-ins for
+examples/softmax.py of a known story: wrong, mended, then one kernel in place of two. It reads the
+sentences of READ as a model would.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
+
+from model_story import SOFTMAX_FILLED, SOFTMAX_ONE, SOFTMAX_TWO, Seen, all_of, seen, text_of
+
+# isort: split
+from chat_server import ChatServer, Says
+
+PAUSE_S = 0.08
+"""Between two pieces of 40 characters: some 100 tokens a second."""
+FIRST, MENDED, FASTER = SOFTMAX_FILLED.source, SOFTMAX_TWO, SOFTMAX_ONE
+WORDS = {
+    FIRST: (
+        "A row of 8,192 elements fits into one program. I take its maximum and its sum in a "
+        "first kernel and write the shares in a second one; lanes past the end of the row are "
+        "loaded as 0."
+    ),
+    MENDED: (
+        "The lanes past the end of a row took part in its maximum and in its sum: a 0 there is "
+        "exp(0 - top). They are loaded as minus infinity now, which changes neither."
+    ),
+    FASTER: (
+        "Both kernels read x, so the row comes from memory twice. One program can keep it in "
+        "registers: one read, one write, no statistics in between."
+    ),
+}
+READ: dict[str, list[dict[str, object]]] = {
+    "I fancy trying the smaller sibling of this card": [{"name": "target", "target": "a100"}],
+    "my boss wonders whether all that was worth a penny": [{"name": "cost"}],
+}
+"""Sentences that the grammar does not know -> what they ask for."""
+READER = "Say which of the known requests a sentence asks for."
+SENTENCE = re.compile(r"^## Sentence\n`+text\n(.*?)\n`+$", re.M | re.S)
+
+
+def author(pause_s: float = PAUSE_S) -> Callable[[dict[str, object]], Says]:
+    """What answers a request."""
+
+    def answer(request: dict[str, object]) -> Says:
+        whole = all_of(request)
+        if whole.startswith(READER):
+            found = SENTENCE.search(whole)
+            asked = READ.get(found[1].strip(), []) if found else []
+            return told(json.dumps({"intents": asked}), whole, pause_s)
+        source = drafted(seen(request), text_of(request))
+        text = f"{WORDS[source]}\n\n```python\n{source}```\n"
+        return told(text, whole, pause_s)
+
+    return answer
+
+
+def drafted(shown: Seen, text: str) -> str:
+    """The file that the story has next."""
+    if shown.refused is not None:
+        return MENDED
+    return FASTER if shown.best is not None else FIRST
+
+
+def told(text: str, asked: str, pause_s: float) -> Says:
+    """An answer that counts four characters as a token."""
+    return Says(text, prompt=len(asked) // 4, completion=len(text) // 4, pause_s=pause_s)
+
+
+def main(port: int) -> None:
+    """Answer until Ctrl-C."""
+    with ChatServer([author()], forever=True, port=port) as server:
+        print(
+            f"agentkernel chat examples/softmax.py --target h100 \\\n  --coder "
+            f"chat:openai:scripted --base-url {server.url} -c judge.seeds=1"
+        )
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)

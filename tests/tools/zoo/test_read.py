@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.errors import ProblemError
+from agentkernel.tools.zoo.read import packaged_zoos, read_zoo
+
+ENTRY = "{name: a, model: 'torch.nn:ReLU', inputs: ['input=f32[4]']}"
+GOOD = f"models: [{ENTRY}]"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def entry(more: str) -> str:
+    return f"models:\n- name: a\n  model: torch.nn:ReLU\n  inputs: ['input=f32[4]']\n  {more}\n"
+
+
+def test_all_keys_are_read(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("raise SystemExit('it is not run')")
+    zoo = read_zoo(
+        write(
+            tmp_path,
+            """
+name: ours
+target: h100
+settings: {budget.rounds: 2}
+models:
+- {name: b, model: m.py:Net, make_inputs: m.py:inputs, dtype: bf16, weight: 2, seed: 3,
+   init: {width: 8, sizes: [1, 2], text: {heads: 2}}}
+- {name: a, model: 'torch.nn:ReLU', inputs: ['input=i64[4]<9'], mode: inference, training: false}
+""",
+        )
+    )
+    assert (zoo.name, zoo.target, zoo.settings) == ("ours", "h100", {"budget.rounds": 2})
+    assert zoo.folder == str(tmp_path.resolve())
+    first, second = zoo.models
+    assert (first.dtype, first.weight, first.seed) == ("bfloat16", 2.0, 3)
+    assert first.init == {"width": 8, "sizes": [1, 2], "text": {"heads": 2}}
+    assert second.inputs == ("input=i64[4]<9",)
+    assert second.dtype is None
+
+
+def test_a_zoo_without_a_name_has_that_of_its_file(tmp_path: Path) -> None:
+    assert read_zoo(write(tmp_path, GOOD)).name == "mine"
+
+
+def test_packaged_zoos_are_found_by_name_and_files_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert list(packaged_zoos()) == ["tiny", "transformers"]
+    assert read_zoo(Path("tiny")).folder == str(packaged_zoos()["tiny"].parent)
+    (tmp_path / "tiny").write_text(GOOD)
+    assert len(read_zoo(Path("tiny")).models) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("modles: []", "Zoo mine.yaml has the unknown key 'modles'. The nearest known one is 'mod"),
+        (entry("wieght: 2"), "Model 'a' of mine.yaml has the unknown key 'wieght'. The nearest"),
+        (entry("zzz: 2"), "has the unknown key 'zzz'. Known: name, model"),
+        (f"folder: x\n{GOOD}", "Zoo mine.yaml has the unknown key 'folder'"),
+        (entry("seed: 1\n  seed: 2"), "the key 'seed' is there twice"),
+        (f"models: [{ENTRY}, {ENTRY}]", "has 2 models called 'a' (entries 1, 2)"),
+        (
+            entry("training: true"),
+            "Model 'a' of mine.yaml has 'training: True'. Expected inference",
+        ),
+        (entry("mode: training"), "has 'mode: training'. Expected inference"),
+        (entry("training: {optimizer: adam}"), "Expected inference"),
+        (f"mode: training\n{GOOD}", "Zoo mine.yaml has 'mode: training'"),
+        ("models: []", "has an empty list under 'models'. Expected a list of one model or more"),
+        ("name: x", "has nothing under 'models'"),
+        ("models: {a: 1}", "has the dict"),
+        ("models: [bert]", "Model 1 of mine.yaml is the str 'bert'"),
+        ("- a", "holds the list"),
+        ("", "holds nothing"),
+        ("models: [", "Cannot read the zoo"),
+        (
+            entry("dtype: float31"),
+            "has dtype 'float31'. Expected one of float32, float16, bfloat16",
+        ),
+        (entry("dtype: int64"), "has dtype 'int64'"),
+        (entry("weight: 0"), "Model 'a' of mine.yaml: 'weight' is 0. Input should be greater"),
+        (entry("make_inputs: m.py:f"), "has both 'inputs' and 'make_inputs'"),
+        ("models: [{name: a, model: 'torch.nn:ReLU'}]", "has no inputs. Expected e.g."),
+        (
+            "models: [{name: A B, model: 'm:N', inputs: ['x=1']}]",
+            "Model 'A B' of mine.yaml: 'name'",
+        ),
+        ("models: [{model: 'm:N', inputs: ['x=1']}]", "Model '1' of mine.yaml: 'name' is missing"),
+        ("models: [{name: a, model: no.py:N, inputs: ['x=1']}]", "No such file: 'no.py'"),
+        ("models: [{name: a, model: torch.nn, inputs: ['x=1']}]", "names no class or function"),
+        ("models: [{name: a, model: 'a/b:N', inputs: ['x=1']}]", "no module name before the colon"),
+        ("models: [{name: a, model: 'm:N', make_inputs: no.py:f}]", "No such file: 'no.py'"),
+        ("models: [{name: a, model: 'm:N', inputs: ['x=f31[2]']}]", "has dtype 'f31'"),
+        ("models: [{name: a, model: 'm:N', inputs: ['x=1', 'x=2']}]", "two inputs called 'x'"),
+        ("models: [{name: a, model: 'm:N', inputs: 'x=f32[2]'}]", "'inputs' is 'x=f32[2]'"),
+        (f"settings: {{budget.ruonds: 1}}\n{GOOD}", "The nearest known one is 'budget.rounds'"),
+        (f"settings: [1]\n{GOOD}", "under 'settings'. Expected dotted keys"),
+        (f"settings: {{budget.rounds: [1]}}\n{GOOD}", "'settings.budget.rounds.str'"),
+        (f"target: 5\n{GOOD}", "Zoo mine.yaml: 'target' is 5"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_next_step(tmp_path: Path, text: str, line: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        read_zoo(write(tmp_path, text))
+    assert line in str(caught.value)
+    assert "Next: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_zoo_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match=r"No such zoo: 'tinny'\. Did you mean 'tiny'\?"):
+        read_zoo(Path("tinny"))
+    with pytest.raises(ProblemError, match="a packaged zoo: tiny, transformers"):
+        read_zoo(tmp_path / "none.yaml")
