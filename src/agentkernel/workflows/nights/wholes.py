@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from agentkernel.domain.night import Form, ModelRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
-from agentkernel.tools import gate
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.workflows.nights.jobs import WholeDone, WholeJob
 from agentkernel.workflows.nights.work import described, gpu_of
@@ -38,7 +37,7 @@ def whole(job: WholeJob) -> WholeDone:
 
 def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
     """Outputs first, then the time of every form; a kernel that does not help is left out."""
-    from agentkernel.tools.apply.forms import time_forms
+    from agentkernel.tools.apply.forms import best_form, time_forms
     from agentkernel.tools.apply.useful import useful
     from agentkernel.tools.zoo.load import load_model
 
@@ -51,12 +50,16 @@ def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
         return time_forms(loaded, some, names(some, job), "cuda", l2_mb=l2_mb)
 
     found = useful(right, timed)
-    if verdict is not None and verdict.accepted and 0 < len(found.kernels) < len(job.kernels):
-        verdict = checked(loaded, found.kernels, job)
     times, form = found.times, found.form
-    if verdict is not None and not verdict.accepted and form.startswith("regions"):
-        times = timed({})
-        form = useful({}, lambda some: times).form
+    compared = ("regions", len(right))
+    while form.startswith("regions") and (form, len(found.kernels)) != compared:
+        # What is handed over is what was compared: these kernels, in this form.
+        again = checked(loaded, found.kernels, job, form)
+        if again.accepted:
+            verdict = again
+            break
+        times = without(times, form, again.reason)
+        form = best_form(times)
     swapped = found.kernels if form.startswith("regions") else {}
     return ModelRow(
         name=job.part.model.name,
@@ -76,13 +79,21 @@ def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
     )
 
 
-def checked(loaded: LoadedModel, kernels: Kernels, job: WholeJob) -> WholeVerdict:
+def checked(
+    loaded: LoadedModel, kernels: Kernels, job: WholeJob, form: Form = "regions"
+) -> WholeVerdict:
     """The outputs of the model with `kernels` in, under the strict rule."""
     from agentkernel.tools.apply.whole import check_whole
     from agentkernel.tools.zoo.load import flat_outputs
 
-    with gate.working():
-        return check_whole(loaded, kernels, names(kernels, job), "cuda", flat=flat_outputs)
+    return check_whole(loaded, kernels, names(kernels, job), "cuda", form=form, flat=flat_outputs)
+
+
+def without(times: FormTimes, form: Form, why: str) -> FormTimes:
+    """The times of the other forms; `form` failed."""
+    timings = {name: timing for name, timing in times.timings.items() if name != form}
+    failed = {**times.failed, form: f"the outputs are not right: {why}"}
+    return times.model_copy(update={"timings": timings, "failed": failed})
 
 
 def estimated(job: WholeJob) -> ModelRow:
