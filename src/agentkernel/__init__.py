@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Session", "__version__", "open_session", "optimize"]
+__all__ = [
+    "Session",
+    "__version__",
+    "apply",
+    "counts",
+    "open_session",
+    "optimize",
+    "restore",
+]
 
 if TYPE_CHECKING:
-    from agentkernel.api import Session, open_session, optimize
+    from agentkernel.api import Session, apply, counts, open_session, optimize, restore
 
 
 def __getattr__(name: str) -> object:
     """Import the API on first use, so that `import agentkernel` costs nothing."""
-    if name in ("Session", "open_session", "optimize"):
+    if name in __all__:
         from agentkernel import api
 
         return getattr(api, name)

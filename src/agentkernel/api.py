@@ -1,9 +1,9 @@
-"""How is a module optimised from Python: in one call, or in a session turn by turn?"""
+"""How is a module optimised from Python, in one call or turn by turn, and its kernels applied?"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,10 +20,21 @@ from agentkernel.workflows.session.session import Session
 if TYPE_CHECKING:
     from torch import nn
 
+    from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
+    from agentkernel.tools.apply.model import Applied, Calls
     from agentkernel.workflows.context import Workshop
 
-__all__ = ["Optimized", "Session", "load_drop_in", "open_session", "optimize"]
+__all__ = [
+    "Optimized",
+    "Session",
+    "apply",
+    "counts",
+    "load_drop_in",
+    "open_session",
+    "optimize",
+    "restore",
+]
 
 GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
 BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
@@ -34,6 +45,7 @@ class Optimized(Result):
     """A run's result with the module to use in the original's place."""
 
     _original: nn.Module = PrivateAttr()
+    _input_strides: tuple[tuple[int, ...] | None, ...] = PrivateAttr(default=())
 
     @cached_property
     def module(self) -> nn.Module:
@@ -72,6 +84,7 @@ def optimize(
     max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
     AgentKernelError subclasses with one clear line.
     """
+    from agentkernel.tools.apply.from_run import strides_of
     from agentkernel.tools.problems import problem_from_module
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
@@ -83,10 +96,55 @@ def optimize(
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
         made = Optimized.model_validate(run(request, on_event, workshop=workshop).model_dump())
         made._original = module
+        made._input_strides = strides_of(example_inputs)
         return made
     finally:
         for item, training in modes.items():
             item.training = training
+
+
+def apply(
+    model: nn.Module,
+    what: Result | Mapping[str, Kernel] | str | Path,
+    *,
+    parameters: Mapping[str, tuple[str, ...]] | None = None,
+    name: str | None = None,
+) -> Applied:
+    """Let `model` run verified kernels inside, behind a guard; it stays the same object otherwise.
+
+    `what` is the result of `optimize` on this very module, the folder of a night (`name` says which
+    of its models this is), or kernels by path with the uses' own `parameters`. A result or night
+    that kept a baseline changes nothing. Raises AgentKernelError subclasses with one clear line;
+    the model is unchanged then.
+    """
+    from agentkernel.tools.apply.from_night import kernels_of_night
+    from agentkernel.tools.apply.from_run import kernel_of_run
+    from agentkernel.tools.apply.model import apply as apply_kernels
+
+    if isinstance(what, Result):
+        if what.candidate is None or what.certificate is None:
+            return apply_kernels(model, {})
+        strides = what._input_strides if isinstance(what, Optimized) else ()
+        return apply_kernels(model, {"": kernel_of_run(Path(what.certificate), model, strides)})
+    if isinstance(what, str | Path):
+        chosen = kernels_of_night(Path(what), name)
+        return apply_kernels(model, chosen.kernels, chosen.parameters)
+    return apply_kernels(model, what, parameters)
+
+
+def restore(model: nn.Module) -> int:
+    """Take all kernels out of `model`: each module has its own class and attributes again. Returns
+    how many had one."""
+    from agentkernel.tools.apply.model import restore as restore_modules
+
+    return restore_modules(model)
+
+
+def counts(model: nn.Module) -> dict[str, Calls]:
+    """By path, how often the modules with a kernel ran it, and how often and why the original."""
+    from agentkernel.tools.apply.model import counts as counts_of
+
+    return counts_of(model)
 
 
 def open_session(

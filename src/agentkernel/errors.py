@@ -7,6 +7,7 @@ AgentKernelError
 │   ├── SettingError          a configuration key or flag
 │   ├── RunNotFound           no such run, or its folder is beyond repair
 │   ├── RunBusy               another process works on the run
+│   ├── KernelRefused         a verified kernel that may not run in this module
 │   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
 │   ├── LibraryError          a library of kernels, or a kernel or night in it, that cannot be used
 │   └── OutputError           a folder that cannot be written
@@ -55,6 +56,10 @@ class RunNotFound(UserError):
 
 class RunBusy(UserError):
     """A run that another process works on."""
+
+
+class KernelRefused(UserError):
+    """A kernel that is changed, withdrawn or not accepted, or that is not of this module."""
 
 
 class KnowledgeError(UserError):

@@ -17,13 +17,15 @@ class RegionUse(Frozen):
 
     `path` is its name in the model (`encoder.layers.0.mlp`; "" is the model itself), `calls` how
     often one forward calls it on the region's shapes, `parameters` its own state_dict names in the
-    order of the graph: the i-th of each use of a region is the same operand.
+    order of the graph: the i-th of each use of a region is the same operand. `share` is this use's
+    part of the region's.
     """
 
     model: str
     path: str
     calls: int = Field(default=1, ge=1)
     parameters: tuple[str, ...] = ()
+    share: float = 0.0
 
 
 class Region(Frozen):
@@ -86,6 +88,8 @@ class KernelKey(Frozen):
 class Kernel(Frozen):
     """A verified drop-in for a region. `parameters` are its state_dict names in the region's order.
 
+    `input_strides` and `parameter_strides` are in elements, one entry an operand, as they were when
+    it was verified (None for a scalar); empty: every operand was contiguous.
     `speedup` over the faster baseline of the region alone, with the lower end of its 95% interval;
     None where nothing was measured. `withdrawn` says why it may not be used any more.
     """
@@ -94,6 +98,8 @@ class Kernel(Frozen):
     sha256: str
     source: str
     parameters: tuple[str, ...]
+    input_strides: tuple[tuple[int, ...] | None, ...] = ()
+    parameter_strides: tuple[tuple[int, ...], ...] = ()
     certificate: Certificate
     run: str
     created: str

@@ -1,0 +1,204 @@
+"""Is this call one that the kernel was verified for, and if not, in which respect?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+from torch.nn.modules import module as hooks
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+
+from agentkernel.domain.problem import ScalarSpec
+from agentkernel.domain.region import Kernel
+from agentkernel.errors import KernelRefused
+from agentkernel.tools.apply.operands import Form, Operand, contiguous_strides
+
+STATE: Final = "_agentkernel_swap"
+"""The attribute that holds a swapped module's state."""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+PLAIN_TENSORS = frozenset({torch.Tensor, nn.Parameter, nn.Buffer})
+PLAIN_VALUES = (bool, int, float, complex, str, tuple, type(None), torch.Tensor, torch.dtype)
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How calls bind to the kernel's inputs: a Form for a tensor, a literal for a scalar.
+
+    `positional` are forward's parameters with their defaults, `keywords` those given by name only.
+    """
+
+    inputs: tuple[Form | str, ...]
+    positional: tuple[tuple[str, object], ...]
+    keywords: Mapping[str, object]
+
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Sequence[object] | None:
+        """The kernel's inputs in order; None where the call has others."""
+        wanted = len(self.inputs)
+        if not kwargs and len(args) == wanted:
+            return args
+        if len(args) > len(self.positional):
+            return None
+        values = list(args)
+        left = dict(kwargs)
+        for name, default in self.positional[len(args) :]:
+            values.append(left.pop(name, default))
+        beyond = self.positional[wanted:]
+        extra = zip(values[wanted:], (default for _, default in beyond), strict=True)
+        if len(values) < wanted or not all(value is default for value, default in extra):
+            return None
+        if not all(self.keywords.get(name, _MISSING) is value for name, value in left.items()):
+            return None
+        return values[:wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One module of the region as it was when the kernel was put in: its children and plain
+    attributes, which the graph has as constants. `inner` modules are not called by the kernel."""
+
+    module: nn.Module
+    inner: bool
+    children: tuple[tuple[str, nn.Module | None], ...]
+    plain: tuple[tuple[str, object], ...]
+
+    def refusal(self) -> str | None:
+        """What about it is not as it was."""
+        own = self.module.__dict__
+        if own["training"]:
+            return "training"
+        if self.inner and (own.get("forward") is not None or any(own[name] for name in HOOKS)):
+            return "hooks"
+        children = own["_modules"]
+        if len(children) != len(self.children):
+            return "children"
+        for name, child in self.children:
+            if children.get(name, _MISSING) is not child:
+                return "children"
+        for name, value in self.plain:
+            now = own.get(name, _MISSING)
+            if now is not value and not _equal(now, value):
+                return "attributes"
+        return None
+
+
+def arguments_of(kernel: Kernel, module: nn.Module) -> Arguments:
+    """The inputs of the kernel's problem, and how `module`'s forward names them."""
+    specs = kernel.certificate.problem.shape_sets[0].inputs
+    strides = kernel.input_strides or (None,) * len(specs)
+    if len(strides) != len(specs):
+        raise KernelRefused(
+            f"Kernel {kernel.sha256[:10]!r} has {len(specs)} inputs and strides for "
+            f"{len(strides)}. Expected one entry an input, or none. Next: cut the model again."
+        )
+    inputs: list[Form | str] = []
+    for spec, stride in zip(specs, strides, strict=True):
+        if isinstance(spec, ScalarSpec):
+            inputs.append(spec.literal)
+            continue
+        dtype = getattr(torch, spec.dtype)
+        inputs.append(Form(dtype, spec.shape, stride or contiguous_strides(spec.shape)))
+    kinds = inspect.Parameter
+    positional, keywords = [], {}
+    for item in inspect.signature(module.forward).parameters.values():
+        if item.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
+            positional.append((item.name, item.default))
+        elif item.kind is kinds.KEYWORD_ONLY:
+            keywords[item.name] = item.default
+    return Arguments(tuple(inputs), tuple(positional), keywords)
+
+
+def watched_in(module: nn.Module) -> tuple[Watched, ...]:
+    """The region's module and all below it."""
+    return tuple(_watched(item, item is not module) for item in module.modules())
+
+
+def _watched(module: nn.Module, inner: bool) -> Watched:
+    return Watched(module, inner, tuple(module._modules.items()), tuple(_plain_attributes(module)))
+
+
+def _plain_attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
+    for name, value in vars(module).items():
+        if name not in (STATE, "training") and isinstance(value, PLAIN_VALUES):
+            yield name, value
+
+
+def _equal(one: object, other: object) -> bool:
+    """The same plain value; tensors are compared by identity alone."""
+    if type(one) is not type(other) or isinstance(one, torch.Tensor):
+        return False
+    return one == other
+
+
+def ambient_refusal(device_type: str, inner: bool) -> str | None:
+    """What in PyTorch's own state keeps a kernel from standing for the module."""
+    if torch._C._len_torch_dispatch_stack():
+        return "mode"
+    if torch._C._len_torch_function_stack() and not _only_devices():
+        return "mode"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "functorch"
+    if forward_ad._current_level >= 0:
+        return "forward_ad"
+    if torch.is_autocast_enabled(device_type):
+        return "autocast"
+    if torch._C._get_tracing_state() is not None:
+        return "tracing"
+    if inner and (hooks._global_forward_hooks or hooks._global_forward_pre_hooks):
+        return "hooks"
+    return None
+
+
+def _only_devices() -> bool:
+    """`torch.set_default_device` is a mode too, and changes nothing that a kernel does."""
+    return all(isinstance(mode, DeviceContext) for mode in _function_modes())
+
+
+def _function_modes() -> list[object]:
+    return list(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
+
+
+def inputs_refusal(
+    inputs: Sequence[Form | str], values: Sequence[Any], device: torch.device, grad: bool
+) -> str | None:
+    """In which respect the inputs differ from what was verified."""
+    for form, value in zip(inputs, values, strict=True):
+        if isinstance(form, str):
+            if repr(value) != form:
+                return "argument"
+            continue
+        if type(value) not in PLAIN_TENSORS:
+            return "type"
+        refusal = form.refusal(value)
+        if refusal is not None:
+            return refusal
+        if value.device != device:
+            return "device"
+        if grad and value.requires_grad:
+            return "grad"
+    return None
+
+
+def operands_refusal(operands: Sequence[Operand], device: torch.device, grad: bool) -> str | None:
+    """In which respect the module's tensors differ; those that were replaced are tied anew."""
+    for operand in operands:
+        value = operand.module.__dict__[operand.holder].get(operand.name)
+        if type(value) not in PLAIN_TENSORS:
+            return "parameters" if value is None else "type"
+        refusal = operand.form.refusal(value)
+        if refusal is not None:
+            return refusal
+        if value.device != device:
+            return "device"
+        if grad and value.requires_grad:
+            return "grad"
+        for tensors, name in operand.places:
+            if tensors.get(name) is not value:
+                operand.tie(value)
+    return None

@@ -1,0 +1,74 @@
+"""Which kernel's text may be imported, and what class does it give?"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import types
+from typing import TYPE_CHECKING, cast
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.region import Kernel
+from agentkernel.errors import KernelRefused, one_line
+from agentkernel.tools.certificate import hash_errors
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NEXT = "Next: optimize the region again."
+TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.M)
+_classes: dict[str, type[nn.Module]] = {}
+"""By SHA-256: uses of one kernel share its compiled binaries."""
+
+
+def kernel_class(kernel: Kernel) -> type[nn.Module]:
+    """`ModelNew` of a kernel whose text is the one that its certificate was given for.
+
+    Raises KernelRefused for a kernel that is withdrawn, changed or not accepted.
+    """
+    check_kernel(kernel)
+    if kernel.sha256 not in _classes:
+        _classes[kernel.sha256] = _import(kernel)
+    return _classes[kernel.sha256]
+
+
+def check_kernel(kernel: Kernel) -> None:
+    """Raise KernelRefused where nothing proves this text. Nothing is imported."""
+    name = f"Kernel {kernel.sha256[:10]!r}"
+    if kernel.withdrawn is not None:
+        raise KernelRefused(f"{name} is withdrawn: {one_line(kernel.withdrawn)}. {NEXT}")
+    if sha256_text(kernel.source) != kernel.sha256:
+        raise KernelRefused(f"{name} has changed since it was verified. {NEXT}")
+    certificate = kernel.certificate
+    wrong = hash_errors(certificate)
+    if certificate.candidate_sha256 != kernel.sha256 or wrong:
+        text = ", ".join(wrong) or f"candidate {str(certificate.candidate_sha256)[:10]!r}"
+        raise KernelRefused(f"{name} has the certificate of another text ({text}). {NEXT}")
+    verdict = certificate.verdict
+    if verdict is None or not verdict.accepted or verdict.candidate != kernel.sha256:
+        raise KernelRefused(f"{name} was not accepted by the judge. {NEXT}")
+
+
+def needs_triton(source: str) -> bool:
+    """Whether the text launches kernels, which need a GPU or Triton's interpreter."""
+    return TRITON.search(source) is not None
+
+
+def _import(kernel: Kernel) -> type[nn.Module]:
+    """Run the text as a module of its own, whose lines `inspect` finds (Triton asks for them)."""
+    name = f"agentkernel_kernel_{kernel.sha256[:16]}"
+    filename = f"<{name}>"
+    text = kernel.source
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    namespace = types.ModuleType(name)
+    sys.modules[name] = namespace
+    try:
+        exec(compile(text, filename, "exec"), namespace.__dict__)
+        return cast("type[nn.Module]", namespace.ModelNew)
+    except Exception as error:
+        sys.modules.pop(name, None)
+        raise KernelRefused(
+            f"Kernel {kernel.sha256[:10]!r} raised {type(error).__name__} when imported: "
+            f"{one_line(error)}. Expected torch and triton as in its key. {NEXT}"
+        ) from error

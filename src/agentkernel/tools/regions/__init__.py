@@ -1,0 +1,15 @@
+"""Which parts of a model are worth a kernel, and in which order?"""
+
+from agentkernel.tools.regions.cut import RegionCall, cut_model, region_problem
+from agentkernel.tools.regions.merge import merge_cuts
+from agentkernel.tools.regions.rank import budget_of, chosen_regions, order_of_work
+
+__all__ = [
+    "RegionCall",
+    "budget_of",
+    "chosen_regions",
+    "cut_model",
+    "merge_cuts",
+    "order_of_work",
+    "region_problem",
+]

@@ -1,0 +1,90 @@
+"""On which regions is a night's budget spent, in which order, and how much on each?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from agentkernel.domain.region import Region, RegionUse
+from agentkernel.tools.regions.merge import by_score, with_uses
+from agentkernel.tools.regions.tree import ancestors
+
+LEAST_SHARE = 0.005
+"""Below this share of all time, no kernel is worth its search."""
+LEAST_SECONDS = 20.0
+"""What one draft and its judgement need."""
+MOST_OF_THE_REST = 1 / 3
+"""No region takes more of what is left of the budget."""
+NOTHING_DONE: Mapping[str, bool] = MappingProxyType({})
+
+
+def chosen_regions(
+    regions: Sequence[Region], done: Mapping[str, bool] = NOTHING_DONE
+) -> tuple[Region, ...]:
+    """Regions of which no submodule lies in another's, by falling score, each with the uses for
+    which it is chosen.
+
+    In each model's tree a region goes before its parts, unless it is too small, has no headroom, or
+    `done[signature]` is False: nothing was found for it, so its parts come in. What `done` says
+    True of stays chosen: it is where the kernels go.
+    """
+    viable = {
+        region.signature for region in regions if done.get(region.signature, _is_worth_it(region))
+    }
+    at: dict[tuple[str, str], Region] = {}
+    for region in by_score(regions)[::-1]:
+        if region.signature in viable:
+            at |= {(use.model, use.path): region for use in region.uses}
+    chosen: list[Region] = []
+    for region in regions:
+        uses = [use for use in region.uses if _is_chosen(region, use, at)]
+        if uses:
+            chosen.append(_restricted(region, uses))
+    return by_score(chosen)
+
+
+def order_of_work(
+    regions: Sequence[Region], done: Mapping[str, bool] = NOTHING_DONE
+) -> tuple[Region, ...]:
+    """What to work on next, the best first: the chosen regions that are not `done` yet.
+
+    Where only some uses of a region are chosen (its others lie in a chosen one), its share is that
+    of these, and it is left out where that is too small.
+    """
+    chosen = chosen_regions(regions, done)
+    return tuple(item for item in chosen if item.signature not in done and _is_worth_it(item))
+
+
+def budget_of(region: Region, regions_left: Sequence[Region], seconds_left: float) -> float:
+    """Seconds for `region`: its part of the scores of `regions_left` (itself among them or not).
+
+    At least what one draft needs, at most a third of what is left; 0 where not even one draft fits.
+    """
+    if seconds_left < LEAST_SECONDS:
+        return 0.0
+    others = [item for item in regions_left if item.signature != region.signature]
+    total = region.score + sum(item.score for item in others)
+    part = region.score / total if total > 0 else 1 / (1 + len(others))
+    return max(LEAST_SECONDS, min(part, MOST_OF_THE_REST) * seconds_left)
+
+
+def _is_worth_it(region: Region) -> bool:
+    return region.share >= LEAST_SHARE and region.score > 0
+
+
+def _is_chosen(region: Region, use: RegionUse, at: Mapping[tuple[str, str], Region]) -> bool:
+    """The best viable region at its path, and no viable one around it."""
+    best = at.get((use.model, use.path))
+    if best is None or best.signature != region.signature:
+        return False
+    return not any((use.model, path) in at for path in ancestors(use.path))
+
+
+def _restricted(region: Region, uses: Sequence[RegionUse]) -> Region:
+    if len(uses) == len(region.uses):
+        return region
+    if any(use.share for use in region.uses):
+        return with_uses(region, uses)
+    part = sum(use.calls for use in uses) / sum(use.calls for use in region.uses)
+    shared = [use.model_copy(update={"share": region.share * part / len(uses)}) for use in uses]
+    return with_uses(region, shared)

@@ -1,0 +1,187 @@
+"""Does a recording know every submodule's calls, and what keeps one from being a region?"""
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.errors import ProblemError
+from agentkernel.tools.regions.arguments import Unbound, bind_call, describe
+from agentkernel.tools.regions.recording import record, record_inputs
+from region_models import WIDTH, FakeLoaded, Gate, Mlp, Tower, loaded
+
+
+def recorded(make, *shape):
+    source = loaded(make, *shape)
+    module = source.build()
+    return {item.path: item for item in record(source, module).calls}
+
+
+class Both(nn.Module):
+    """`inner` of a kind, called on what `call` gives it."""
+
+    def __init__(self, inner, call=lambda inner, x: inner(x)):
+        super().__init__()
+        self.inner = inner
+        self.call = call
+
+    def forward(self, x):
+        self.call(self.inner, x)
+        return x + 1
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_calls_are_counted_by_path_and_shape():
+    def call(inner, x):
+        return inner(x), inner(x), inner(x[:1])
+
+    source = loaded(lambda: Both(nn.Linear(WIDTH, 4), call))
+    module = source.build()
+    calls = [item for item in record(source, module).calls if item.path == "inner"]
+    assert [(item.specs, item.calls) for item in calls] == [
+        (("float32[2,4,16]:64,16,1",), 2),
+        (("float32[1,4,16]:1,16,1",), 1),
+    ]
+
+
+def test_no_memory_is_touched_and_no_hook_is_left():
+    source = loaded(Tower)
+    module = source.build()
+    calls = record(source, module).calls
+    tensors = [x for item in calls for x in item.arguments if isinstance(x, torch.Tensor)]
+    assert tensors
+    assert all(item.is_meta for item in tensors)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+def test_equal_layers_have_equal_traces_whatever_their_number_says():
+    calls = recorded(Tower)
+    traces = {calls[f"layers.{index}.mlp"].trace for index in range(3)}
+    assert len(traces) == 1
+    assert calls["layers.0.mlp"].trace != calls["layers.0.gate"].trace
+
+
+def test_a_swap_of_two_equal_parameters_is_another_trace():
+    class Swap(nn.Module):
+        def __init__(self, swap):
+            super().__init__()
+            self.a, self.b = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+            self.swap = swap
+
+        def forward(self, x):
+            first, second = (self.b, self.a) if self.swap else (self.a, self.b)
+            return x * first - second
+
+    straight, swapped = (
+        recorded(lambda s=s: Both(Swap(s)), 2, 4)["inner"].trace for s in (False, True)
+    )
+    assert straight != swapped
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x, "it returns one of its inputs, or a view of it"),
+        (lambda x: x.transpose(0, 1), "it returns one of its inputs, or a view of it"),
+        (lambda x: {"y": x + 1}, "it returns a dict, no tensor or tuple of tensors"),
+        (lambda x: (x + 1, 3), "it returns a tuple, no tensor or tuple of tensors"),
+        (lambda x: None, "it returns a NoneType, no tensor or tuple of tensors"),
+        (lambda x: torch.empty(3), "it does no work on the device"),
+        (lambda x: (x + 1, None), None),
+    ],
+)
+def test_what_is_returned_decides(function, reason):
+    assert recorded(lambda: Both(Function(function)))["inner"].refused == reason
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda inner, x: inner(x, cache=1), "argument 'cache' is passed by keyword alone"),
+        (
+            lambda inner, x: inner(x, mask=(x, x)),
+            "argument 'mask' is a tuple, no tensor, number, string or None",
+        ),
+        (lambda inner, x: inner(x=x, cache=None), None),
+    ],
+)
+def test_arguments_decide(call, reason):
+    assert recorded(lambda: Both(Gate(), call))["inner"].refused == reason
+
+
+def test_keywords_go_to_their_places_and_gaps_get_defaults():
+    class Three(nn.Module):
+        def forward(self, x, y=2, *, z=1):
+            return x
+
+    x = torch.ones(1)
+    assert bind_call(Three(), (x,), {}) == (x,)
+    assert bind_call(Three(), (), {"y": 5, "x": x}) == (x, 5)
+    assert bind_call(Three(), (x,), {"z": 1}) == (x,)
+    assert isinstance(bind_call(Three(), (x,), {"z": 2}), Unbound)
+    assert isinstance(bind_call(Three(), (3,), {}), Unbound)
+    assert isinstance(bind_call(Three(), (x, 1, 2), {}), Unbound)
+    assert bind_call(Gate(), (x,), {"mask": 1}) == (x, 1)
+
+
+def test_strides_are_told_but_for_dimensions_of_one():
+    x = torch.ones(4, 6).t()
+    assert describe((x, 0.5, None)) == ("float32[6,4]:1,6", "0.5", "None")
+    one = torch.ones(1, 6)
+    assert describe((one,)) == describe((one.as_strided((1, 6), (99, 1)),))
+
+
+class Routed(nn.Module):
+    """As many rows as the values say go through `part`; all of them through `whole`."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole, self.part = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.whole(x)
+        return y.sum() + self.part(x[x[:, 0] > 0]).sum()
+
+
+def test_shapes_that_depend_on_values_are_no_region():
+    calls = recorded(Routed, 64, 4)
+    assert calls["whole"].refused is None
+    assert calls["part"].refused == "its shapes or ops change with the values of the inputs"
+
+
+def test_a_forward_that_raises_is_one_line():
+    source = loaded(lambda: nn.Linear(3, 3))
+    with pytest.raises(ProblemError, match="The forward of model raised RuntimeError"):
+        record(source, source.build())
+
+
+def test_inputs_are_the_models_own_values_with_their_strides():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = Mlp()
+
+        def forward(self, x):
+            wide = x[:1].expand(3, 4, WIDTH)
+            y = self.mlp(wide) + self.mlp(x[:, :, :]).sum()
+            x.zero_()
+            return y
+
+    kept = []
+
+    def inputs(generator):
+        kept.append(torch.randn(2, 4, WIDTH, generator=generator))
+        return (kept[-1].clone(),)
+
+    source = FakeLoaded(Wide, inputs)
+    wide, plain = record_inputs(source, source.build(), "mlp")
+    assert wide[0].stride() == (0, WIDTH, 1)
+    assert torch.equal(wide[0][2], kept[0][0])
+    assert torch.equal(plain[0], kept[0])
