@@ -78,6 +78,8 @@ def kernel(
         sha256=sha256_text(text),
         source=text,
         parameters=("weight", "bias"),
+        input_strides=((8, 1), None),
+        parameter_strides=((1, 8), (1,)),
         certificate=certificate(text, made, signed=signed),
         run="plus-1",
         created=made,

@@ -24,6 +24,7 @@ from agentkernel.cli.output import print_failure
 from agentkernel.cli.plan import plan
 from agentkernel.cli.profile import profile
 from agentkernel.cli.redteam import redteam
+from agentkernel.cli.report import report
 from agentkernel.cli.resume import resume
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
@@ -47,6 +48,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     chat,
     batch,
     bench,
+    report,
 )
 
 app = typer.Typer(

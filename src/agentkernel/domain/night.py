@@ -50,11 +50,13 @@ class ModelRow(Frozen):
     time_in_regions: float = 0.0
     """Share of the eager forward that the swapped regions take, 0 to 1."""
     error: str | None = None
+    dtype: str = ""
+    """What the module was cast to; "" where it runs as it was built."""
 
 
 class RegionRow(Frozen):
     """What became of one region this night. `sha256` is its kernel's; `parent` the kernel's that it
-    replaced. Times in microseconds of one call."""
+    replaced. Times in microseconds of one call. `flops` and `bytes_min` are the region's."""
 
     signature: str
     name: str
@@ -75,6 +77,8 @@ class RegionRow(Frozen):
     speedup: float | None = None
     speedup_low: float | None = None
     spent_s: float = 0.0
+    flops: int | None = None
+    bytes_min: int | None = None
 
 
 class Lost(Frozen):

@@ -37,7 +37,8 @@ class Region(Frozen):
     the weighted share of all models' time that all uses take together, 0 to 1. `headroom` =
     1 - bound_us / eager_us; `score` = share x headroom is what a perfect kernel would save.
     `parts`: signatures of the regions that lie inside of this one, which are tried where this one
-    finds nothing.
+    finds nothing. `flops` and `bytes_min` of one call are the roofline's own counts; None where
+    nobody counted.
     """
 
     signature: str = Field(pattern=r"^[0-9a-f]{16}$")
@@ -52,6 +53,8 @@ class Region(Frozen):
     headroom: float
     score: float
     parts: tuple[str, ...] = ()
+    flops: int | None = None
+    bytes_min: int | None = None
 
 
 class Refused(Frozen):

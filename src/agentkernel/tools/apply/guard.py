@@ -32,11 +32,13 @@ class Arguments:
     """How calls bind to the kernel's inputs: a Form for a tensor, a literal for a scalar.
 
     `positional` are forward's parameters with their defaults, `keywords` those given by name only.
+    `open`: forward takes keywords that it does not name, and None under one counts as not given.
     """
 
     inputs: tuple[Form | str, ...]
     positional: tuple[tuple[str, object], ...]
     keywords: Mapping[str, object]
+    open: bool = False
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Sequence[object] | None:
         """The kernel's inputs in order; None where the call has others."""
@@ -53,9 +55,15 @@ class Arguments:
         extra = zip(values[wanted:], (default for _, default in beyond), strict=True)
         if len(values) < wanted or not all(value is default for value, default in extra):
             return None
-        if not all(self.keywords.get(name, _MISSING) is value for name, value in left.items()):
+        if not all(self._unsaid(name, value) for name, value in left.items()):
             return None
         return values[:wanted]
+
+    def _unsaid(self, name: str, value: object) -> bool:
+        """Whether this keyword says no more than its absence."""
+        if name in self.keywords:
+            return self.keywords[name] is value
+        return self.open and value is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +113,15 @@ def arguments_of(kernel: Kernel, module: nn.Module) -> Arguments:
         dtype = getattr(torch, spec.dtype)
         inputs.append(Form(dtype, spec.shape, stride or contiguous_strides(spec.shape)))
     kinds = inspect.Parameter
-    positional, keywords = [], {}
+    positional, keywords, beyond = [], {}, False
     for item in inspect.signature(module.forward).parameters.values():
         if item.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
             positional.append((item.name, item.default))
         elif item.kind is kinds.KEYWORD_ONLY:
             keywords[item.name] = item.default
-    return Arguments(tuple(inputs), tuple(positional), keywords)
+        elif item.kind is kinds.VAR_KEYWORD:
+            beyond = True
+    return Arguments(tuple(inputs), tuple(positional), keywords, beyond)
 
 
 def watched_in(module: nn.Module) -> tuple[Watched, ...]:

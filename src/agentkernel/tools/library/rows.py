@@ -33,7 +33,7 @@ LINE_COLUMNS = (
     "verified",
     "withdrawn",
 )
-FULL_COLUMNS = (*LINE_COLUMNS, "source", "parameters", "signer", "judge_sha256")
+FULL_COLUMNS = (*LINE_COLUMNS, "source", "parameters", "strides", "signer", "judge_sha256")
 LINE_QUERY = f"select {', '.join(f'k.{name}' for name in LINE_COLUMNS)} from kernels k"
 FULL_QUERY = (
     f"select {', '.join(f'k.{name}' for name in FULL_COLUMNS)}, c.value as certificate_text "
@@ -88,6 +88,7 @@ def to_row(kernel: Kernel, certificate_sha256: str) -> dict[str, Cell]:
         "problem": certificate.problem.name,
         "source": kernel.source,
         "parameters": json.dumps(kernel.parameters),
+        "strides": json.dumps([kernel.input_strides, kernel.parameter_strides]),
         "certificate": certificate_sha256,
         "signer": certificate.signature.key if certificate.signature else "",
         "judge_sha256": certificate.judge_sha256,
@@ -140,11 +141,14 @@ def to_stored(row: sqlite3.Row) -> StoredKernel | None:
     try:
         certificate = Certificate.model_validate_json(text)
         parameters = tuple(map(str, json.loads(str(row["parameters"]))))
+        input_strides, parameter_strides = json.loads(str(row["strides"]))
         kernel = Kernel(
             key=_key(row),
             sha256=str(row["sha256"]),
             source=str(row["source"]),
             parameters=parameters,
+            input_strides=input_strides,
+            parameter_strides=parameter_strides,
             certificate=certificate,
             run=str(row["run"]),
             created=str(row["created"]),

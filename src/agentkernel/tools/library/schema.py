@@ -66,6 +66,7 @@ VERSION_2 = (
         select sha256, signature, gpu, created, time_us, baseline_us, speedup, speedup_low
         from kernels where time_us is not null or speedup is not null order by id""",
     "create index night_regions_by_signature on night_regions (signature)",
+    "alter table kernels add column strides text not null default '[[], []]'",
 )
 MIGRATIONS = (VERSION_1, VERSION_2)
 """The n-th leads from version n to n + 1. One that was released is never changed."""

@@ -1,0 +1,115 @@
+"""Which files does a night leave behind for people and for programs?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.night import Comparison, Night
+from agentkernel.domain.region import Kernel
+from agentkernel.errors import RunNotFound, one_line
+from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.tools.nights.folds import shown_kernels
+from agentkernel.tools.nights.junit import junit_xml
+from agentkernel.tools.nights.markdown import markdown
+from agentkernel.tools.nights.page import night_page, render
+from agentkernel.tools.nights.tables import models_csv, regions_csv
+
+JSON_NAME = "night.json"
+
+
+class NightPaths(NamedTuple):
+    """Where each of them lies."""
+
+    html: Path
+    markdown: Path
+    junit: Path
+    models_csv: Path
+    regions_csv: Path
+    json: Path
+
+
+class NightFile(Frozen):
+    """`night.json`: all that the page is made from, so that it can be made again. `history` keeps
+    of earlier nights what the trend and the lineage need; `kernels` those that the page shows."""
+
+    format: Literal[1] = 1
+    night: Night
+    comparison: Comparison
+    history: tuple[Night, ...] = ()
+    kernels: dict[str, Kernel] = Field(default_factory=dict)
+
+
+def write_night(
+    folder: Path,
+    night: Night,
+    comparison: Comparison,
+    history: Sequence[Night],
+    kernels: Mapping[str, Kernel],
+) -> NightPaths:
+    """The page, the comment, the test report, the tables and the record, into `folder`.
+
+    `history`: the nights of this zoo, with or without this one; `kernels` by SHA-256, parents among
+    them where they are known. Raises OutputError.
+    """
+    make_folder(folder)
+    paths = NightPaths(
+        folder / "night.html",
+        folder / "night.md",
+        folder / "junit.xml",
+        folder / "models.csv",
+        folder / "regions.csv",
+        folder / JSON_NAME,
+    )
+    record = _record(night, comparison, history, kernels)
+    write_atomic(paths.html, render(night_page(night, comparison, history, kernels)))
+    write_atomic(paths.markdown, markdown(night, comparison))
+    write_atomic(paths.junit, junit_xml(night, comparison))
+    write_atomic(paths.models_csv, models_csv(night))
+    write_atomic(paths.regions_csv, regions_csv(night))
+    write_atomic(paths.json, record.model_dump_json(indent=1) + "\n")
+    return paths
+
+
+def read_night_file(path: Path) -> NightFile:
+    """`night.json`, or the folder that it lies in. Raises RunNotFound."""
+    file = path / JSON_NAME if path.is_dir() else path
+    try:
+        return NightFile.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        what = "cannot be read" if isinstance(error, OSError) else "is no record of a night"
+        raise RunNotFound(
+            f"{str(file)!r} {what}: {one_line(error, 120)}. Expected the {JSON_NAME} that "
+            "'agentkernel batch ZOO.yaml' writes. Next: name its folder."
+        ) from error
+
+
+def _record(
+    night: Night,
+    comparison: Comparison,
+    history: Sequence[Night],
+    kernels: Mapping[str, Kernel],
+) -> NightFile:
+    shown = shown_kernels(night, kernels)
+    wanted = {kernel.sha256 for _, kernel in shown} | {row.parent for row, _ in shown}
+    return NightFile(
+        night=night,
+        comparison=comparison,
+        history=tuple(_in_short(item, night) for item in history if item.id != night.id),
+        kernels={sha256: kernel for sha256, kernel in kernels.items() if sha256 in wanted},
+    )
+
+
+def _in_short(item: Night, night: Night) -> Night:
+    """An earlier night with those of its regions alone that changed the kernel of one of ours."""
+    ours = {row.signature for row in night.regions}
+    rows = [
+        row
+        for row in item.regions
+        if row.signature in ours and row.sha256 is not None and row.status in ("new", "retuned")
+    ]
+    return item.model_copy(update={"regions": tuple(rows)})
