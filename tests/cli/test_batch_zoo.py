@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,10 @@ def finished_jobs() -> int:
         return len(books.jobs("cut")) + len(books.jobs("kernel")) + len(books.jobs("whole"))
 
 
+def has_finished(jobs: int) -> bool:
+    return finished_jobs() >= jobs
+
+
 def wait_until(true: Callable[[], bool], seconds: float = 240.0) -> None:
     end = time.monotonic() + seconds
     while not true():
@@ -124,7 +129,7 @@ def test_a_zoo_from_its_models_to_its_exit_codes(
 ) -> None:
     for jobs in (1, 3):
         with begun(zoo) as child:
-            wait_until(lambda jobs=jobs, child=child: finished_jobs() >= jobs)
+            wait_until(partial(has_finished, jobs))
             child.send_signal(signal.SIGKILL)
     kept = finished_jobs()
     assert kept < 5, "the kills came before the end"

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.night import ModelRow
+from agentkernel.domain.night import ModelRow, RegionStatus
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.errors import MissingDependency
@@ -90,7 +90,7 @@ def kernel_done(job: KernelJob) -> KernelDone:
     if job.region.name.startswith("nothing"):
         return KernelDone(status="kept", reason="nothing is faster", seconds=2.0)
     made = kernel(job.key_of_kernel, f"# a kernel for {job.region.name}\n")
-    status = "new" if job.parent is None else "retuned"
+    status: RegionStatus = "new" if job.parent is None else "retuned"
     return KernelDone(status=status, kernel=made, run="r", seconds=1.0)
 
 
@@ -117,7 +117,7 @@ def cut_of(model: ZooModel) -> ModelCut:
     for index, word in enumerate(words):
         outer, _, inner = word.rstrip(")").partition("(")
         path = f"layer{index}"
-        parts = ()
+        parts: tuple[str, ...] = ()
         if inner:
             part = region_of(model.name, inner, f"{path}.inner", index + 10)
             regions.append(part)

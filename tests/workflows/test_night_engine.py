@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -261,7 +262,7 @@ def test_killed_twice_the_table_is_that_of_an_undisturbed_night(
             [sys.executable, str(script), str(killed)],
             env={**os.environ, "NIGHT_PAUSE_S": "0.3"},
         )
-        wait_until(lambda after=after: sum(begun(killed).values()) > after)
+        wait_until(partial(more_than, killed, after))
         child.send_signal(signal.SIGKILL)
         child.wait()
     engine = LocalEngine(("cpu",), killed / "locks", lanes=lanes)
@@ -275,6 +276,10 @@ def test_killed_twice_the_table_is_that_of_an_undisturbed_night(
     assert table(night) == table(go(alone, zoo_of(alone, **KILLED)))
     with Library(killed / "library.sqlite") as library:
         assert len(library.nights("made-up")) == 1
+
+
+def more_than(folder: Path, jobs: int) -> bool:
+    return sum(begun(folder).values()) > jobs
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:

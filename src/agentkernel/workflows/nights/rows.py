@@ -47,7 +47,13 @@ def model_rows(agenda: Agenda) -> tuple[ModelRow, ...]:
         if row is None:
             basis: Basis = "measured" if agenda.gpu is not None else "estimated"
             why = agenda.errors.get(name, "not done yet")
-            row = ModelRow(name=name, weight=part.model.weight, basis=basis, error=why)
+            row = ModelRow(
+                name=name,
+                weight=part.model.weight,
+                dtype=part.model.dtype or "",
+                basis=basis,
+                error=why,
+            )
         rows.append(row)
     return tuple(rows)
 
@@ -74,6 +80,8 @@ def _row(region: Region, decided: Decided) -> RegionRow:
         headroom=region.headroom,
         eager_us=region.eager_us,
         bound_us=region.bound_us,
+        flops=region.flops,
+        bytes_min=region.bytes_min,
         status=decided.status,
         reason=decided.reason,
         sha256=kernel.sha256 if kernel else None,

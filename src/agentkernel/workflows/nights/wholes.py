@@ -64,6 +64,7 @@ def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
     return ModelRow(
         name=job.part.model.name,
         weight=job.part.model.weight,
+        dtype=job.part.model.dtype or "",
         basis="measured",
         form=form,
         timings=times.timings,
@@ -114,6 +115,7 @@ def estimated(job: WholeJob) -> ModelRow:
     return ModelRow(
         name=job.part.model.name,
         weight=job.part.model.weight,
+        dtype=job.part.model.dtype or "",
         basis="estimated",
         form="regions" if used else "eager",
         failed=failed,
