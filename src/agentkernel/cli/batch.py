@@ -1,10 +1,10 @@
-"""`agentkernel batch`: what comes out of a list of problems?"""
+"""`agentkernel batch`: what comes out of a list of problems, or of a night over a zoo of models?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -22,6 +22,7 @@ from agentkernel.cli.options import (
     Runs,
     TargetName,
     Temperature,
+    TimeLimit,
     TokenLimit,
     UsdLimit,
     model_flags,
@@ -30,13 +31,44 @@ from agentkernel.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from agentkernel.cli.batch_zoo import Asked
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.batch import Row
     from agentkernel.workflows.events import Event
     from agentkernel.workflows.outcome import Result
 
 ListFile = Annotated[
-    Path, typer.Argument(metavar="LIST.yaml", help="'problems:' with files, or 'file:' entries.")
+    Path,
+    typer.Argument(
+        metavar="FILE.yaml",
+        help="'problems:' with files or 'file:' entries; or a zoo, 'models:', or a packaged one's "
+        "name: tiny, transformers.",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="A zoo's jobs on Ray: auto, local, ray://HOST:PORT."
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="A zoo's jobs at a time; one a GPU at least.")
+]
+Compare = Annotated[
+    str | None,
+    typer.Option(
+        "--compare", help="An earlier night of the zoo: last (default), last-green, or an id."
+    ),
+]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of a night's reports; ./agentkernel-nights/ZOO/ID."),
+]
+LibraryFile = Annotated[
+    Path | None, typer.Option("--library", help="File of the verified kernels; the user's own.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="MODEL", help="Of a zoo. May be repeated.")
 ]
 
 
@@ -53,14 +85,24 @@ def batch(
     temperature: Temperature = None,
     tokens: TokenLimit = None,
     usd: UsdLimit = None,
+    time: TimeLimit = None,
+    ray: RayAddress = None,
+    workers: Workers = None,
+    compare: Compare = None,
+    out: OutFolder = None,
+    library: LibraryFile = None,
+    only: Only = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Optimise the problems of a list one after the other; the same call goes on after a kill."""
+    """Optimise a list of problems, or the models of a zoo; the same call goes on after a kill."""
+    from agentkernel.cli.batch_zoo import Asked, is_zoo
     from agentkernel.cli.models import checked
     from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.quantities import parse_seconds
+    from agentkernel.errors import SettingError
     from agentkernel.tools.settings import load_settings
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.approval import check_approval
@@ -81,6 +123,15 @@ def batch(
             usd=usd,
         ),
     }
+
+    asked = Asked(parse_seconds(time), ray, workers, compare, out, library, only or (), as_json)
+    if is_zoo(list_file):
+        night(list_file, asked, {"target": target, **given}, overrides or [], config)
+    if asked.given() is not None:
+        raise SettingError(
+            f"{asked.given()} goes with a zoo, and {list_file.name} has no 'models:'. Next: leave "
+            "it out, or name a zoo."
+        )
 
     def settings_for(flags: Mapping[str, object]) -> Settings:
         own = {key: value for key, value in flags.items() if value is not None}
@@ -107,6 +158,28 @@ def batch(
     else:
         console().print(batch_table(rows))
     raise typer.Exit(batch_exit_code(rows))
+
+
+def night(
+    file: Path,
+    asked: Asked,
+    flags: dict[str, object],
+    overrides: list[str],
+    config: Path | None,
+) -> NoReturn:
+    """A night over the zoo in `file`; leaves with its exit code."""
+    from agentkernel.cli.batch_zoo import chosen, run_zoo, zoo_overrides
+    from agentkernel.cli.models import checked
+    from agentkernel.tools.settings import load_settings
+    from agentkernel.tools.zoo.read import read_zoo
+    from agentkernel.workflows.approval import check_approval
+
+    zoo = chosen(read_zoo(file), asked.only)
+    target = flags["target"] or zoo.target
+    own = [*zoo_overrides(zoo), *overrides]
+    settings = checked(load_settings(config, own, {**flags, "target": target}))
+    check_approval(settings, None)
+    raise typer.Exit(run_zoo(zoo, settings, asked))
 
 
 def print_event(event: Event) -> None:

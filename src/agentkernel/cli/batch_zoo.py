@@ -1,0 +1,371 @@
+"""How is a night over a zoo asked for, watched, and shown when it is over?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from agentkernel.errors import ProblemError, RunNotFound, SettingError
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from agentkernel.domain.night import Comparison, ModelRow, Night
+    from agentkernel.domain.settings import Settings
+    from agentkernel.domain.zoo import Zoo
+    from agentkernel.tools.library import Library
+    from agentkernel.tools.targets import ResolvedTarget
+    from agentkernel.workflows.nights.agenda import Agenda
+    from agentkernel.workflows.nights.engine import Engine
+    from agentkernel.workflows.nights.jobs import Part
+
+LAST = ("last", "last-green")
+MEASURED_RESERVE, ESTIMATED_RESERVE = 0.35, 0.1
+"""Shares of the budget that are kept for the models' end-to-end figures: on a GPU each is compiled
+and timed in four forms."""
+DEFAULTS = ("profile.max_autotune=false",)
+"""A model is held against eager and torch.compile; so are its regions."""
+SHOWN_REGIONS = 12
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags of a night as they were given."""
+
+    time_s: float | None = None
+    ray: str | None = None
+    workers: int | None = None
+    compare: str | None = None
+    out: Path | None = None
+    library: Path | None = None
+    only: Sequence[str] = ()
+    as_json: bool = False
+
+    def given(self) -> str | None:
+        """The first flag that is given, which a list of problems does not take."""
+        flags = {
+            "--time": self.time_s,
+            "--ray": self.ray,
+            "--workers": self.workers,
+            "--compare": self.compare,
+            "--out": self.out,
+            "--library": self.library,
+            "--only": self.only or None,
+        }
+        return next((name for name, value in flags.items() if value is not None), None)
+
+
+def is_zoo(path: Path) -> bool:
+    """True for a YAML file with `models:`, and for the name of a packaged zoo."""
+    from agentkernel.tools.zoo.read import packaged_zoos
+
+    if not path.is_file():
+        return str(path) in packaged_zoos()
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False
+    return isinstance(tree, dict) and "models" in tree
+
+
+def zoo_overrides(zoo: Zoo) -> list[str]:
+    """The zoo's settings, and those of every night, as `-c` would have them."""
+    # JSON is YAML, which an override's value is.
+    return [*DEFAULTS, *(f"{key}={json.dumps(value)}" for key, value in zoo.settings.items())]
+
+
+def chosen(zoo: Zoo, only: Sequence[str]) -> Zoo:
+    """The models named by `only`, as a zoo of another name: its nights are not the whole zoo's.
+
+    Raises SettingError.
+    """
+    if not only:
+        return zoo
+    known = [model.name for model in zoo.models]
+    unknown = next((name for name in only if name not in known), None)
+    if unknown is not None:
+        raise SettingError(
+            f"--only {unknown!r} is no model of zoo {zoo.name!r}. Known: {', '.join(known)}."
+        )
+    models = tuple(model for model in zoo.models if model.name in only)
+    name = f"{zoo.name}:{'+'.join(model.name for model in models)}"
+    return zoo.model_copy(update={"models": models, "name": name})
+
+
+def parts_of(zoo: Zoo) -> tuple[Part, ...]:
+    """Each model with its hash. One that does not load is a row of the night, not its end."""
+    from agentkernel.tools.zoo.load import load_model
+    from agentkernel.workflows.nights.jobs import Part
+
+    found = []
+    for model in zoo.models:
+        try:
+            sha256 = load_model(zoo, model).sha256
+        except ProblemError as error:
+            sha256 = f"not loaded: {error}"
+        alone = zoo.model_copy(update={"models": (model,)})
+        found.append(Part(zoo=alone, sha256=sha256))
+    return tuple(found)
+
+
+def engine_for(asked: Asked, resolved: ResolvedTarget, locks: Path) -> Engine:
+    """Ray where an address is given; else the GPUs that measure for the target, or CPU lanes."""
+    from agentkernel.tools.bench.lanes import CPU, default_lanes, visible_devices
+    from agentkernel.workflows.nights.engine import LocalEngine
+
+    if asked.ray is not None:
+        from agentkernel.workflows.nights.on_ray import RayEngine
+
+        return RayEngine(asked.ray, most=asked.workers)
+    cpus = len(os.sched_getaffinity(0))
+    devices = visible_devices() if resolved.measurable else ()
+    if not devices:
+        return LocalEngine((CPU,), locks, lanes=asked.workers or min(2, cpus))
+    used = devices[: asked.workers] if asked.workers else devices
+    lanes = max(1, asked.workers // len(used)) if asked.workers else default_lanes(used, cpus)
+    return LocalEngine(used, locks, lanes=lanes)
+
+
+@dataclass
+class Screen:
+    """What is shown while a night goes on: a table on a terminal, else a line an event."""
+
+    as_json: bool
+    said: set[str] = field(default_factory=set)
+    _live: Live | None = None
+
+    @contextmanager
+    def live(self) -> Iterator[Screen]:
+        """Around the night."""
+        from rich.live import Live
+
+        from agentkernel.cli.output import console
+
+        screen = console()
+        if self.as_json or not screen.is_terminal:
+            yield self
+            return
+        with Live(console=screen, refresh_per_second=2, transient=True) as shown:
+            self._live = shown
+            yield self
+
+    def watch(self, agenda: Agenda) -> None:
+        """Show what has changed."""
+        if self._live is not None:
+            self._live.update(progress(agenda))
+            return
+        for key, values in _news(agenda).items():
+            if key not in self.said:
+                self.said.add(key)
+                self._say(values)
+
+    def _say(self, values: Mapping[str, str]) -> None:
+        from agentkernel.cli.output import print_json
+
+        if self.as_json:
+            print_json(dict(values))
+        else:
+            print(": ".join(item for item in list(values.values())[1:] if item), flush=True)
+
+
+def _news(agenda: Agenda) -> dict[str, dict[str, str]]:
+    """What is decided, each under a name of its own."""
+    regions = {item.signature: item for item in agenda.regions or ()}
+    found: dict[str, dict[str, str]] = {}
+    for name, cut in agenda.cuts.items():
+        counted = f"{len(cut.regions)} regions"
+        found[f"cut {name}"] = {"kind": "cut", "what": name, "status": counted}
+    for signature, decided in agenda.decided.items():
+        region = regions[signature]
+        found[signature] = {
+            "kind": "region",
+            "what": f"{region.name} {signature[:8]}",
+            "status": decided.status,
+            "reason": decided.reason,
+        }
+    for name, row in agenda.rows.items():
+        found[f"row {name}"] = {"kind": "model", "what": name, "status": row.form}
+    for name, why in agenda.errors.items():
+        found[f"error {name}"] = {"kind": "model", "what": name, "status": "failed", "reason": why}
+    for index, lost in enumerate(agenda.lost_jobs):
+        found[f"lost {index}"] = {"kind": "lost", "what": lost.job, "status": lost.why}
+    return found
+
+
+def progress(agenda: Agenda) -> Table:
+    """One line a model, then the regions that are worked on and the latest decided."""
+    from rich.table import Table
+
+    from agentkernel.cli.quantities import show_share, show_span
+
+    budget = agenda.question.budget_s
+    limit = f" of {show_span(budget)}" if budget is not None else ""
+    table = Table(
+        title=f"night {agenda.question.night}: {show_span(agenda.wall_s)}{limit}",
+        box=None,
+        pad_edge=False,
+    )
+    for heading in ("model", "region", "share", "status"):
+        table.add_column(heading, justify="right" if heading == "share" else "left")
+    for part in agenda.question.parts:
+        name = part.model.name
+        row, error = agenda.rows.get(name), agenda.errors.get(name)
+        status = error or (row.form if row else "cut" if name in agenda.cuts else "waits")
+        table.add_row(name, "", "", status)
+    running = {job.region.signature for job in agenda.running.values() if job.kind == "kernel"}
+    shown = [item for item in agenda.order if item.signature in running]
+    shown += [item for item in agenda.order if item.signature in agenda.decided]
+    for region in shown[:SHOWN_REGIONS]:
+        decided = agenda.decided.get(region.signature)
+        models = ", ".join(dict.fromkeys(use.model for use in region.uses))
+        status = decided.status if decided else "under way"
+        table.add_row(models, region.name, show_share(region.share), status)
+    return table
+
+
+def models_table(night: Night) -> Table:
+    """The end-to-end figures; measured and estimated ones are never in one column."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model")
+    table.add_column("runs as")
+    figures = (
+        ("x eager", "x compile", "time")
+        if night.basis == "measured"
+        else ("eager, estimated", "estimated", "x eager, estimated")
+    )
+    for heading in (*figures, "swapped", "of its time"):
+        table.add_column(heading, justify="right")
+    table.add_column("outputs")
+    for row in night.models:
+        table.add_row(*_cells(row, night))
+    return table
+
+
+def _cells(row: ModelRow, night: Night) -> tuple[str, ...]:
+    from agentkernel.cli.quantities import show_ratio, show_share, show_us
+
+    if row.error is not None:
+        return (row.name, "failed", "", "", "", "", "", row.error)
+    if night.basis == "measured":
+        timing = row.timings.get(row.form)
+        figures = (
+            show_ratio(row.vs_eager.value if row.vs_eager else None),
+            show_ratio(row.vs_compile.value if row.vs_compile else None),
+            show_us(timing.median_us if timing else None),
+        )
+    else:
+        figures = (
+            show_us(row.estimated_eager_us),
+            show_us(row.estimated_us),
+            show_ratio(row.estimated_speedup),
+        )
+    verified = {True: "right", False: "not right", None: "-"}[row.verified]
+    return (
+        row.name,
+        row.form,
+        *figures,
+        str(row.swapped),
+        show_share(row.time_in_regions),
+        verified,
+    )
+
+
+def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
+    """The night, its reports and its exit code: 0 fine, 5 a regression, 6 not verified."""
+    from agentkernel.tools.bench.baselines import cache_folder
+    from agentkernel.tools.library import Library, default_library
+    from agentkernel.tools.nights.compare import compare_nights
+    from agentkernel.tools.nights.files import write_night
+    from agentkernel.tools.targets import find_target
+    from agentkernel.tools.versions import installed_versions
+    from agentkernel.workflows.nights.hands import ranking
+    from agentkernel.workflows.nights.night import Wanted, run_night
+    from agentkernel.workflows.nights.work import gpu_of, run_job
+
+    resolved = find_target(settings.target)
+    gpu = gpu_of(resolved)
+    locks = cache_folder() / "locks"
+    runs = Path(settings.runs).resolve() / ".nights"
+    wanted = Wanted(
+        zoo=zoo,
+        parts=parts_of(zoo),
+        target=resolved.target.name,
+        settings=settings.model_copy(update={"runs": str(runs)}),
+        gpu=gpu,
+        versions=installed_versions(),
+        locks=locks,
+        budget_s=asked.time_s,
+        reserve=ESTIMATED_RESERVE if gpu is None else MEASURED_RESERVE,
+    )
+    screen = Screen(asked.as_json)
+    with Library(asked.library or default_library()) as library:
+        before = earlier(library, zoo.name, asked.compare)
+        engine = engine_for(asked, resolved, locks)
+        with screen.live():
+            night = run_night(wanted, library, engine, run_job, ranking(), screen.watch)
+        comparison = compare_nights(before, night)
+        library.save_night(night, comparison.exit_code)
+        folder = asked.out or Path("agentkernel-nights") / zoo.name.replace(":", "-") / night.id
+        history = library.nights(zoo.name)
+        shown = {row.sha256 for row in night.regions} | {row.parent for row in night.regions}
+        kernels = {
+            kernel.sha256: kernel
+            for sha256 in shown
+            if sha256 is not None
+            for kernel in library.kernels(sha256=sha256)
+        }
+        write_night(folder, night, comparison, history, kernels)
+    show(night, comparison, folder, as_json=asked.as_json)
+    return comparison.exit_code
+
+
+def earlier(library: Library, zoo: str, compare: str | None) -> Night | None:
+    """The night to compare with; the last one of this zoo where nothing is asked for.
+
+    Raises RunNotFound for a name that no night has.
+    """
+    if compare is None or compare in LAST:
+        return library.night(compare or LAST[0], zoo=zoo)
+    found = library.night(compare)
+    if found is None:
+        raise RunNotFound(
+            f"No night {compare!r} in the library {str(library.path)!r}. Expected last, "
+            "last-green, or the id of a night, which its report's first line names."
+        )
+    return found
+
+
+def show(night: Night, comparison: Comparison, folder: Path, *, as_json: bool) -> None:
+    """The end-to-end table, what changed, and where the reports are."""
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.tools.nights.changes import change_text, headline
+
+    if as_json:
+        print_json(
+            {
+                "night": night.model_dump(mode="json"),
+                "comparison": comparison.model_dump(mode="json"),
+                "exit_code": comparison.exit_code,
+                "folder": str(folder),
+            }
+        )
+        return
+    screen = console()
+    screen.print(models_table(night))
+    for change in comparison.changes:
+        kind = change.kind.replace("_", " ")
+        screen.print(f"{kind}  {change.what}: {change_text(change)}", markup=False)
+    against = f" (against night {comparison.against})" if comparison.against else ""
+    screen.print(f"{headline(comparison)}{against}", markup=False)
+    for name in ("night.html", "night.md", "junit.xml"):
+        screen.print(f"report       {folder / name}", markup=False)

@@ -1,0 +1,220 @@
+"""Does a night over a zoo come out of the command line whole, killed or not, with its exit code?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agentkernel.cli.app import run
+from agentkernel.cli.batch_zoo import chosen, is_zoo, zoo_overrides
+from agentkernel.domain.night import Night
+from agentkernel.domain.zoo import Zoo, ZooModel
+from agentkernel.errors import SettingError
+from agentkernel.tools.library import Library
+
+MODELS = '''
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    """Three pointwise ops, which one kernel fuses."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return torch.relu(x * self.weight + 1.0)
+
+
+class One(nn.Module):
+    def __init__(self, width=256):
+        super().__init__()
+        self.scale = Scale(width)
+
+    def forward(self, x):
+        return self.scale(x).sum(-1)
+
+
+class Two(nn.Module):
+    def __init__(self, width=256):
+        super().__init__()
+        self.first = Scale(width)
+
+    def forward(self, x):
+        return self.first(x).amax(-1)
+'''
+ZOO = """
+name: pair
+models:
+  - {name: one, model: "models.py:One", inputs: ["x=f32[64,256]"]}
+  - {name: two, model: "models.py:Two", inputs: ["x=f32[64,256]"]}
+"""
+
+
+@pytest.fixture
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The zoo's file, with folders of the user's own."""
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(MODELS)
+    path = tmp_path / "pair.yaml"
+    path.write_text(ZOO)
+    return path
+
+
+def words(zoo: Path, *more: str) -> list[str]:
+    return [
+        *("batch", str(zoo), "--target", "h100", "--workers", "1", "--json"),
+        *("-c", "judge.seeds=1", "-c", "budget.rounds=1", "-c", "knowledge.limit=0", *more),
+    ]
+
+
+def library() -> Library:
+    return Library(Path(os.environ["XDG_DATA_HOME"]) / "agentkernel" / "library.sqlite")
+
+
+@contextmanager
+def begun(zoo: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process of its own."""
+    main = "import sys; from agentkernel.cli.app import main; main(sys.argv[1:])"
+    with (zoo.parent / "child.log").open("ab") as log:
+        child = subprocess.Popen([sys.executable, "-c", main, *words(zoo)], stdout=log, stderr=log)
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.wait()
+
+
+def finished_jobs() -> int:
+    path = Path(os.environ["XDG_DATA_HOME"]) / "agentkernel" / "library.sqlite"
+    if not path.is_file():
+        return 0
+    with library() as books:
+        return len(books.jobs("cut")) + len(books.jobs("kernel")) + len(books.jobs("whole"))
+
+
+def has_finished(jobs: int) -> bool:
+    return finished_jobs() >= jobs
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 240.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> tuple[Night, dict[str, object]]:
+    """The last line of the output: the night, and all that stands beside it."""
+    value = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    return Night.model_validate(value["night"]), value
+
+
+def test_a_zoo_from_its_models_to_its_exit_codes(
+    zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for jobs in (1, 3):
+        with begun(zoo) as child:
+            wait_until(partial(has_finished, jobs))
+            child.send_signal(signal.SIGKILL)
+    kept = finished_jobs()
+    assert kept < 5, "the kills came before the end"
+    assert run(words(zoo, "--out", "first")) == 0
+    night, value = told(capsys)
+    (region,) = [row for row in night.regions if row.sha256]
+    assert region.status == "new"
+    assert {use.model for use in region.uses} == {"one", "two"}, "the two models share it"
+    assert [(row.form, row.swapped, row.verified) for row in night.models] == [
+        ("regions", 1, True),
+        ("regions", 1, True),
+    ]
+    assert all((row.estimated_speedup or 0) > 1 for row in night.models)
+    assert night.lost, "what the kills cut off is said"
+    assert Path(str(value["folder"]), "night.html").is_file()
+    assert night.gpu is None
+
+    # One model gets slower, and the kernel is broken in the library by hand.
+    text = MODELS.replace("amax(-1)", "flip(0).flip(0).amax(-1)")
+    (zoo.parent / "models.py").write_text(text)
+    assert run(words(zoo, "--only", "two", "--compare", night.id)) == 5
+    _, value = told(capsys)
+    changes = {item["kind"]: item["what"] for item in value["comparison"]["changes"]}  # type: ignore[index]
+    assert changes["regression"] == "two"
+    with library() as books:
+        books._db.execute("update kernels set source = source || '# more'")
+        books._db.commit()
+    assert run(words(zoo)) == 6
+    night, value = told(capsys)
+    kinds = {item["kind"]: item["what"] for item in value["comparison"]["changes"]}  # type: ignore[index]
+    assert {"withdrawn", "regression"} <= set(kinds)
+    (row,) = [row for row in night.regions if row.status == "withdrawn"]
+    assert row.parent is not None
+    assert run(words(zoo)) == 0, "said once; the next night is fine"
+    night, _ = told(capsys)
+    assert {row.status for row in night.regions if row.sha256} == {"reused"}
+
+
+def test_what_is_a_zoo(zoo: Path) -> None:
+    listed = zoo.parent / "list.yaml"
+    listed.write_text("problems: [a.py]\n")
+    assert is_zoo(zoo)
+    assert is_zoo(Path("tiny"))
+    assert not is_zoo(listed)
+    assert not is_zoo(Path("nothing"))
+
+
+def test_flags_of_a_zoo_are_not_a_lists(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = zoo.parent / "list.yaml"
+    listed.write_text("problems: [a.py]\n")
+    assert run(["batch", str(listed), "--only", "one"]) == 2
+    assert "--only goes with a zoo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--only", "three"), "--only 'three' is no model of zoo 'pair'. Known: one, two."),
+        (("--compare", "lost"), "No night 'lost'"),
+        (("--time", "soon"), "--time 'soon' is no time span"),
+        (("-c", "judge.seed=1"), "Unknown setting 'judge.seed'"),
+    ],
+)
+def test_mistakes_are_one_line(
+    zoo: Path, flags: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["batch", str(zoo), "--target", "h100", *flags]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_some_models_are_a_zoo_of_their_own() -> None:
+    models = tuple(ZooModel(name=name, model="m:M") for name in "abc")
+    zoo = Zoo(name="all", models=models, settings={"judge.seeds": 2, "coder": "compiler"})
+    assert chosen(zoo, ()) is zoo
+    assert chosen(zoo, ("c", "a")).name == "all:a+c"
+    with pytest.raises(SettingError):
+        chosen(zoo, ("d",))
+    assert zoo_overrides(zoo)[1:] == ["judge.seeds=2", 'coder="compiler"']
+
+
+@pytest.mark.slow
+def test_the_packaged_tiny_zoo(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words(Path("tiny"))) == 0
+    night, _ = told(capsys)
+    assert len(night.models) == 3
+    assert all(row.error is None and row.verified is not False for row in night.models)
+    shared = [row for row in night.regions if len({use.model for use in row.uses}) > 1]
+    assert any(row.status == "new" for row in shared)
