@@ -319,6 +319,45 @@ def launch_constants(kernel: Kernel) -> str:
     return "; or ".join([*(item for item in every if item), *tuned])
 
 
+def running_values(kernel: Kernel) -> frozenset[ast.stmt]:
+    """The statements of a loop that pass a value from one turn of it to the next, and those that
+    lead to it: a running maximum, a sum that is rescaled."""
+    found: set[ast.stmt] = set()
+    for loop in ast.walk(kernel.node):
+        if isinstance(loop, ast.For | ast.While):
+            found |= _running(loop)
+    return frozenset(found)
+
+
+def _running(loop: ast.For | ast.While) -> set[ast.stmt]:
+    """The assignments of a loop in which a value of its last turn is used, or handed on."""
+    assigned = [
+        (node, set(_targets(node)), set(names_in(node.value)))
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign | ast.AugAssign)
+    ]
+    assigned.sort(key=lambda item: item[0].lineno)
+    known: set[str] = set()
+    handed: set[str] = set()
+    for node, targets, used in assigned:
+        own = targets if isinstance(node, ast.AugAssign) else set()
+        handed |= (used | own) - known
+        known |= targets
+    carried = handed & known
+    chosen: set[ast.stmt] = set()
+    begun = set(carried)
+    for node, targets, used in assigned:
+        if used & begun or targets & carried:
+            chosen.add(node)
+            begun |= targets
+    return chosen
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+    for target in [node.target] if isinstance(node, ast.AugAssign) else node.targets:
+        yield from names_in(target)
+
+
 def is_worth_a_note(statement: ast.stmt, file: TritonFile) -> bool:
     """True for what an overview names: memory, reductions, products, loops, conversions."""
     if isinstance(statement, ast.For | ast.While | ast.If):
