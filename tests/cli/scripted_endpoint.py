@@ -1,8 +1,8 @@
 """What does a session with a model look like where no model is? `python scripted_endpoint.py PORT`
 
 An OpenAI-compatible endpoint on loopback that writes, at the pace of a model, the drop-ins for
-examples/softmax.py of a known story: wrong, mended, then one kernel in place of two. It reads the
-sentences of READ as a model would.
+examples/softmax.py of a known story: one kernel, wrong, then mended; and for the hypothesis of two
+passes, two kernels. It reads the sentences of READ as a model would.
 """
 
 from __future__ import annotations
@@ -12,31 +12,34 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
 
-from model_story import SOFTMAX_FILLED, SOFTMAX_ONE, SOFTMAX_TWO, Seen, all_of, seen, text_of
+from model_story import SOFTMAX_ONE, SOFTMAX_TWO, Seen, all_of, seen, text_of
 
 # isort: split
 from chat_server import ChatServer, Says
 
 PAUSE_S = 0.08
 """Between two pieces of 40 characters: some 100 tokens a second."""
-FIRST, MENDED, FASTER = SOFTMAX_FILLED.source, SOFTMAX_TWO, SOFTMAX_ONE
+FIRST = SOFTMAX_ONE.replace('other=-float("inf")', "other=0.0")
+MENDED, TWO_PASSES = SOFTMAX_ONE, SOFTMAX_TWO
+HYPOTHESIS = "Try this: two passes."
+"""What a request says that asks for TWO_PASSES."""
 WORDS = {
     FIRST: (
-        "A row of 8,192 elements fits into one program. I take its maximum and its sum in a "
-        "first kernel and write the shares in a second one; lanes past the end of the row are "
-        "loaded as 0."
+        "A row of 8,192 elements fits into one program, so one kernel reads it once and keeps it "
+        "in registers; lanes past the end of the row are loaded as 0."
     ),
     MENDED: (
         "The lanes past the end of a row took part in its maximum and in its sum: a 0 there is "
         "exp(0 - top). They are loaded as minus infinity now, which changes neither."
     ),
-    FASTER: (
-        "Both kernels read x, so the row comes from memory twice. One program can keep it in "
-        "registers: one read, one write, no statistics in between."
+    TWO_PASSES: (
+        "A first kernel takes the maximum and the sum of each row, a second one writes the "
+        "shares. Both read x, each of them coalesced."
     ),
 }
 READ: dict[str, list[dict[str, object]]] = {
@@ -65,10 +68,10 @@ def author(pause_s: float = PAUSE_S) -> Callable[[dict[str, object]], Says]:
 
 
 def drafted(shown: Seen, text: str) -> str:
-    """The file that the story has next."""
-    if shown.refused is not None:
-        return MENDED
-    return FASTER if shown.best is not None else FIRST
+    """The file that the story has next for the hypothesis that is asked for."""
+    if HYPOTHESIS in text:
+        return TWO_PASSES
+    return FIRST if shown.refused is None and shown.best is None else MENDED
 
 
 def told(text: str, asked: str, pause_s: float) -> Says:
@@ -76,9 +79,15 @@ def told(text: str, asked: str, pause_s: float) -> Says:
     return Says(text, prompt=len(asked) // 4, completion=len(text) // 4, pause_s=pause_s)
 
 
-def main(port: int) -> None:
-    """Answer until Ctrl-C."""
-    with ChatServer([author()], forever=True, port=port) as server:
+def main(port: int) -> int:
+    """Answer until Ctrl-C; 2 where the port cannot be had."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(ChatServer([author()], forever=True, port=port))
+        except OSError as error:
+            why = f"Port {port} cannot be used: {error.strerror}."
+            print(f"{why} Next: another port, or 0 for any.", file=sys.stderr)
+            return 2
         print(
             f"agentkernel chat examples/softmax.py --target h100 \\\n  --coder "
             f"chat:openai:scripted --base-url {server.url} -c judge.seeds=1"
@@ -86,8 +95,8 @@ def main(port: int) -> None:
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
-            return
+            return 0
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 0))

@@ -115,7 +115,7 @@ def puzzled(reply: Puzzled, view: View) -> RenderableType:
             for number, option in enumerate(reply.options, start=1)
         ]
     if reply.nearest:
-        parts.append(lines("Nearest:"))
+        parts.append(lines("You can say:"))
         parts += [hanging("  - ", flat(item.example), view) for item in reply.nearest]
     return Group(*parts)
 
