@@ -511,6 +511,15 @@ def test_a_setting_that_changed_is_told_once() -> None:
     assert drawn(EXAMPLES["moved_back"]).count("c2") == 1
 
 
+def test_a_profile_and_a_comparison_say_a_time_once() -> None:
+    profiled, compared = EXAMPLES["profiled"], EXAMPLES["compared"]
+    assert isinstance(profiled, Profiled)
+    more = (*profiled.facts, ("possible", "2 us on the roofline"), ("roofline", "memory"))
+    assert drawn(profiled.model_copy(update={"facts": more})) == drawn(profiled)
+    assert "no time" not in drawn(compared), "its row says it"
+    assert "no time: c3" in drawn(compared.model_copy(update={"rows": ()}))
+
+
 def test_long_cells_are_folded_in_their_table() -> None:
     rows = drawn(EXAMPLES["compared_by_hand"]).split("\n")
     assert [cell for cell in rows[0].split() if cell] == ["c1", "c4"]

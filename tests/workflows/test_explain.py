@@ -496,6 +496,7 @@ def test_the_whole_of_a_running_maximum_shows_what_is_carried_on_and_nothing_twi
     told = dict(found)
     assert told['shift = tl.where(new_max == -float("inf"), 0.0, new_max)'].startswith("shift: ")
     assert told["row_max = new_max"] == "row_max: the same as new_max"
+    assert told["softmax = exp(x - row_max) * scale"].startswith("softmax: "), "what is written"
     assert any(words.startswith("lane_sum, carried on: ") for words in told.values())
     assert not any(line.startswith("col = ") for line in told), "no value of the turn before"
     every = [words for _, words in found]

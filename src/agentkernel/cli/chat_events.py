@@ -45,7 +45,7 @@ ENDS: dict[Status, str] = {
     "verified": "right, its time is an estimate",
     "kept_original": "the module stays as it is",
     "kept_compiled": "torch.compile's version stays",
-    "failed": "nothing was judged",
+    "failed": "it ended early",
 }
 """What came of a run, in words."""
 KEPT = "experience kept:"

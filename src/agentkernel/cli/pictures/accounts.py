@@ -14,6 +14,8 @@ from agentkernel.domain.plan import Analysis
 from agentkernel.tools.report_models import Taken, taken_rows
 from agentkernel.workflows.session.replies import Compared, Cost, Planned, Profiled, told_rows
 
+ROOFLINE = "possible"
+"""What the evidence calls the time on the roofline, which the analysis gives."""
 COST_HEADINGS = (
     "agent",
     "questions",
@@ -76,7 +78,7 @@ def profiled(reply: Profiled, view: View) -> RenderableType:
     node = reply.node
     title = Text(f"c{node.number}: {verdict_words(node)}", style="bold", overflow="fold")
     rows = analysis_rows(reply.analysis)
-    said = {name for name, _ in rows}  # the evidence begins with what the analysis says
+    said = {*(name for name, _ in rows), ROOFLINE}  # the evidence begins with the analysis
     rows += [(flat(name), flat(value)) for name, value in reply.facts if name not in said]
     parts: list[RenderableType] = [title, facts(rows, view)]
     if node.profile is not None:
@@ -96,7 +98,7 @@ def compared(reply: Compared, view: View) -> RenderableType:
     if any(node.profile is not None for node in reply.nodes):
         parts += ["", bars(reply.nodes, view)]
     missing = [f"c{node.number}" for node in reply.nodes if node.profile is None]
-    if missing:
+    if missing and all(what != "time" for what, _ in reply.rows):
         parts.append(lines(f"no time: {', '.join(missing)}"))
     return Group(*parts, "", lines(Text(reply.verdict, style="bold")))
 

@@ -22,9 +22,13 @@ CHANGE = re.compile(r"[a-z][\w .]*: .+ -> ")
 
 def ran(reply: Ran, view: View) -> RenderableType:
     """What changed, the figures of what the step made, and where its run lies."""
-    parts: list[RenderableType] = [lines(Text(_title(reply), style="bold"))]
-    if reply.text:
-        parts.append(lines(reply.text))
+    parts: list[RenderableType]
+    settings, place = settings_words(reply.place.changes), _unsaid_place(reply)
+    title = f"step {reply.step}{place}{f' ({settings})' if settings else ''}"
+    if place or not reply.text:
+        parts = [lines(Text(title, style="bold")), *([lines(reply.text)] if reply.text else [])]
+    else:
+        parts = [lines(Text.assemble((title, "bold"), f": {reply.text}"))]
     if reply.result is not None:
         rows = step_rows(reply.result) if reply.made else []
         parts += [facts(rows, view)] if rows else []
@@ -32,12 +36,10 @@ def ran(reply: Ran, view: View) -> RenderableType:
     return Group(*parts)
 
 
-def _title(reply: Ran) -> str:
-    """The step, and the place unless the words below name it."""
-    told = f"stands at {_at(reply.place)}" in reply.text
-    settings = settings_words(reply.place.changes)
-    at = "" if told and reply.place.branch == 1 else f": now at {_branch_words(reply.place)}"
-    return f"step {reply.step}{at}{f' ({settings})' if settings else ''}"
+def _unsaid_place(reply: Ran) -> str:
+    """`, now at c3 on branch 2` where the words do not name the place."""
+    told = reply.place.branch == 1 and f"stands at {_at(reply.place)}" in reply.text
+    return "" if told else f", now at {_branch_words(reply.place)}"
 
 
 def step_rows(result: Result) -> list[tuple[str, str]]:

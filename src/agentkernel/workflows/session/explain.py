@@ -24,12 +24,11 @@ from agentkernel.workflows.session.explain_host import (
 )
 from agentkernel.workflows.session.explain_kernel import (
     axis_notes,
-    is_worth_a_note,
     kernel_heading,
     kernel_notes,
     launch_constants,
-    running_values,
 )
+from agentkernel.workflows.session.explain_worth import worth_a_note
 
 Notes = tuple[tuple[int | None, str], ...]
 """(line counted from 1, or None for the file as a whole; words), in the order of the file."""
@@ -315,11 +314,11 @@ def _kernel_story(file: TritonFile, kernel: Kernel) -> list[tuple[int | None, st
     constants = launch_constants(kernel)
     if constants:
         notes.append((line, f"at the launch: {constants}"))
-    running = running_values(kernel)
+    named = worth_a_note(kernel, file)
     worth = (
         (statement.lineno, words)
         for statement, words in kernel_notes(file, kernel)
-        if statement in running or is_worth_a_note(statement, file)
+        if statement in named
     )
     return [*notes, *_once(worth)]
 

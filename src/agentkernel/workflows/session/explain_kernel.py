@@ -9,7 +9,6 @@ from agentkernel.workflows.session.explain_file import (
     Kernel,
     TritonFile,
     code,
-    dotted,
     first_line,
     keyword,
 )
@@ -317,66 +316,3 @@ def launch_constants(kernel: Kernel) -> str:
         every[", ".join(fixed)] = None
     tuned = [f"{name} = {' or '.join(values)} (tuned)" for name, values in kernel.tuned.items()]
     return "; or ".join([*(item for item in every if item), *tuned])
-
-
-def running_values(kernel: Kernel) -> frozenset[ast.stmt]:
-    """The statements of a loop that pass a value from one turn of it to the next, and those that
-    lead to it: a running maximum, a sum that is rescaled."""
-    found: set[ast.stmt] = set()
-    for loop in ast.walk(kernel.node):
-        if isinstance(loop, ast.For | ast.While):
-            found |= _running(loop)
-    return frozenset(found)
-
-
-def _running(loop: ast.For | ast.While) -> set[ast.stmt]:
-    """The assignments of a loop in which a value of its last turn is used, or handed on."""
-    assigned = [
-        (node, set(_targets(node)), set(names_in(node.value)))
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Assign | ast.AugAssign)
-    ]
-    assigned.sort(key=lambda item: item[0].lineno)
-    known: set[str] = set()
-    handed: set[str] = set()
-    for node, targets, used in assigned:
-        own = targets if isinstance(node, ast.AugAssign) else set()
-        handed |= (used | own) - known
-        known |= targets
-    carried = handed & known
-    chosen: set[ast.stmt] = set()
-    begun = set(carried)
-    for node, targets, used in assigned:
-        if used & begun or targets & carried:
-            chosen.add(node)
-            begun |= targets
-    return chosen
-
-
-def _targets(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
-    for target in [node.target] if isinstance(node, ast.AugAssign) else node.targets:
-        yield from names_in(target)
-
-
-def is_worth_a_note(statement: ast.stmt, file: TritonFile) -> bool:
-    """True for what an overview names: memory, reductions, products, loops, conversions."""
-    if isinstance(statement, ast.For | ast.While | ast.If):
-        return True
-    wanted = (
-        "tl.load",
-        "tl.store",
-        "tl.dot",
-        "tl.reduce",
-        "tl.associative_scan",
-        ".load",
-        ".store",
-    )
-    reductions = ("tl.sum", "tl.max", "tl.min", "tl.argmax", "tl.argmin", "tl.cumsum")
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call):
-            called = file.called(node.func)
-            if called in wanted or called in reductions or called.startswith("tl.atomic"):
-                return True
-            if called == ".to" and dotted(node.func):
-                return True
-    return False
