@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
 
 from model_story import KEY, QUICK, ROOT, Place, serve
-from scripted_endpoint import FIRST, MENDED, READ, TWO_PASSES, author, main
+from scripted_endpoint import FASTER, FIRST, MENDED, READ, author, main
 from tmux_pane import REAL, Terminal, until
 
 import fakes
@@ -212,14 +212,16 @@ def sit(terminal: Terminal) -> None:
     answer(terminal, FIRST, "y")
     answer(terminal, MENDED, "y")
     assert "correctness: mismatch" in terminal.screen("-S", "-90")
-    answer(terminal, TWO_PASSES, "n")
+    answer(terminal, FASTER, "n")
     terminal.last_line("softmax c2>")
     assert "coder writes" not in terminal.screen("-S", "-300")
     assert "c3 not judged: declined" in " ".join(terminal.screen().split())
     terminal.type("/run 1", "Enter")
-    answer(terminal, TWO_PASSES, "y")
+    answer(terminal, FASTER, "y")
+    terminal.last_line("softmax c3>")
+    assert "New: c3 right (interpreted)" in " ".join(terminal.screen().split())
+    terminal.type("/undo", "Enter")
     terminal.last_line("softmax c2>")
-    assert "New: c3 right (interpreted)" in terminal.screen()
     terminal.type("bf16 is fine by me", "Enter")
     terminal.wait("strict -> bf16")
     terminal.type("/undo", "Enter")
