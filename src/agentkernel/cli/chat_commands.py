@@ -376,7 +376,7 @@ HELP = "\n".join(
         *(f"{command.usage:<{_WIDTH}}  {command.help}" for command in TABLE),
         "",
         "Or in plain words: 'why is it slow?', 'allow tf32', 'go back to c3', 'keep it'.",
-        f"CANDIDATE: c1, c2, {', '.join(read.PLACES)}.",
+        f"CANDIDATE: c1 ..., {', '.join(read.PLACES)}.",
         "A pasted file with ModelNew is judged like any other; in a script, put it",
         "between a line <<< and a line >>>.",
         "Tab completes. Ctrl-C stops a step, Ctrl-D ends; nothing is lost.",
