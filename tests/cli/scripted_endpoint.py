@@ -12,6 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
@@ -26,17 +27,17 @@ PAUSE_S = 0.08
 FIRST, MENDED, FASTER = SOFTMAX_FILLED.source, SOFTMAX_TWO, SOFTMAX_ONE
 WORDS = {
     FIRST: (
-        "A row of 8,192 elements fits into one program. I take its maximum and its sum in a "
-        "first kernel and write the shares in a second one; lanes past the end of the row are "
-        "loaded as 0."
+        "Two kernels to begin with, and not yet the fused one: the first takes the maximum and "
+        "the sum of a row, the second writes the shares. Lanes past the end of a row are loaded "
+        "as 0."
     ),
     MENDED: (
         "The lanes past the end of a row took part in its maximum and in its sum: a 0 there is "
         "exp(0 - top). They are loaded as minus infinity now, which changes neither."
     ),
     FASTER: (
-        "Both kernels read x, so the row comes from memory twice. One program can keep it in "
-        "registers: one read, one write, no statistics in between."
+        "One kernel in place of the two, which both read x: a program makes its two passes, "
+        "statistics and elements, over a row that it keeps in registers. One read, one write."
     ),
 }
 READ: dict[str, list[dict[str, object]]] = {
@@ -76,9 +77,15 @@ def told(text: str, asked: str, pause_s: float) -> Says:
     return Says(text, prompt=len(asked) // 4, completion=len(text) // 4, pause_s=pause_s)
 
 
-def main(port: int) -> None:
-    """Answer until Ctrl-C."""
-    with ChatServer([author()], forever=True, port=port) as server:
+def main(port: int) -> int:
+    """Answer until Ctrl-C; 2 where the port cannot be had."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(ChatServer([author()], forever=True, port=port))
+        except OSError as error:
+            why = f"Port {port} cannot be used: {error.strerror}."
+            print(f"{why} Next: another port, or 0 for any.", file=sys.stderr)
+            return 2
         print(
             f"agentkernel chat examples/softmax.py --target h100 \\\n  --coder "
             f"chat:openai:scripted --base-url {server.url} -c judge.seeds=1"
@@ -86,8 +93,8 @@ def main(port: int) -> None:
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
-            return
+            return 0
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 0))

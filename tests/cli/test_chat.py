@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.console import Console, RenderableType
@@ -21,12 +23,16 @@ from chat_fake import SOURCE, FakeSession
 
 from agentkernel.cli import chat_open, chat_screen
 from agentkernel.cli.app import run
+from agentkernel.cli.chat_events import STOPS, in_a_session
 from agentkernel.cli.chat_open import Flags, Loading, read_flags
 from agentkernel.cli.chat_sessions import last_used
+from agentkernel.domain.session import Place
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.store import Manifest
 from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.session.replies import Reply
+from agentkernel.workflows.events import Decided, Noted
+from agentkernel.workflows.session.replies import Ran, Reply
+from agentkernel.workflows.state import StopReason
 
 PROBLEM = """import torch
 from torch import nn
@@ -387,7 +393,7 @@ def test_a_step_that_was_cut_off_is_shown_when_it_ended(
     capsys.readouterr()
     assert run(["resume", "small"]) == 0
     shown = capsys.readouterr().out
-    assert "finished: kept_original\nthe step was finished\nsmall-chat" in shown
+    assert "finished: the module stays as it is\nthe step was finished\nsmall-chat" in shown
     assert "1 candidate, now at c1" in shown
 
 
@@ -448,3 +454,53 @@ def test_loading_tells_of_a_failure_and_raises_it_where_it_is_asked() -> None:
     loading.leave()
     assert loading.ready
     assert [str(error) for error in heard] == ["no module"]
+
+
+def test_the_end_says_once_how_to_go_on_with_the_command_on_its_own_line(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("run\n/quit\n", "run\n"):
+        run(script(text))
+        name = session_folder(place).name
+        shown = capsys.readouterr().out
+        assert shown.endswith(f"Saved. Go on with:\nagentkernel resume {name}\n")
+        assert "Bye." not in shown
+        shutil.rmtree(place / "agentkernel-runs")
+
+
+def test_a_candidate_by_hand_that_is_refused_says_how_to_look_at_it(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "'why was c2 rejected?' says why, '/diff c2' what was changed."
+
+    def offer(session: FakeSession, text: str) -> tuple[Reply, ...]:
+        made = session.step(text)
+        assert isinstance(made, Ran)
+        if text == "refused":
+            nodes = (
+                *session.tree.nodes[:-1],
+                session.tree.nodes[-1].model_copy(update={"origin": "edited"}),
+            )
+            session.tree = session.tree.model_copy(
+                update={"nodes": nodes, "places": (Place(candidate=1),), "at": 0}
+            )
+        return (made,)
+
+    monkeypatch.setattr(FakeSession, "say", offer)
+    run(script("run\nrefused\n"))
+    assert capsys.readouterr().out.count(hint) == 1
+    shutil.rmtree(place / "agentkernel-runs")
+    run(script("run\nrun\n"))
+    assert hint not in capsys.readouterr().out
+
+
+def test_a_session_tells_no_names_that_nobody_can_use() -> None:
+    kept = Noted(text="experience kept: experience/b59e763dc8806cd7")
+    failed = Noted(text="experience is not kept: the disk is full")
+    assert in_a_session(kept) is None
+    assert in_a_session(failed) is failed
+    for stop in get_args(StopReason):
+        ended = Decided(round=1, next="finish", stop=stop, best=None, status="failed", reason="r")
+        told = in_a_session(ended)
+        assert isinstance(told, Decided)
+        assert told.stop == f"done: {STOPS[stop]}"

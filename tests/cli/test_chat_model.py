@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
 
 from model_story import KEY, QUICK, ROOT, Place, serve
-from scripted_endpoint import FASTER, FIRST, MENDED, READ, author
+from scripted_endpoint import FASTER, FIRST, MENDED, READ, author, main
 from tmux_pane import REAL, Terminal, until
 
 import fakes
@@ -92,7 +93,9 @@ def test_a_sentence_that_only_the_model_understands(
     asking = "asking chat:openai:scripted what this means"
     assert notes == [asking, "read as: for the a100", asking]
     (puzzled,) = of_kind(told, "reply", "puzzled")
-    assert "chat:openai:scripted reads none in it either" in str(puzzled["text"])
+    why = "I do not know what that asks for, nor does chat:openai:scripted."
+    assert puzzled["text"] == why
+    assert [item["name"] for item in puzzled["nearest"]] == ["run", "why_slow", "help"]  # type: ignore[attr-defined]
     (cost,) = of_kind(told, "reply", "cost")
     asked = of_kind(told, "event", "model_asked")
     assert [item["agent"] for item in asked] == ["reader", "reader"]
@@ -127,6 +130,15 @@ def test_what_is_written_is_told_and_not_kept(
     assert "model_asked" in kept(place.folder)
     assert "model_writing" not in kept(place.folder)
     assert KEY not in json.dumps(told) + kept(place.folder)
+
+
+def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(port) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"Port {port} cannot be used: ")
+    assert told.count("\n") == 1
 
 
 @pytest.fixture
@@ -207,7 +219,7 @@ def sit(terminal: Terminal) -> None:
     terminal.type("/run 1", "Enter")
     answer(terminal, FASTER, "y")
     terminal.last_line("softmax c3>")
-    assert "New: c3 right (interpreted)" in terminal.screen()
+    assert "New: c3 right (interpreted)" in " ".join(terminal.screen().split())
     terminal.type("/undo", "Enter")
     terminal.last_line("softmax c2>")
     terminal.type("bf16 is fine by me", "Enter")

@@ -76,7 +76,7 @@ def test_a_person_types_completes_stops_and_goes_on(terminal: Terminal) -> None:
     terminal.wait("/set goals.precision strict")
     terminal.type("C-c")
     terminal.type("C-d")
-    terminal.wait("Saved. Go on with: agentkernel resume small-chat")
+    terminal.wait("Saved. Go on with:\nagentkernel resume small-chat")
     until(terminal.closed, lambda: "closed")
     assert terminal.turns() == ["run", "/set goals.precision strict", "slow"]
 

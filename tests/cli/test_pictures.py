@@ -166,6 +166,31 @@ HIT = Hit(
     ),
     score=Score(fused=0.031, dense_rank=1),
 )
+LONG_HIT = HIT.model_copy(
+    update={
+        "entry": HIT.entry.model_copy(
+            update={
+                "answer": "# Hopper: rows\n\nSources: [CUDA] the guide.\n\n## Warps\n"
+                + "A row that is read once wants as many bytes in flight as the latency holds,\n"
+                * 6
+                + "\n```python\nnum_warps = 8\n```\n"
+            }
+        )
+    }
+)
+CODE_HIT = HIT.model_copy(
+    update={
+        "entry": HIT.entry.model_copy(
+            update={
+                "id": "kernels/add_one",
+                "kind": "kernel",
+                "title": "One is added to each element",
+                "problem": "class Model: ...",
+                "answer": f"import triton\n\n\n{CODE}",
+            }
+        )
+    }
+)
 EXAMPLES: dict[str, Reply] = {
     "said": Said(text="The goal is 2x against the fastest baseline."),
     "refused": Said(text="There is no candidate 9. Known: c1 to c6.", ok=False),
@@ -178,6 +203,25 @@ EXAMPLES: dict[str, Reply] = {
         ),
     ),
     "ran": Ran(step=2, made=(3, 4), place=PLACE, result=RESULT, text="c4 is 1.2x faster than c2."),
+    "ran_refused": Ran(
+        step=3,
+        made=(3,),
+        place=Place(candidate=1),
+        result=RESULT.model_copy(
+            update={
+                "status": "kept_original",
+                "reason": "1 candidate drafted, none accepted",
+                "measured": False,
+                "eager_us": None,
+                "candidate": None,
+                "drafts": 1,
+                "error_vs_oracle": 1.25,
+                "eager_error_vs_oracle": 5e-8,
+                "report": "/elsewhere/agentkernel-runs/layernorm-1/report.md",
+            }
+        ),
+        text="New: c3 refused at the gate correctness (mismatch).\nThe session stands at c1.",
+    ),
     "source": Source(number=2, name="add_one.py", text=CODE, first=1, marked=(3,)),
     "diff": DiffOf(
         old="c1",
@@ -208,6 +252,15 @@ EXAMPLES: dict[str, Reply] = {
         ),
         verdict="c2 is faster than c1: 1.17x. c3 was refused. c4 is not measured.",
     ),
+    "compared_by_hand": Compared(
+        nodes=(NODES[0], NODES[3]),
+        rows=(
+            ("verdict", ("right (interpreted)", "refused at the gate correctness (mismatch)")),
+            ("strategy", ("one pass over memory for each fused chain of rows", "given")),
+            ("by", ("compiler", "file:4af0.py")),
+        ),
+        verdict="c4 is not right.",
+    ),
     "profiled": Profiled(
         node=NODES[1],
         analysis=ANALYSIS,
@@ -233,9 +286,12 @@ EXAMPLES: dict[str, Reply] = {
     "planned_by_rule": Planned(plan=PLAN, note="Planned by rule, nothing was run yet."),
     "tree": TreeShown(tree=TREE),
     "moved": Moved(place=PLACE, text="Strict again from here on."),
+    "moved_back": Moved(place=PLACE, text="At c2: right; precision: strict -> tf32."),
+    "changed": Moved(place=PLACE, text="precision: strict -> tf32. 'run' tries it."),
     "cost": Cost(seconds=125.0, accounts=LEDGER, text="Two steps."),
     "cost_free": Cost(seconds=5.0, accounts=None, text="No model was asked."),
     "found": Found(query="rows", hits=(HIT,)),
+    "found_long": Found(query="rows", hits=(LONG_HIT, CODE_HIT)),
     "found_nothing": Found(query="xyzzy", hits=()),
     "wrote": Wrote(paths=("layernorm_optimized.py", "/tmp/" + "long/" * 20), text="Exported:"),
     "editing": Editing(number=2, text=CODE, line=3),
@@ -419,6 +475,83 @@ def test_cut_counts_columns_and_marks_the_cut() -> None:
     assert cut("ab", 0) == ""
 
 
+def test_no_value_is_a_dash_in_ascii_too() -> None:
+    assert drawn(EXAMPLES["compared_by_hand"], unicode=False).isascii()
+    assert shown("–", unicode=False) == "-"
+
+
 def test_place_words() -> None:
     assert place_words(Place()) == "the module"
-    assert place_words(PLACE) == "c2 on branch 2, with goals.precision = tf32"
+    assert place_words(PLACE) == "c2 on branch 2 (precision tf32)"
+
+
+def test_a_step_shows_what_is_new_and_says_where_it_stands_once() -> None:
+    text = drawn(EXAMPLES["ran_refused"])
+    assert "kept_original" not in text
+    assert text.count("c1") == 1
+    assert "certificate" not in text
+    nothing = EXAMPLES["ran_refused"].model_copy(update={"made": ()})
+    assert "error against fp64" not in drawn(nothing), "an earlier candidate's"
+
+
+def test_paths_are_told_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = str(tmp_path / "runs" / "softmax_optimized.py")
+    reply = Wrote(paths=(inside, "/elsewhere/report.md"), text=f"Kept c3 as {inside}: 181 us.")
+    assert drawn(reply) == "Kept c3 as runs/softmax_optimized.py: 181 us.\n  /elsewhere/report.md\n"
+    result = RESULT.model_copy(update={"report": str(tmp_path / "runs" / "report.md")})
+    ran = Ran(step=1, made=(), place=Place(), result=result, text="")
+    assert "run  2 drafts, 12 s; runs/report.md\n" in drawn(ran)
+
+
+def test_a_setting_that_changed_is_told_once() -> None:
+    assert drawn(EXAMPLES["changed"]) == "→ precision: strict -> tf32. 'run' tries it.\n"
+    assert drawn(EXAMPLES["moved_back"]).count("c2") == 1
+
+
+def test_a_profile_and_a_comparison_say_a_time_once() -> None:
+    profiled, compared = EXAMPLES["profiled"], EXAMPLES["compared"]
+    assert isinstance(profiled, Profiled)
+    more = (*profiled.facts, ("possible", "2 us on the roofline"), ("roofline", "memory"))
+    assert drawn(profiled.model_copy(update={"facts": more})) == drawn(profiled)
+    assert "no time" not in drawn(compared), "its row says it"
+    assert "no time: c3" in drawn(compared.model_copy(update={"rows": ()}))
+
+
+def test_long_cells_are_folded_in_their_table() -> None:
+    rows = drawn(EXAMPLES["compared_by_hand"]).split("\n")
+    assert [cell for cell in rows[0].split() if cell] == ["c1", "c4"]
+    assert not any("file:" in row or "given" in row for row in rows)
+    assert any("edited by hand" in row for row in rows)
+
+
+def test_points_of_one_intensity_stand_in_one_column() -> None:
+    points = tuple(
+        RooflinePoint(label=label, intensity=value, gflops=gflops, measured=True)
+        for label, value, gflops in (("c1", 0.1650, 100.0), ("c2", 0.1667, 400.0))
+    )
+    for width in range(60, 101):
+        reply = Roofline(target="t", gb_per_s=3e3, peak_gflops=6e4, peak_of="fp32", points=points)
+        chart = drawn(reply, width).partition("mark")[0].split("\n")
+        first, second = (next(row for row in chart if name in row) for name in ("c1", "c2"))
+        assert first.index("c1") == second.index("c2")
+
+
+def test_costs_are_told_once() -> None:
+    one = LEDGER.model_copy(update={"by_agent": LEDGER.by_agent[:1]})
+    text = drawn(Cost(seconds=125.0, accounts=one, text="125.0 s in 2 steps; 9000 tokens in."))
+    assert text.count("2 min 5 s") == 1
+    assert "125" not in text
+    assert text.count("9,000") == 1, "the total of one agent is that agent's"
+
+
+def test_what_was_found_is_short_and_never_wider_than_the_screen() -> None:
+    for width in (40, 80, 120):
+        text = drawn(EXAMPLES["found_long"], width)
+        assert "Sources" not in text
+        assert "score" not in text
+        assert "```" not in text
+        assert "agentkernel knowledge show notes/hopper" in text.replace("\n", " ")
+        assert len(text.split("\n\n")[0].split("\n")) == 10

@@ -119,6 +119,15 @@ def test_the_likeliest_request_is_offered(text: str, name: str) -> None:
     assert name in [each.name for each in found.nearest]
 
 
+@pytest.mark.parametrize(
+    "text", ["sing me a song of six tiles", "is the moon made of cheese", "make me a sandwich"]
+)
+def test_what_has_nothing_in_common_is_offered_what_helps_most(text: str) -> None:
+    found = understand(text, CONTEXT)
+    assert isinstance(found, NotUnderstood)
+    assert [each.example for each in found.nearest] == ["run", "why is it slow?", "help"]
+
+
 def test_the_same_sentences_give_the_same_weights() -> None:
     rows = examples()[::40]
     one, other = trained(rows), trained(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentkernel.cli.chat_text import visible
 from agentkernel.cli.quantities import show_count, show_ratio, show_us, show_usd
+from agentkernel.domain.certificate import Status
 from agentkernel.workflows.events import (
     CandidateDrafted,
     CandidateSetAside,
@@ -24,6 +25,42 @@ from agentkernel.workflows.events import (
     RunStarted,
     VerdictReached,
 )
+
+STOPS = {
+    "met": "the goal is met",
+    "headroom": "it is at its roofline",
+    "rounds": "that was the last round",
+    "time": "the time is used up",
+    "tokens": "the tokens are used up",
+    "money": "the money is used up",
+    "stagnation": "the last drafts were no better",
+    "hypotheses": "every idea was tried",
+    "estimate": "no idea left is estimated to be faster",
+    "declined": "it was declined",
+}
+"""Why a run's loop ended, in words."""
+ENDS: dict[Status, str] = {
+    "met": "the goal is met",
+    "improved": "faster than the baselines, short of the goal",
+    "verified": "right, its time is an estimate",
+    "kept_original": "the module stays as it is",
+    "kept_compiled": "torch.compile's version stays",
+    "failed": "it ended early",
+}
+"""What came of a run, in words."""
+KEPT = "experience kept:"
+"""How the note begins that says under which name a run's experience stands."""
+
+
+def in_a_session(event: Event) -> Event | None:
+    """The event as a session tells it: without names that nobody can use there. None: not at
+    all."""
+    match event:
+        case Noted() if event.text.startswith(KEPT):
+            return None
+        case Decided() if event.stop is not None:
+            return event.model_copy(update={"stop": f"done: {STOPS.get(event.stop, event.stop)}"})
+    return event
 
 
 def event_line(event: Event) -> str:
@@ -73,7 +110,7 @@ def _words(event: Event) -> str:
         case Decided():
             return f"round {event.round}: {event.stop or event.reason}, next: {event.next}"
         case Finished():
-            return f"finished: {event.result.status}"
+            return f"finished: {ENDS[event.result.status]}"
         case _:
             return str(event.kind).replace("_", " ")
 

@@ -109,7 +109,7 @@ class Holding:
                 loading.start(self.feed.fail, *self.ahead())
             return chat.converse()
         finally:
-            self.leave(quietly=chat.farewell)
+            self.leave()
 
     def ahead(self) -> tuple[Callable[[], None], ...]:
         """What another thread works out while the prompt stands. An old session has its plan, or
@@ -135,14 +135,14 @@ class Holding:
         if self.feed.typed:
             self.screen.note(WELCOME)
 
-    def leave(self, *, quietly: bool) -> None:
-        """Close what is open; say how to go on where nobody has."""
+    def leave(self) -> None:
+        """Close what is open; say how to go on."""
         self.call.loading.leave()
         session = self.opening.session
         self.opening.close()
-        if session is not None and not quietly:
+        if session is not None:
             usual = Path(Flags(given={}).settings({}).runs)
-            self.screen.note(f"Saved. Go on with: {resume_words(session.folder, usual)}")
+            self.screen.note(f"Saved. Go on with:\n{resume_words(session.folder, usual)}")
 
     def opened(self, session: SessionLike) -> None:
         """Tell the screen, and keep what is typed in the session's folder."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 
+from agentkernel.cli.chat_clock import Clock
+from agentkernel.cli.chat_events import in_a_session
 from agentkernel.cli.chat_text import shortened, visible
+from agentkernel.workflows.session.replies import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +47,10 @@ class Screen(Protocol):
         """A line that is no answer."""
         ...
 
+    def working(self) -> AbstractContextManager[None]:
+        """Held while an answer is worked out."""
+        ...
+
     def event(self, event: Event) -> None:
         """Something happened in a step."""
         ...
@@ -70,6 +78,7 @@ class TextScreen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._drawn = console.is_terminal and not console.is_dumb_terminal
+        self._clock = Clock(console.file, console.width)
         self._progress: Progress | None = None
         self._live: Live | None = None
 
@@ -80,21 +89,45 @@ class TextScreen:
         self.note(f"{prompt}{shortened(text, ECHOED)}")
 
     def note(self, text: str) -> None:
+        counted = self._clock.stop()
         self.console.print(Text(visible(text)), soft_wrap=not self.console.is_terminal)
+        if counted:
+            self._clock.start()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """A terminal shows the seconds of an answer that takes longer than one."""
+        if self._drawn:
+            self._clock.start()
+        try:
+            yield
+        finally:
+            self._clock.stop()
 
     def event(self, event: Event) -> None:
-        if self._drawn:
-            self._draw(event)
+        told = in_a_session(event)
+        if told is None:
             return
-        self._line(event)
+        counted = self._clock.stop()
+        if not self._drawn:
+            self._line(told)
+            return
+        self._draw(told)
+        if counted and self._progress is None:  # no run, whose table counts itself
+            self._clock.start()
 
     def ask(self, question: Question) -> str:
+        self._clock.stop()
+        if self._progress is not None:
+            self._progress.note = ""  # the question says which idea it is
         self._stop(leave=True)  # what came of the one before it stands above the next question
         self.console.print(Text(question_text(question)))
         return ASKED
 
     def reply(self, reply: Reply) -> None:
         self._stop(leave=True)
+        if isinstance(reply, Ended):
+            return  # whoever closes the session says how to go on, for any end of it
         shown = Visible(picture(reply, self.console))
         if self.console.is_terminal:
             self.console.print(shown)
@@ -181,6 +214,9 @@ class JsonScreen:
 
     def note(self, text: str) -> None:
         print(visible(text), file=sys.stderr, flush=True)
+
+    def working(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def event(self, event: Event) -> None:
         self._write("event", event.model_dump_json())

@@ -58,8 +58,6 @@ class Chat:
     debug: bool = False
     exit_code: int = field(default=0, init=False)
     """The last result's."""
-    farewell: bool = field(default=False, init=False)
-    """True where the session itself had a last word."""
 
     def converse(self) -> int:
         """Answer each input until the end; the exit code is the last result's, 0 without one."""
@@ -99,7 +97,8 @@ class Chat:
         """Show the answers to one input, True where the session is over. A failure is an answer,
         as long as there is a session."""
         try:
-            replies = self._answered(text)
+            with self.screen.working():
+                replies = self._answered(text)
             return [self._shown(reply) for reply in replies].count(True) > 0
         except AgentKernelError as error:
             if self.opening.session is None and isinstance(error, UserError):
@@ -122,8 +121,19 @@ class Chat:
             self.exit_code = reply.result.exit_code
             if reply.result.interrupted:
                 self.screen.note(CUT_SHORT)
-        self.farewell = isinstance(reply, Ended) and bool(reply.text)
+            hint = self._hint(reply)
+            if hint:
+                self.screen.note(hint)
         return isinstance(reply, Ended)
+
+    def _hint(self, reply: Ran) -> str:
+        """What to look at after a candidate by hand that the session does not stand at."""
+        tree = self._session().tree
+        made = tree.node(reply.made[-1]) if reply.made else None
+        if made is None or made.origin == "drafted" or made.number == tree.place.candidate:
+            return ""
+        name = f"c{made.number}"
+        return f"'why was {name} rejected?' says why, '/diff {name}' what was changed."
 
     def _answered(self, text: str) -> tuple[Reply, ...]:
         line = text.strip()
@@ -152,4 +162,5 @@ class Chat:
         done = edit(wanted.text, wanted.number, wanted.line, session.folder)
         if isinstance(done, NotEdited):
             return Said(text=done.reason, ok=not done.failed)
-        return session.offer(done.source, wanted.number, "edited")
+        with self.screen.working():
+            return session.offer(done.source, wanted.number, "edited")

@@ -53,7 +53,15 @@ def facts(result: Result, no_autotune: str | None = None) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    rows = [("status", f"{result.status}: {result.reason}"), ("target", result.target)]
+    status = [("status", f"{result.status}: {result.reason}"), ("target", result.target)]
+    for name, text in [*status, *figure_rows(result, no_autotune)]:
+        table.add_row(name, Text(text))
+    return table
+
+
+def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[str, str]]:
+    """Names and values: speed, error, what the models took; none for what nobody knows."""
+    rows: list[tuple[str, str]] = []
     if result.measured:
         rows.append((f"measured ({result.measured_on})", show_us(result.time_us)))
         rows += baseline_rows(result, no_autotune)
@@ -74,9 +82,7 @@ def facts(result: Result, no_autotune: str | None = None) -> Table:
         rows.append(("holds for", "the declared sizes only: at others it raises"))
     if result.asked_models:
         rows.append(("models", model_text(result)))
-    for name, text in rows:
-        table.add_row(name, Text(text))
-    return table
+    return rows
 
 
 def model_text(result: Result) -> str:

@@ -8,12 +8,14 @@ from rich.text import Text
 from agentkernel.cli.pictures.bars import bars
 from agentkernel.cli.pictures.family import verdict_words
 from agentkernel.cli.pictures.page import View, facts, grid, hanging, lines
-from agentkernel.cli.pictures.plain import flat
+from agentkernel.cli.pictures.plain import flat, shown
 from agentkernel.cli.quantities import show_bytes, show_span, show_us
 from agentkernel.domain.plan import Analysis
 from agentkernel.tools.report_models import Taken, taken_rows
-from agentkernel.workflows.session.replies import Compared, Cost, Planned, Profiled
+from agentkernel.workflows.session.replies import Compared, Cost, Planned, Profiled, told_rows
 
+ROOFLINE = "possible"
+"""What the evidence calls the time on the roofline, which the analysis gives."""
 COST_HEADINGS = (
     "agent",
     "questions",
@@ -59,15 +61,15 @@ def planned(reply: Planned, view: View) -> RenderableType:
     if reply.note:
         parts.append(lines(flat(reply.note)))
     changed = [item for item in plan.decisions if item.value != item.default]
-    if changed or plan.retrieved:
-        parts.append("")
+    if changed:
+        parts += ["", lines("Settings that the knowledge base suggests:")]
     parts += [
         hanging("- ", f"{item.key} = {item.value} instead of {item.default}, from {item.because}",
                 view)
         for item in changed
     ]  # fmt: skip
     if plan.retrieved:
-        parts.append(hanging("retrieved: ", ", ".join(plan.retrieved), view))
+        parts += ["", hanging("Read for this plan: ", ", ".join(plan.retrieved), view)]
     return Group(*parts)
 
 
@@ -76,7 +78,7 @@ def profiled(reply: Profiled, view: View) -> RenderableType:
     node = reply.node
     title = Text(f"c{node.number}: {verdict_words(node)}", style="bold", overflow="fold")
     rows = analysis_rows(reply.analysis)
-    said = {name for name, _ in rows}  # the evidence begins with what the analysis says
+    said = {*(name for name, _ in rows), ROOFLINE}  # the evidence begins with the analysis
     rows += [(flat(name), flat(value)) for name, value in reply.facts if name not in said]
     parts: list[RenderableType] = [title, facts(rows, view)]
     if node.profile is not None:
@@ -88,24 +90,32 @@ def compared(reply: Compared, view: View) -> RenderableType:
     """A column a candidate, their times as bars, and the conclusion."""
     headings = ("", *(f"c{node.number}" for node in reply.nodes))
     count = len(headings)
-    rows = [(what, *values, *[""] * (count - 1 - len(values))) for what, values in reply.rows]
+    rows = [
+        (what, *(shown(value, view.unicode) for value in values), *[""] * (count - 1 - len(values)))
+        for what, values in told_rows(reply)
+    ]
     parts: list[RenderableType] = [grid(headings, [row[:count] for row in rows], view)]
     if any(node.profile is not None for node in reply.nodes):
         parts += ["", bars(reply.nodes, view)]
     missing = [f"c{node.number}" for node in reply.nodes if node.profile is None]
-    if missing:
+    if missing and all(what != "time" for what, _ in reply.rows):
         parts.append(lines(f"no time: {', '.join(missing)}"))
     return Group(*parts, "", lines(Text(reply.verdict, style="bold")))
 
 
 def cost(reply: Cost, view: View) -> RenderableType:
-    """The words, the time, and one line an agent; columns with nothing in them are left out."""
-    told = [reply.text] if reply.text else []
-    parts: list[RenderableType] = [lines(*told, f"all steps: {show_span(reply.seconds)}")]
+    """The words, or the time and one line an agent; columns with nothing in them are left out."""
+    if reply.accounts is None:
+        return lines(reply.text or f"{show_span(reply.seconds)} in all steps.")
+    parts: list[RenderableType] = [
+        lines(f"{show_span(reply.seconds)} in all steps, of which models took:")
+    ]
     if reply.accounts is not None:
         takings = [Taken(**item.model_dump()) for item in reply.accounts.by_agent]
         total = Taken(**reply.accounts.total.model_dump())
         rows = [tuple(row) for row in taken_rows(takings, total)]
+        if len(takings) == 1:
+            rows = rows[:1]  # the total of one is that one
         if not view.unicode:
             rows = [tuple(value.replace("–", "-") for value in row) for row in rows]
         empty = ("–", "-", "0")

@@ -15,6 +15,8 @@ from agentkernel.cli.pictures.plain import cut, flat
 
 GAP = 2
 """Columns between those of a table."""
+LEAST_CELL = 10
+"""Columns below which a cell is not folded: the table becomes blocks of lines."""
 
 
 @dataclass(frozen=True)
@@ -90,22 +92,47 @@ def grid(
     view: View,
     right: Sequence[int] = (),
 ) -> RenderableType:
-    """A table where it fits the width, else each row as a block of lines.
+    """A table where it fits the width, with folded cells where that helps; else each row as a
+    block of lines.
 
     `right`: places of columns that are set to the right.
     """
     table_rows = [[flat(value) for value in row] for row in rows]
     columns = list(zip(headings, *table_rows, strict=True))
     wide = [max(cell_len(value) for value in column) for column in columns]
-    if sum(wide) + GAP * (len(wide) - 1) > view.width:
+    room = _fitted(wide, view.width - GAP * (len(wide) - 1))
+    if room is None:
         return _blocks(headings, table_rows, view)
     table = Table(box=None, pad_edge=False, show_header=any(headings), padding=(0, GAP, 0, 0))
     for place, heading in enumerate(headings):
         justify = "right" if place in right else "left"
-        table.add_column(Text(heading), justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(
+            Text(heading),
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=room[place] == wide[place],
+            overflow="fold",
+            width=room[place],
+        )
     for row in table_rows:
         table.add_row(*(Text(value) for value in row))
     return table
+
+
+def _fitted(wide: Sequence[int], width: int) -> list[int] | None:
+    """The columns' widths within `width` together: the first as it is, what is wider than a fair
+    share of the rest folded to it. None where a folded one would be too narrow."""
+    if sum(wide) <= width:
+        return list(wide)
+    left, found = width - wide[0], {0: wide[0]}
+    rest = sorted(range(1, len(wide)), key=lambda place: wide[place])
+    while rest and wide[rest[0]] <= left // len(rest):
+        place = rest.pop(0)
+        found[place] = wide[place]
+        left -= wide[place]
+    share = left // len(rest) if rest else 0
+    if share < LEAST_CELL:
+        return None
+    return [found.get(place, share) for place in range(len(wide))]
 
 
 def _blocks(headings: Sequence[str], rows: Sequence[Sequence[str]], view: View) -> RenderableType:

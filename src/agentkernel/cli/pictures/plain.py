@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -10,6 +11,8 @@ from rich.text import Text
 
 Model = TypeVar("Model", bound=BaseModel)
 KEPT = frozenset("\n\t")
+DASH = "–"
+"""What stands where there is no value."""
 TAB = 4
 """Columns of a tab."""
 
@@ -17,7 +20,7 @@ TAB = 4
 def shown(text: str, unicode: bool = True) -> str:
     r"""`text` with everything that is no visible sign written out: ESC becomes `\x1b`.
 
-    Line ends and tabs stay, tabs as blanks. Without `unicode` the answer is ASCII.
+    Line ends and tabs stay, tabs as blanks. Without `unicode` the answer is ASCII, a dash too.
     """
     text = text.replace("\r\n", "\n")
     if not (text.isascii() and text.isprintable()):
@@ -25,7 +28,7 @@ def shown(text: str, unicode: bool = True) -> str:
             sign if sign in KEPT or sign.isprintable() else escape(sign) for sign in text
         )
     if not unicode:
-        text = text.encode("ascii", "backslashreplace").decode("ascii")
+        text = text.replace(DASH, "-").encode("ascii", "backslashreplace").decode("ascii")
     return text.expandtabs(TAB)
 
 
@@ -66,6 +69,14 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
+def near(path: str) -> str:
+    """A path as it is typed from the working folder; one that lies elsewhere stays as it is."""
+    try:
+        return str(Path(path).relative_to(Path.cwd())) if path else path
+    except (ValueError, OSError):
+        return path
+
+
 def cut(text: str, width: int, unicode: bool = True) -> str:
     """At most `width` columns of a line; the cut is marked by … (by > in ASCII)."""
     if cell_len(text) <= width:
@@ -85,4 +96,4 @@ def cut_line(line: Text, width: int, unicode: bool) -> Text:
     return line
 
 
-__all__ = ["cut", "cut_line", "escape", "flat", "shown", "shown_model"]
+__all__ = ["cut", "cut_line", "escape", "flat", "near", "shown", "shown_model"]

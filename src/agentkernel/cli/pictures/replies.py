@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
+from agentkernel.cli.pictures.found import found
 from agentkernel.cli.pictures.page import Page, View, hanging, lines
 from agentkernel.cli.pictures.plain import flat, shown_model
-from agentkernel.domain.session import Place
+from agentkernel.cli.pictures.steps import moved, place_words, ran, wrote
 from agentkernel.workflows.session.replies import (
     Compared,
     Cost,
@@ -54,16 +54,13 @@ def _drawn(reply: Reply, view: View) -> RenderableType:
         case Moved():
             return moved(reply, view)
         case Wrote():
-            return Group(
-                *([lines(reply.text)] if reply.text else []),
-                *(hanging("  ", path, view) for path in reply.paths),
-            )
+            return wrote(reply, view)
         case Editing():
             return lines(editing_words(reply))
         case Ended():
             return lines(reply.text) if reply.text else Group()
         case Found():
-            return found(reply)
+            return found(reply, view)
         case Source() | DiffOf() | Explained():
             return _code(reply, view)
     return _picture(reply, view)
@@ -118,54 +115,9 @@ def puzzled(reply: Puzzled, view: View) -> RenderableType:
             for number, option in enumerate(reply.options, start=1)
         ]
     if reply.nearest:
-        parts.append(lines("Nearest:"))
+        parts.append(lines("You can say:"))
         parts += [hanging("  - ", flat(item.example), view) for item in reply.nearest]
     return Group(*parts)
-
-
-def ran(reply: Ran, view: View) -> RenderableType:
-    """What changed, the new candidates, and the run's figures."""
-    made = ", ".join(f"c{number}" for number in reply.made) or "no candidate"
-    title = f"step {reply.step}: {made}; now at {place_words(reply.place)}"
-    parts: list[RenderableType] = [lines(Text(title, style="bold"))]
-    if reply.text:
-        parts.append(lines(reply.text))
-    if reply.result is not None:
-        parts += ["", *_result(reply, view)]
-    return Group(*parts)
-
-
-def _result(reply: Ran, view: View) -> list[RenderableType]:
-    from agentkernel.cli.panel import facts as figures
-    from agentkernel.cli.panel import files
-
-    if reply.result is None:
-        return []
-    table = figures(reply.result)
-    for column in table.columns:
-        column.overflow = "fold"
-    paths = files(reply.result)
-    paths.overflow = "fold"
-    return [table, paths]
-
-
-def moved(reply: Moved, view: View) -> RenderableType:
-    """Where the session stands now, and with which settings."""
-    head = view.sign("→ ", "-> ")
-    parts: list[RenderableType] = [
-        hanging(head, f"now at {place_words(reply.place)}", view, style="bold")
-    ]
-    if reply.text:
-        parts.append(lines(reply.text))
-    return Group(*parts)
-
-
-def place_words(place: Place) -> str:
-    """`c3 on branch 2, with goals.precision = tf32`."""
-    at = "the module" if place.candidate is None else f"c{place.candidate}"
-    branch = f" on branch {place.branch}" if place.branch != 1 else ""
-    changes = ", ".join(f"{key} = {value}" for key, value in place.changes.items())
-    return f"{at}{branch}{f', with {changes}' if changes else ''}"
 
 
 def editing_words(reply: Editing) -> str:
@@ -174,17 +126,6 @@ def editing_words(reply: Editing) -> str:
     count = len(reply.text.splitlines())
     where = "" if reply.line is None else f", at line {reply.line}"
     return f"Editing {what} ({count} lines){where}."
-
-
-def found(reply: Found) -> RenderableType:
-    """Hits as `agentkernel knowledge search` shows them."""
-    from agentkernel.cli.knowledge_search import hit_lines
-
-    if not reply.hits:
-        return lines(f"Nothing found on {flat(reply.query)!r}. Next: fewer or other words.")
-    return Group(
-        *(part for rank, hit in enumerate(reply.hits, start=1) for part in hit_lines(rank, hit))
-    )
 
 
 __all__ = ["place_words", "render"]

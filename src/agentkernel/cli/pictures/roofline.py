@@ -23,6 +23,8 @@ LEAST_WIDTH = 36
 """Columns below which there is no chart, only figures."""
 LEGEND_WIDTH = 64
 """Columns below which the legend is no table."""
+SAME_INTENSITY = 1.02
+"""Points within this factor stand in one column: rounding must not set them apart."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -96,7 +98,7 @@ def legend(reply: Roofline, names: Sequence[str], view: View) -> RenderableType:
     rows = [
         (
             name,
-            cut(point.label, max(8, view.width - 46), view.unicode),
+            "" if name.strip("()") == point.label else _label(point, view),
             figure(point.intensity),
             figure(point.gflops),
             show_share(point.gflops / roof(reply, point.intensity)),
@@ -106,6 +108,10 @@ def legend(reply: Roofline, names: Sequence[str], view: View) -> RenderableType:
     ]
     headings = ("mark", "", "FLOP/byte", "GFLOP/s", "of roof", "")
     return grid(headings, rows, view, right=(2, 3, 4))
+
+
+def _label(point: RooflinePoint, view: View) -> str:
+    return cut(point.label, max(8, view.width - 46), view.unicode)
 
 
 def _legend_line(reply: Roofline, name: str, point: RooflinePoint, view: View) -> RenderableType:
@@ -177,9 +183,10 @@ def _draw_points(
 ) -> None:
     """Marks whose places run into one another stand side by side, with a comma between."""
     groups: dict[int, list[tuple[int, str]]] = {}
+    columns = _columns([point.intensity for point in reply.points], chart)
     for name, point in zip(names, reply.points, strict=True):
         row = groups.setdefault(chart.row(point.gflops), [])
-        row.append((chart.column(point.intensity), name))
+        row.append((columns[point.intensity], name))
     for height, found in groups.items():
         taken: list[tuple[int, str]] = []
         for column, name in sorted(found):
@@ -191,6 +198,17 @@ def _draw_points(
             text = cut(text, chart.columns, unicode=False)
             start = max(0, min(column, chart.columns - len(text)))
             cells[height][start : start + len(text)] = list(text)
+
+
+def _columns(intensities: Sequence[float], chart: Chart) -> dict[float, int]:
+    """The column of each intensity; those that are one but for rounding share it."""
+    found: dict[float, int] = {}
+    begun = 0.0
+    for value in sorted(set(intensities)):
+        if not begun or value > begun * SAME_INTENSITY:
+            begun = value
+        found[value] = chart.column(begun)
+    return found
 
 
 def _decades(low: float, high: float) -> list[float]:

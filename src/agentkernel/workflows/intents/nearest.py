@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.intent import IntentName, Suggestion
 from agentkernel.workflows.intents.grammar import EXAMPLES
 from agentkernel.workflows.intents.tags import Tag
+from agentkernel.workflows.intents.text import words_of
 
 if TYPE_CHECKING:
     from agentkernel.workflows.intents.classifier import Classifier
+
+
+COMMON = words_of(
+    "FILLER SEP PREP POLITE MAY AUX WHAT WHERE WHEN HOW IF OR AFTER BUT THIS ITIS MARK PAST TELL "
+    "COMMENT QUANTITY FOREIGN"
+)
+"""Concepts of words that a sentence about anything may have."""
+
+
+def in_common(tags: Sequence[Tag]) -> bool:
+    """True where a word of the text is about what can be asked for here."""
+    return any(tag.concepts - COMMON for tag in tags)
 
 
 def nearest(tags: Sequence[Tag], most: int, classifier: Classifier) -> tuple[Suggestion, ...]:

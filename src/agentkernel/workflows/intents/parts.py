@@ -70,6 +70,10 @@ TOLD_OF = frozenset({"why_slow", "why_rejected", "status", "compare"})
 Reading = tuple[Intent, ...]
 
 
+UNKNOWN = "No request that I know."
+"""Why a sentence is not understood, where nothing more can be said."""
+
+
 class NoReading(Exception):
     """Carries the one line that says why."""
 
@@ -111,7 +115,7 @@ class Parts:
                 best = self._cut(places, set(prepositions), asides)
                 if best is not None:
                     return self._ordered(best, set(prepositions))
-        raise NoReading("No request that I know.")
+        raise NoReading(UNKNOWN)
 
     def as_one(self) -> list[Intent]:
         """The one request that all of it makes together; none where there is none."""

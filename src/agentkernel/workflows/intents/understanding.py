@@ -27,7 +27,7 @@ from agentkernel.workflows.intents.docs_question import docs_question
 from agentkernel.workflows.intents.explained import explained
 from agentkernel.workflows.intents.grammar import EXAMPLES, looks
 from agentkernel.workflows.intents.in_force import answered, forbids_nothing
-from agentkernel.workflows.intents.nearest import nearest
+from agentkernel.workflows.intents.nearest import in_common, nearest
 from agentkernel.workflows.intents.parts import SETTINGS, NoReading, Parts, Unsure, only_states
 from agentkernel.workflows.intents.polarity import with_polarity
 from agentkernel.workflows.intents.settled import settled
@@ -52,11 +52,11 @@ DELETES = words_of("delete erase remove deletes deleting erasing removing")
 YES = Understood(intents=(Plain(name="approve"),))
 """What one word may say; no example of how people say it is learned from."""
 ANYWAY = (
+    Suggestion(name="run", example="run"),
+    Suggestion(name="why_slow", example=EXAMPLES["why_slow"]),
     Suggestion(name="help", example=EXAMPLES["help"]),
-    Suggestion(name="run", example=EXAMPLES["run"]),
-    Suggestion(name="status", example=EXAMPLES["status"]),
 )
-"""What is offered where a text has no words to go by."""
+"""What is offered where a text has no words to go by, or none that are about a kernel."""
 
 
 def understand(text: str, context: IntentContext) -> Understanding:
@@ -212,7 +212,7 @@ def _sentences(tags: list[Tag]) -> list[list[Tag]]:
 
 
 def _not_understood(shown: str, reason: str, tags: Sequence[Tag] = ()) -> NotUnderstood:
-    if not tags:
+    if not in_common(tags):
         return NotUnderstood(text=shown, reason=reason, nearest=ANYWAY)
     return NotUnderstood(
         text=shown, reason=reason, nearest=nearest(tags, MOST_NEAREST, _classifier())

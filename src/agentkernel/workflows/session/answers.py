@@ -126,7 +126,7 @@ def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
         case "help":
             return Said(text=help_text())
         case "quit":
-            return Ended(text=f"The session is kept. 'agentkernel resume {work.id}' goes on.")
+            return Ended(text=f"Saved. Go on with:\nagentkernel resume {work.id}")
         case "stop":
             return Said(text="Nothing is running. Ctrl-C stops a step while it runs.")
         case "approve" | "decline":

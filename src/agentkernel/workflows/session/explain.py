@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,11 +24,11 @@ from agentkernel.workflows.session.explain_host import (
 )
 from agentkernel.workflows.session.explain_kernel import (
     axis_notes,
-    is_worth_a_note,
     kernel_heading,
     kernel_notes,
     launch_constants,
 )
+from agentkernel.workflows.session.explain_worth import worth_a_note
 
 Notes = tuple[tuple[int | None, str], ...]
 """(line counted from 1, or None for the file as a whole; words), in the order of the file."""
@@ -263,7 +264,7 @@ def _whole(file: TritonFile) -> Notes:
     notes: list[tuple[int | None, str]] = []
     for kernel in file.kernels.values():
         notes += _kernel_story(file, kernel)
-    steps = forward_steps(file)
+    steps = [(line, _shortened(words, file)) for line, words in forward_steps(file)]
     count = len(steps)
     notes += [
         (line, f"step {place} of {count}: {words}") for place, (line, words) in enumerate(steps, 1)
@@ -273,6 +274,15 @@ def _whole(file: TritonFile) -> Notes:
             notes.append((function.lineno, "forward: no kernel is launched and no library called"))
             break
     return ((None, _overview(file, steps)), *sorted(notes, key=lambda item: item[0] or 0))
+
+
+def _shortened(words: str, file: TritonFile) -> str:
+    """A launch without its constants, where they stand at its kernel already."""
+    for kernel in file.kernels.values():
+        constants = launch_constants(kernel) if len(kernel.launches) == 1 else ""
+        if constants and words.startswith(f"launches {kernel.name} with "):
+            return words.removesuffix(f", {constants}")
+    return words
 
 
 def _overview(file: TritonFile, steps: list[tuple[int, str]]) -> str:
@@ -304,12 +314,24 @@ def _kernel_story(file: TritonFile, kernel: Kernel) -> list[tuple[int | None, st
     constants = launch_constants(kernel)
     if constants:
         notes.append((line, f"at the launch: {constants}"))
-    notes += [
+    named = worth_a_note(kernel, file)
+    worth = (
         (statement.lineno, words)
         for statement, words in kernel_notes(file, kernel)
-        if is_worth_a_note(statement, file)
-    ]
-    return notes
+        if statement in named
+    )
+    return [*notes, *_once(worth)]
+
+
+def _once(notes: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """What was told of an earlier line is not told again: that line is named."""
+    first: dict[str, int] = {}
+    for line, words in notes:
+        told = first.setdefault(words, line)
+        if told == line:
+            yield line, words
+        else:
+            yield line, f"{words.partition(':')[0]}: again as in line {told}"
 
 
 __all__ = ["explain"]

@@ -9,7 +9,6 @@ from agentkernel.workflows.session.explain_file import (
     Kernel,
     TritonFile,
     code,
-    dotted,
     first_line,
     keyword,
 )
@@ -317,27 +316,3 @@ def launch_constants(kernel: Kernel) -> str:
         every[", ".join(fixed)] = None
     tuned = [f"{name} = {' or '.join(values)} (tuned)" for name, values in kernel.tuned.items()]
     return "; or ".join([*(item for item in every if item), *tuned])
-
-
-def is_worth_a_note(statement: ast.stmt, file: TritonFile) -> bool:
-    """True for what an overview names: memory, reductions, products, loops, conversions."""
-    if isinstance(statement, ast.For | ast.While | ast.If):
-        return True
-    wanted = (
-        "tl.load",
-        "tl.store",
-        "tl.dot",
-        "tl.reduce",
-        "tl.associative_scan",
-        ".load",
-        ".store",
-    )
-    reductions = ("tl.sum", "tl.max", "tl.min", "tl.argmax", "tl.argmin", "tl.cumsum")
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call):
-            called = file.called(node.func)
-            if called in wanted or called in reductions or called.startswith("tl.atomic"):
-                return True
-            if called == ".to" and dotted(node.func):
-                return True
-    return False

@@ -84,6 +84,24 @@ class Compared(Frozen):
     verdict: str
 
 
+HAND = {"edited": "edited by hand", "pasted": "pasted"}
+"""Who wrote a candidate that nobody drafted."""
+
+
+def told_rows(reply: Compared) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The rows of a comparison for people: who wrote a candidate by hand is said as that."""
+    return tuple((what, _told(what, values, reply.nodes)) for what, values in reply.rows)
+
+
+def _told(what: str, values: tuple[str, ...], nodes: tuple[Node, ...]) -> tuple[str, ...]:
+    by_hand = [HAND.get(node.origin, "") for node in nodes]
+    if what == "by" and len(values) == len(nodes):
+        return tuple(hand or value for hand, value in zip(by_hand, values, strict=True))
+    if what == "strategy" and len(values) == len(nodes):
+        return tuple("–" if hand else value for hand, value in zip(by_hand, values, strict=True))
+    return values
+
+
 class Profiled(Frozen):
     """Where a candidate's time goes and what stands in its way."""
 

@@ -24,6 +24,7 @@ from agentkernel.errors import AgentKernelError
 from agentkernel.tools.store import alone
 from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
+from agentkernel.workflows.intents.parts import UNKNOWN
 from agentkernel.workflows.session import acts, setting
 from agentkernel.workflows.session.answers import STARTERS, answer
 from agentkernel.workflows.session.changes import SettingsFor, over
@@ -285,9 +286,7 @@ class Session:
             if intents:
                 self._work.on_event(Noted(text=f"read as: {sentences(intents)}"))
                 return self._all(intents, text)
-            told = told or [f"{named} reads none in it either"]
-        why = f"{found.reason} ({'; '.join(told)})" if told else found.reason
-        return (Puzzled(text=f"Not understood: {why}", nearest=found.nearest),)
+        return (Puzzled(text=_not_understood(found, named, told), nearest=found.nearest),)
 
     def _read(self, named: str, text: str, tell: Callable[[str], None]) -> tuple[Intent, ...]:
         """The model's reading; its answers are kept in the session's own records."""
@@ -325,3 +324,10 @@ class Session:
 
     def _gone_on(self, step: Step) -> tuple[Reply, ...]:
         return (go_on(self._work, step),)
+
+
+def _not_understood(found: NotUnderstood, named: str | None, told: list[str]) -> str:
+    """Why a sentence was not understood; `told` is why the model `named` did not read it."""
+    nor = f", nor does {named}" if named is not None and not told else ""
+    why = f"I do not know what that asks for{nor}." if found.reason == UNKNOWN else found.reason
+    return f"{why} ({'; '.join(told)})" if told else why

@@ -25,6 +25,7 @@ from agentkernel.workflows.session.replies import (
     TreeShown,
     Turn,
     Wrote,
+    told_rows,
 )
 from agentkernel.workflows.session.tree import label
 
@@ -123,7 +124,7 @@ def words(reply: Reply) -> str:
 def _compared(reply: Compared) -> str:
     heads = " | ".join(label(node.number) for node in reply.nodes)
     lines = [f"| | {heads} |", "|---" * (len(reply.nodes) + 1) + "|"]
-    for what, cells in reply.rows:
+    for what, cells in told_rows(reply):
         told = " | ".join(inline(cell).replace("|", "/") for cell in cells)
         lines.append(f"| {what} | {told} |")
     return "\n".join([*lines, "", reply.verdict])
