@@ -187,6 +187,17 @@ def test_compare_concludes_from_measured_intervals(ran: Session) -> None:
     assert wrong.verdict.startswith("c2 is not right")
 
 
+def test_a_bare_comparison_looks_at_the_newest_step(ran: Session) -> None:
+    """From an older candidate it is with the newest right one; from the newest with its parent."""
+    ran.offer(session_shop.GIVEN, 1, "edited")
+    newest = ran.tree.nodes[-1].number
+    for stands in ("c1", f"c{newest}"):
+        ran.say(f"go back to {stands}")
+        (found,) = ran.say("compare")
+        assert isinstance(found, Compared)
+        assert [node.number for node in found.nodes] == [1, newest]
+
+
 def test_the_better_of_what_was_compared_is_kept(ran: Session) -> None:
     """Of c1 and c3 the first is faster, also where the session stands at the other one."""
     ran.say("go back to c3")

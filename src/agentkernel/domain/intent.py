@@ -152,11 +152,12 @@ class Diff(Request):
 
 
 class Compare(Request):
-    """Times, memory and verdicts of two candidates beside each other."""
+    """Times, memory and verdicts of two candidates beside each other. `second` None: the best that
+    the newest step made, where that is another one, else the parent."""
 
     name: Literal["compare"] = "compare"
     first: CandidateRef
-    second: CandidateRef
+    second: CandidateRef | None = None
 
 
 class TryIdea(Request):

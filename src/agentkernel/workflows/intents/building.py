@@ -197,9 +197,8 @@ def _diff(match: Match, context: IntentContext, original: str) -> list[Slots]:
 
 
 def _compare(match: Match, context: IntentContext, original: str) -> list[Slots]:
-    first, second, *_ = [*_candidates(match, context), "current", "parent"]
-    if first == second == "current":
-        second = "parent"
+    first, *others = [*_candidates(match, context), "current"]
+    second = others[0] if others and others[0] != first else None
     return [{"first": first, "second": second}]
 
 

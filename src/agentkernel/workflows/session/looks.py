@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 
 from agentkernel.agents.evidence import evidence_of
@@ -17,7 +18,7 @@ from agentkernel.domain.intent import (
 from agentkernel.domain.session import Node
 from agentkernel.errors import KnowledgeError, OutputError
 from agentkernel.workflows.session import figures
-from agentkernel.workflows.session.basis import for_target
+from agentkernel.workflows.session.basis import basis_of, for_target
 from agentkernel.workflows.session.outlook import NOTE
 from agentkernel.workflows.session.reach import out_of_reach
 from agentkernel.workflows.session.replies import (
@@ -37,6 +38,7 @@ from agentkernel.workflows.session.tree import (
     is_accepted,
     label,
     problem_of,
+    time_us,
 )
 from agentkernel.workflows.session.work import Work
 
@@ -133,10 +135,16 @@ def roofline(work: Work, intent: OnCandidate) -> Reply:
     if not isinstance(intent.candidate, int) and aimed:
         shown = [*(item for item in shown if item is not aimed[-1]), aimed[-1]]
     timed = [item for item in shown if item.profile is not None and is_accepted(item)]
-    plan = work.plan_of(timed[-1]) if timed else None
-    found = None if plan is None else figures.roofline(shown, plan.analysis)
+    alike = [item for item in timed if basis_of(item) == basis_of(timed[-1])]
+    roofs = [plan.analysis for item in alike if (plan := work.plan_of(item)) is not None]
+    # Candidates of several precisions stand under one roof: the highest, or one would pass it.
+    highest = min(roofs, key=lambda analysis: analysis.compute_time_us, default=None)
+    found = None if highest is None else figures.roofline(shown, highest)
     if found is None:
         return no("No candidate has a time yet. 'run' gives one.")
+    if len({analysis.compute_time_us for analysis in roofs}) > 1:
+        note = f"The roof is that of the loosest precision shown. {found.note}".strip()
+        found = found.model_copy(update={"note": note})
     if target is None or aimed:
         return found
     note = f"Nobody has a time for {target} yet: 'run' gives one. {found.note}".strip()
@@ -254,7 +262,7 @@ def diff(work: Work, intent: Diff) -> Reply:
 def compare(work: Work, intent: Compare) -> Reply:
     """Two candidates side by side; the module is what eager PyTorch does."""
     sides: list[Node | None] = []
-    for ref in (intent.first, intent.second):
+    for ref in (intent.first, intent.second or _newest(work, intent.first)):
         side = _side(work, ref, intent)
         if isinstance(side, Missing):
             return no(side.text)
@@ -274,12 +282,24 @@ def compare(work: Work, intent: Compare) -> Reply:
     return figures.compared(older, newer)
 
 
+def _newest(work: Work, first: CandidateRef) -> CandidateRef:
+    """What a candidate is compared with where nobody says: the fastest right one of the newest step
+    that judged any, its parent where it is of that step itself."""
+    one = work.node(first)
+    right = [node for node in work.tree.nodes if is_accepted(node)]
+    if isinstance(one, Missing) or not right or right[-1].step <= one.step:
+        return "parent"
+    newest = [node for node in right if node.step == right[-1].step]
+    return min(newest, key=lambda node: time_us(node) or math.inf).number
+
+
 def _side(work: Work, ref: CandidateRef, intent: Compare) -> Node | Missing | None:
     """A candidate, None for the module. A parent is that of the other side."""
     if ref == "current":
         return work.node(ref)
     if ref == "parent":
-        other = work.node(intent.first if intent.second == "parent" else intent.second)
+        given = intent.second if intent.first == "parent" else intent.first
+        other = work.node(given or "current")
         if isinstance(other, Missing):
             return other
         return work.tree.node(other.parent) if other.parent is not None else None

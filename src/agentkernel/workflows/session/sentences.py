@@ -86,7 +86,8 @@ def sentence(intent: Intent) -> str:
         case Diff():
             return _diff(intent)
         case Compare():
-            return f"compare {name_of(intent.first)} with {name_of(intent.second)}"
+            against = "" if intent.second is None else f" with {name_of(intent.second)}"
+            return f"compare {name_of(intent.first)}{against}"
         case TryIdea():
             return _idea(intent)
         case Undo():
