@@ -187,6 +187,13 @@ def test_compare_concludes_from_measured_intervals(ran: Session) -> None:
     assert wrong.verdict.startswith("c2 is not right")
 
 
+def test_keeping_what_loses_names_the_baseline_that_wins(ran: Session) -> None:
+    (kept,) = ran.say("keep c3")
+    assert "It is not surely faster than torch.compile, which takes " in text_of(kept)
+    (kept,) = ran.say("keep c1")
+    assert "not surely" not in text_of(kept)
+
+
 def test_a_bare_comparison_looks_at_the_newest_step(ran: Session) -> None:
     """From an older candidate it is with the newest right one; from the newest with its parent."""
     ran.offer(session_shop.GIVEN, 1, "edited")

@@ -13,10 +13,11 @@ from agentkernel.domain.intent import (
     Undo,
     WriteTo,
 )
+from agentkernel.domain.profile import Measurement
 from agentkernel.domain.session import Changes, Node, Place
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.errors import AgentKernelError, one_line
-from agentkernel.workflows.outcome import ratio_against
+from agentkernel.workflows.outcome import faster_baseline, ratio_against
 from agentkernel.workflows.session import tree as trees
 from agentkernel.workflows.session.changes import difference
 from agentkernel.workflows.session.figures import time_words, verdict_words
@@ -205,8 +206,25 @@ def _warning(work: Work, node: Node) -> str:
     if node.profile is None or not node.profile.measurements:
         parts.append("Nobody measured it: its time is an estimate.")
     elif min(ratio_against(item, "best").low for item in node.profile.measurements) <= 1.0:
-        parts.append("It is not surely faster than the faster of eager and torch.compile.")
+        parts.append(_faster_baseline(node.profile.measurements[0]))
     return " ".join(parts)
+
+
+def _faster_baseline(measured: Measurement) -> str:
+    """Which baseline a kept candidate does not surely beat, with its time and what it may round."""
+    name = faster_baseline(measured)
+    timing = {
+        "eager": measured.eager,
+        "torch.compile": measured.compiled,
+        "max-autotune": measured.autotuned,
+    }[name]
+    time = "" if timing is None else f", which takes {timing.median_us:.3g} us"
+    switch = (
+        ""
+        if measured.baselines_matmul == "highest"
+        else f" under torch.set_float32_matmul_precision({measured.baselines_matmul!r})"
+    )
+    return f"It is not surely faster than {name}{time}{switch}."
 
 
 def reject(work: Work, intent: OnCandidate) -> Reply:
