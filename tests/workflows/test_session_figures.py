@@ -80,6 +80,17 @@ def test_another_precision_is_said() -> None:
     assert said.endswith("They keep other precisions: c1 strict, c2 tf32.")
 
 
+def test_where_eager_itself_was_allowed_more_the_times_decide() -> None:
+    """1.82x of a slow eager is slower than 0.79x of a fast one."""
+    strict = fakes.measurement(Ratio(value=1.8, low=1.79, high=1.81), candidate_us=1500.0)
+    loose = fakes.measurement(Ratio(value=0.8, low=0.79, high=0.81), candidate_us=500.0)
+    loose = loose.model_copy(update={"baselines_matmul": "high"})
+    said = conclusion(node(1, strict), node(2, loose))
+    assert said.startswith("c2 is faster than c1: 3.00x [2.9"), said
+    said = conclusion(node(2, loose), node(1, strict))
+    assert said.startswith("c1 is slower than c2: 0.33x"), said
+
+
 def test_against_the_module() -> None:
     assert against_module(node(1, measured(2.0))).verdict.startswith("c1 is faster than the module")
     assert "2.00x the module in eager PyTorch, estimated" in against_module(node(1)).verdict
