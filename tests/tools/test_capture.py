@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch import nn
 from torch._export import utils
-from torch._ops import OpOverload
+from torch._ops import OperatorBase
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
 from torch.utils._sympy.functions import Mod
@@ -54,7 +54,8 @@ class Head(nn.Module):
         self.linear = nn.Linear(8 * 9, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
+        rows: torch.Tensor = self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
+        return rows
 
 
 class Statistics(nn.Module):
@@ -140,10 +141,11 @@ def library() -> Iterator[torch.library.Library]:
 
 class Doubled(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.agentkernel_capture.doubled(x) + 1
+        doubled: torch.Tensor = torch.ops.agentkernel_capture.doubled(x)
+        return doubled + 1
 
 
-def _kernels(table: Iterable[OpOverload]) -> list[tuple[str, object, str, str]]:
+def _kernels(table: Iterable[OperatorBase]) -> list[tuple[str, object, str, str]]:
     """Every kernel of these operators, and their rules for fake tensors, by what it calls."""
     rules = [(str(item), None, op_implementations_dict.get(item)) for item in table]
     kernels = [(str(item), key, call) for item in table for key, call in item.py_kernels.items()]
@@ -196,18 +198,20 @@ def test_torch_makes_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_from_module(Norm(), (torch.randn(4, 8),))
     capture(problem)
     capture(problem)
-    override, collect = (
-        exported_program._override_composite_implicit_decomp,
-        utils._materialize_cpp_cia_ops,
-    )
+    override = exported_program._override_composite_implicit_decomp
+    collect = utils._materialize_cpp_cia_ops
     asked: list[int] = []
 
-    def counted(table: dict[OpOverload, object]) -> AbstractContextManager[None]:
+    def listed() -> None:
+        asked.append(-1)
+        collect()
+
+    def counted(table: dict[OperatorBase, object]) -> AbstractContextManager[None]:
         asked.append(len(table))
         return override(table)
 
     monkeypatch.setattr(exported_program, "_override_composite_implicit_decomp", counted)
-    monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", lambda: asked.append(-1) or collect())
+    monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", listed)
     capture(problem)
     assert asked == [-1, 0], "the operators are listed once, none gets its kernels anew"
     assert exported_program._override_composite_implicit_decomp is counted, "it is put back"
@@ -215,8 +219,8 @@ def test_torch_makes_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_composite_operator_that_comes_later_stays_whole(library: torch.library.Library) -> None:
     capture(problem_from_module(Norm(), (torch.randn(4, 8),)))
-    library.define("doubled(Tensor x) -> Tensor")
-    library.impl("doubled", lambda x: x * 2, "CompositeImplicitAutograd")
+    library.define("doubled(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+    library.impl("doubled", lambda x: x * 2, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     problem = problem_from_module(Doubled(), (torch.randn(4, 8),))
     whole = ["agentkernel_capture.doubled.default", "aten.add.Tensor"]
     assert _targets(capture(problem).graph) == whole
