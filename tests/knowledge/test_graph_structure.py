@@ -11,8 +11,8 @@ from agentkernel.domain.knowledge import Structure
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.graph_structure import op_vector, similarity, structure_of_graph
 from agentkernel.knowledge.op_names import FAMILIES
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import load_problem
+from suite_drafts import problem
+from suite_kinds import group_of
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "suite"
 AGREEING = (
@@ -37,20 +37,26 @@ structures = st.builds(
 )
 
 
-@pytest.mark.parametrize("name", AGREEING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xdist_group(group_of(Path(name).stem)))
+        for name in AGREEING
+    ],
+)
 def test_syntax_and_graph_agree(name: str) -> None:
     path = SUITE / f"{name}.py"
     code = structure_of_code(path.read_text())
-    graph = structure_of_graph(capture(load_problem(str(path))))
+    graph = structure_of_graph(problem(path.stem)[1])
     assert code is not None
     assert similarity(code, graph) >= 0.8
     assert code.reduction == graph.reduction
     assert code.rank in (None, graph.rank)
 
 
+@pytest.mark.xdist_group(group_of("masked_softmax_scores"))
 def test_the_structure_of_a_graph() -> None:
-    captured = capture(load_problem(str(SUITE / "level2/masked_softmax_scores.py")))
-    found = structure_of_graph(captured, "memory")
+    found = structure_of_graph(problem("masked_softmax_scores")[1], "memory")
     assert found.ops == ("mul", "logical", "where", "softmax")
     assert found.reduction == "row"
     assert found.dtypes[0].startswith("float")

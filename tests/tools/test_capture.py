@@ -1,15 +1,22 @@
 """Does capture see what the module computes, and name what it cannot take?"""
 
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import sympy
 import torch
 from torch import nn
+from torch._export import utils
+from torch._ops import OperatorBase
+from torch._subclasses.fake_impls import op_implementations_dict
+from torch.export import exported_program
 from torch.utils._sympy.functions import Mod
 
 from agentkernel.errors import ProblemError
-from agentkernel.tools.capture import FreeDim, capture
+from agentkernel.tools.capture import FreeDim, _kept_tables, capture
 from agentkernel.tools.problems import problem_from_module
 
 
@@ -47,7 +54,8 @@ class Head(nn.Module):
         self.linear = nn.Linear(8 * 9, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
+        rows: torch.Tensor = self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
+        return rows
 
 
 class Statistics(nn.Module):
@@ -122,3 +130,112 @@ def test_sizes_with_which_a_guard_takes_the_rest_of_a_negative_number_are_not_ad
     assert guarded.admits({rows.symbol: 4})
     assert not guarded.admits({rows.symbol: 5})
     assert not guarded.admits({rows.symbol: 1})
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    """A library of operators that is gone after the test."""
+    with torch.library._scoped_library("agentkernel_capture", "DEF") as found:
+        yield found
+
+
+class Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        doubled: torch.Tensor = torch.ops.agentkernel_capture.doubled(x)
+        return doubled + 1
+
+
+def _kernels(table: Iterable[OperatorBase]) -> list[tuple[str, object, str, str]]:
+    """Every kernel of these operators, and their rules for fake tensors, by what it calls."""
+    rules = [(str(item), None, op_implementations_dict.get(item)) for item in table]
+    kernels = [(str(item), key, call) for item in table for key, call in item.py_kernels.items()]
+    return [(name, key, *_called(call)) for name, key, call in [*rules, *kernels]]
+
+
+def _called(call: object) -> tuple[str, str]:
+    function = call.func if isinstance(call, partial) else call
+    given = [*call.args, *call.keywords.values()] if isinstance(call, partial) else []
+    bound = [_called(value) if isinstance(value, partial) else str(value) for value in given]
+    return getattr(function, "__qualname__", repr(function)), str(bound)
+
+
+def test_torch_has_the_tables_that_it_would_have_made() -> None:
+    capture(problem_from_module(Norm(), (torch.randn(4, 8),)))
+    table, _ = exported_program._split_decomp_table_to_cia_and_python_decomp({})
+    before = _kernels(table)
+    with exported_program._override_composite_implicit_decomp(table):
+        made = _kernels(table)
+    assert len(made) > 10 * len(table)
+    with _kept_tables(), exported_program._override_composite_implicit_decomp(table):
+        assert sorted(map(str, _kernels(table))) == sorted(map(str, made))
+    assert _kernels(table) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "value"),
+    [
+        (Norm(), torch.randn(4, 8)),
+        (Head(), torch.randn(4, 8, 6, 6)),
+        (Statistics(), torch.randn(4, 8)),
+        (nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 4, 8)),
+        (nn.GRU(8, 8), torch.randn(3, 2, 8)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_the_graph_is_the_one_of_a_torch_left_alone(
+    module: nn.Module, value: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = (value,) * (3 if isinstance(module, nn.MultiheadAttention) else 1)
+    problem = problem_from_module(module, inputs)
+    ours = capture(problem)
+    monkeypatch.setattr("agentkernel.tools.capture.KNOWN_TORCH", ())
+    theirs = capture(problem)
+    assert ours.graph.code == theirs.graph.code
+    assert ours.guards == theirs.guards
+
+
+def test_torch_makes_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_from_module(Norm(), (torch.randn(4, 8),))
+    capture(problem)
+    capture(problem)
+    override = exported_program._override_composite_implicit_decomp
+    collect = utils._materialize_cpp_cia_ops
+    asked: list[int] = []
+
+    def listed() -> None:
+        asked.append(-1)
+        collect()
+
+    def counted(table: dict[OperatorBase, object]) -> AbstractContextManager[None]:
+        asked.append(len(table))
+        return override(table)
+
+    monkeypatch.setattr(exported_program, "_override_composite_implicit_decomp", counted)
+    monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", listed)
+    capture(problem)
+    assert asked == [-1, 0], "the operators are listed once, none gets its kernels anew"
+    assert exported_program._override_composite_implicit_decomp is counted, "it is put back"
+
+
+def test_a_composite_operator_that_comes_later_stays_whole(library: torch.library.Library) -> None:
+    capture(problem_from_module(Norm(), (torch.randn(4, 8),)))
+    library.define("doubled(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+    library.impl("doubled", lambda x: x * 2, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    problem = problem_from_module(Doubled(), (torch.randn(4, 8),))
+    whole = ["agentkernel_capture.doubled.default", "aten.add.Tensor"]
+    assert _targets(capture(problem).graph) == whole
+    operator = torch.ops.agentkernel_capture.doubled.default
+
+    @operator.py_impl(torch._C.DispatchKey.CompositeImplicitAutograd)
+    def tripled(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    assert _targets(capture(problem).graph) == whole
+    assert operator.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] is tripled
+
+
+def test_without_the_names_of_torch_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(utils, "_materialize_cpp_cia_ops")
+    override = exported_program._override_composite_implicit_decomp
+    with _kept_tables():
+        assert exported_program._override_composite_implicit_decomp is override

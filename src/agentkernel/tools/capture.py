@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.problem import ScalarSpec
@@ -18,10 +20,14 @@ if TYPE_CHECKING:
     import sympy
     import torch
     from torch import nn
+    from torch._C import DispatchKey
+    from torch._ops import OpOverload
     from torch.export import ExportedProgram
     from torch.fx import GraphModule
     from torch.utils._pytree import TreeSpec
 
+KNOWN_TORCH = ("2.11", "2.12", "2.13")
+"""Releases whose export keeps composite operators whole as `_kept_tables` has it."""
 DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
 
 
@@ -176,8 +182,116 @@ def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
     program: ExportedProgram = torch.export.export(
         example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
     )
-    functional: ExportedProgram = program.run_decompositions({})
+    with _kept_tables():
+        functional: ExportedProgram = program.run_decompositions({})
     return functional
+
+
+Kernels = Mapping["DispatchKey", Callable[..., object]]
+Preserve = Callable[[Mapping["OpOverload", Callable[..., object]]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class _Preserved:
+    """What torch makes of one composite operator for as long as it is to stay whole.
+
+    `fake_rule` is None where the operator had a rule for fake tensors before.
+    """
+
+    decomposition: Callable[..., object]
+    before: Kernels
+    during: Kernels
+    fake_rule: Callable[..., object] | None
+
+
+_PRESERVED: dict[OpOverload, _Preserved] = {}
+_TABLES = threading.RLock()
+
+
+@contextmanager
+def _kept_tables() -> Iterator[None]:
+    """Let torch set its tables of composite operators from what it made for an earlier export.
+
+    Each export lists the operators of the dispatcher anew for every library of operators, and makes
+    some twenty kernels for each of 500 operators: more than half the time of a small capture.
+    Nothing is changed for a torch that is not known to do so.
+    """
+    import torch
+
+    try:
+        from torch._export import utils
+        from torch.export import exported_program
+
+        collect = utils._materialize_cpp_cia_ops
+        override = exported_program._override_composite_implicit_decomp
+    except (ImportError, AttributeError):
+        known = False
+    else:
+        known = ".".join(torch.__version__.split(".")[:2]) in KNOWN_TORCH
+    if not known:
+        yield
+        return
+    with _TABLES:
+        # No operator can be registered between two libraries' turns: once is enough for all.
+        utils._materialize_cpp_cia_ops = cache(collect)
+        exported_program._override_composite_implicit_decomp = partial(_preserve, override)
+        try:
+            yield
+        finally:
+            utils._materialize_cpp_cia_ops = collect
+            exported_program._override_composite_implicit_decomp = override
+
+
+@contextmanager
+def _preserve(
+    override: Preserve, table: Mapping[OpOverload, Callable[..., object]]
+) -> Iterator[None]:
+    """`override(table)`, made by torch only for operators that are not as they were last time."""
+    from torch._subclasses.fake_impls import (
+        _deregister_op_impl,
+        _is_op_registered_to_fake_rule,
+        op_implementations_dict,
+        register_op_impl,
+    )
+
+    kept: dict[OpOverload, _Preserved] = {}
+    fresh: dict[OpOverload, tuple[Kernels, bool]] = {}
+    for operator, decomposition in table.items():
+        ruled = _is_op_registered_to_fake_rule(operator)
+        last = _PRESERVED.get(operator)
+        if (
+            last is not None
+            and last.decomposition is decomposition
+            and last.before == operator.py_kernels
+            and (last.fake_rule is None) == ruled
+        ):
+            kept[operator] = last
+        else:
+            fresh[operator] = (operator.py_kernels.copy(), ruled)
+    with override({operator: table[operator] for operator in fresh}):
+        for operator, (before, ruled) in fresh.items():
+            _PRESERVED[operator] = _Preserved(
+                table[operator],
+                before,
+                operator.py_kernels.copy(),
+                None if ruled else op_implementations_dict[operator],
+            )
+        try:
+            for operator, last in kept.items():
+                _set_kernels(operator, last.during)
+                if last.fake_rule is not None:
+                    register_op_impl(operator)(last.fake_rule)
+            yield
+        finally:
+            for operator, last in kept.items():
+                _set_kernels(operator, last.before)
+                _deregister_op_impl(operator)
+
+
+def _set_kernels(operator: OpOverload, kernels: Kernels) -> None:
+    operator.py_kernels.clear()
+    operator.py_kernels.update(kernels)
+    operator._dispatch_cache.clear()
 
 
 def _export_static(loaded: LoadedProblem, example: _Example, shape_set: int) -> ExportedProgram:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import pytest
@@ -24,6 +25,7 @@ from shared_codes import shared_codes
 
 TARGET = find_target("h200").target
 VARIANTS = ("default", "looped", "pointwise_configs")
+LONG_ROWS = (64, 3000)
 
 pytestmark = pytest.mark.xdist_group("lift")
 
@@ -80,12 +82,17 @@ def problem_of(module: nn.Module, *shape: int) -> LoadedProblem:
     return problem_from_module(module.eval(), (torch.randn(shape or (6, 40)),))
 
 
-def codes_of(module: nn.Module, *shape: int) -> tuple[InductorCode | NotLifted, ...]:
-    captured = capture(problem_of(module, *shape))
-    return shared_codes(
-        f"drafts-{type(module).__name__}-{shape}",
-        [(captured, find_variant(name)) for name in VARIANTS],
-    )
+@functools.cache
+def codes() -> dict[str, tuple[InductorCode | NotLifted, ...]]:
+    """The variants of both modules; one process writes them all."""
+    graphs = {
+        "product": capture(problem_of(Product())),
+        "pair": capture(problem_of(Pair(), *LONG_ROWS)),
+    }
+    jobs = [(graph, find_variant(name)) for graph in graphs.values() for name in VARIANTS]
+    answers = shared_codes("drafts", jobs)
+    count = len(VARIANTS)
+    return {"product": answers[:count], "pair": answers[count:]}
 
 
 def request_for(strategy: str, *before: Draft) -> DraftRequest:
@@ -103,7 +110,7 @@ def drafted(problem: LoadedProblem, strategy: str, writer: Stored | None) -> Dra
 
 
 def test_what_no_template_covers_is_lifted_and_holds_for_its_sizes_alone() -> None:
-    draft = drafted(problem_of(Product()), LIFTED, Stored(codes_of(Product())))
+    draft = drafted(problem_of(Product()), LIFTED, Stored(codes()["product"]))
     assert draft.candidate is not None, draft.none
     assert draft.candidate.declared_sizes
     assert draft.candidate.strategy == LIFTED
@@ -127,7 +134,7 @@ def test_it_is_offered_where_it_can_be_measured_or_is_the_only_way() -> None:
 def test_without_a_rewrite_or_a_writer_there_is_a_reason() -> None:
     problem = problem_of(Product())
     assert "nobody to ask" in (drafted(problem, LIFTED, None).none or _no_reason()).reason
-    rewritten = drafted(problem, LIFTED_ALGEBRA, Stored(codes_of(Product())))
+    rewritten = drafted(problem, LIFTED_ALGEBRA, Stored(codes()["product"]))
     assert "no exact rewrite" in (rewritten.none or _no_reason()).reason
 
 
@@ -140,9 +147,9 @@ def test_where_nothing_is_lifted_the_commonest_reason_is_told() -> None:
 
 
 def test_the_winner_s_launches_are_raced_too() -> None:
-    problem = problem_of(Pair(), 64, 3000)
+    problem = problem_of(Pair(), *LONG_ROWS)
     captured = capture(problem)
-    drafts = lifted_drafts(problem, captured, codes_of(Pair(), 64, 3000), "mixed")
+    drafts = lifted_drafts(problem, captured, codes()["pair"], "mixed")
     assert not isinstance(drafts, NotLifted)
     rounds: list[list[str]] = []
 
@@ -167,7 +174,7 @@ def _no_reason() -> NotLifted:
 
 
 def test_torchinductor_is_asked_about_one_graph_for_the_plan_and_every_draft() -> None:
-    problem, writer = problem_of(Product()), Counting(codes_of(Product()))
+    problem, writer = problem_of(Product()), Counting(codes()["product"])
     coder = CompilerCoder(LongestFirst(), writer)
     captured = capture(problem)
     ask_ahead(coder, problem, captured, (Hypothesis(strategy=LIFTED, reason="r"),))
@@ -188,8 +195,8 @@ class LastFirst:
 
 
 def test_a_repair_never_gives_the_refused_launch_again() -> None:
-    problem = problem_of(Pair(), 64, 3000)
-    coder = CompilerCoder(LastFirst(), Stored(codes_of(Pair(), 64, 3000)))
+    problem = problem_of(Pair(), *LONG_ROWS)
+    coder = CompilerCoder(LastFirst(), Stored(codes()["pair"]))
     first = coder.draft(problem, request_for(LIFTED))
     assert first.candidate is not None
     assert "option" in first.candidate.note

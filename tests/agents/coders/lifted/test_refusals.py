@@ -1,13 +1,15 @@
 """What becomes of a wrapper that was written by hand, and of things that no file can hold?"""
 
+import functools
+
 import pytest
 import torch
 
 from agentkernel.agents.coders.compiler.wrapper import Source
 from agentkernel.agents.coders.lifted.write import lift
-from agentkernel.tools.capture import capture
+from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.lift.code import Config, InductorCode, KernelCode, NotLifted
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from lifted_cases import Wrapped
 
 KERNEL = """
@@ -43,13 +45,19 @@ def call(args):
 """
 
 
-def lifted(wrapper: str = WRAPPER, kernel: str = KERNEL) -> Source | NotLifted:
+@functools.cache
+def problem() -> tuple[LoadedProblem, Captured]:
+    """What the wrapper computes. One graph for all tests: it is traced for training once."""
     loaded = problem_from_module(Wrapped(lambda m, x: x.relu()).eval(), [torch.randn(4, 6)])
+    return loaded, capture(loaded)
+
+
+def lifted(wrapper: str = WRAPPER, kernel: str = KERNEL) -> Source | NotLifted:
+    loaded, captured = problem()
     config = Config(constants=(("XBLOCK", 8),), num_warps=1, num_stages=1, prefix=(),
                     grid=("-((xnumel) // -(8))", "1", "1"))  # fmt: skip
     code = KernelCode(variable="triton_poi_fused_relu_0", source=kernel, heuristic="pointwise",
                       configs=(config,), origins=("relu",), operators=("relu",))  # fmt: skip
-    captured = capture(loaded)
     made = InductorCode(variant="default", source=wrapper, kernels=(code,),
                         inputs=captured.user_inputs, torch_version="", pretended=True)  # fmt: skip
     return lift(made, loaded, captured)
