@@ -107,13 +107,16 @@ def _moved(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> 
 
 
 class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Explicit casts of fp64 values to narrower floats do nothing: the oracle stays in fp64."""
+    """Explicit casts of fp64 values to narrower floats do nothing, and what is made of integers or
+    of nothing (positions as floats, zeros) is made in fp64: the oracle stays in fp64, and its
+    products meet operands of one dtype."""
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
     ):
         """Run `func`, with a narrowing target dtype replaced by fp64."""
         import torch
+        from torch.utils._pytree import tree_leaves
 
         kwargs = dict(kwargs or {})
         dtype = kwargs.get("dtype")
@@ -121,7 +124,39 @@ class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
             source = args[0]
             if source.dtype == torch.float64 and dtype.is_floating_point:
                 kwargs["dtype"] = torch.float64
-        return func(*args, **kwargs)
+        grouped = getattr(torch.ops.aten, "_grouped_mm", None)
+        if grouped is not None and func is grouped.default and args[0].dtype == torch.float64:
+            return _grouped(*args, **kwargs)
+        found = func(*args, **kwargs)
+        if not isinstance(found, torch.Tensor) or not found.is_floating_point():
+            return found
+        if found.dtype == torch.float64:
+            return found
+        given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
+        if any(item.is_floating_point() or item.is_complex() for item in given):
+            return found
+        return found.double()
+
+
+def _grouped(
+    rows: torch.Tensor,
+    weights: torch.Tensor,
+    ends: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`torch._grouped_mm` by its definition, for fp64, which it does not take: rows [m, k] in groups
+    that end at `ends` [g], each times its own weights [g, k, n]."""
+    import torch
+
+    if ends is None or rows.dim() != 2 or weights.dim() != 3:
+        raise RuntimeError("grouped products are known in fp64 for rows in groups only")
+    found = rows.new_zeros(len(rows), weights.shape[-1])
+    start = 0
+    for group, end in enumerate(ends.tolist()):
+        found[start:end] = torch.mm(rows[start:end], weights[group])
+        start = end
+    return found if bias is None else found + bias
 
 
 @contextlib.contextmanager
