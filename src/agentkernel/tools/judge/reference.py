@@ -145,8 +145,8 @@ def _grouped(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """`torch._grouped_mm` by its definition, for fp64, which it does not take: rows [m, k] in groups
-    that end at `ends` [g], each times its own weights [g, k, n]."""
+    """`torch._grouped_mm` by its definition, for fp64, which it does not take: rows [m, k] in
+    groups that end at `ends` [g], each times its own weights [g, k, n]."""
     import torch
 
     if ends is None or rows.dim() != 2 or weights.dim() != 3:
