@@ -80,8 +80,9 @@ def new_file(folder: Path, number: int | None, text: str) -> Path:
     """`edits/c3-1.py` with `text`, a name that is free. Raises OutputError."""
     make_folder(folder)
     stem = "module" if number is None else f"c{number}"
-    count = sum(1 for _ in folder.glob(f"{stem}-*.py")) + 1
-    path = folder / f"{stem}-{count}.py"
+    taken = (item.stem.removeprefix(f"{stem}-") for item in folder.glob(f"{stem}-*.py"))
+    last = max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
+    path = folder / f"{stem}-{last + 1}.py"
     write_atomic(path, text)
     return path
 
@@ -105,7 +106,9 @@ def _output() -> int | None:
 
 
 def read_back(path: Path, before: str) -> Edited | NotEdited:
-    """The text as the editor left it."""
+    """The text as the editor left it. A pipe or a device would be read without an end."""
+    if path.exists() and not path.is_file():
+        return NotEdited(f"{str(path)!r} is a file no more. Nothing is judged.", failed=True)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

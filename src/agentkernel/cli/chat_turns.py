@@ -163,4 +163,8 @@ class Chat:
         if isinstance(done, NotEdited):
             return Said(text=done.reason, ok=not done.failed)
         with self.screen.working():
-            return session.offer(done.source, wanted.number, "edited")
+            reply = session.offer(done.source, wanted.number, "edited")
+        if isinstance(reply, Said) and not reply.ok:
+            kept = f"The text is kept in {str(done.path)!r}."
+            return reply.model_copy(update={"text": f"{reply.text} {kept}"})
+        return reply
