@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
+import pytest
+
 import fakes
+import session_shop
 from agentkernel.domain.intent import OnCandidate, WriteTo
+from agentkernel.errors import ProblemError
 from agentkernel.workflows.session.replies import Reply, Said, Wrote
 from agentkernel.workflows.session.session import Session
+from session_shop import settings_for
 
 
 def refused(reply: Reply) -> str:
@@ -80,7 +87,30 @@ def test_export_again_tells_what_came_since(ran: Session, tmp_path: Path) -> Non
     assert "## allow tf32" in (folder / "session.md").read_text()
 
 
+def test_export_of_a_copied_session_is_whole_without_its_runs(ran: Session, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "runs" / str(ran.tree.steps[0].run))
+    told = export(ran, tmp_path / "out")
+    assert isinstance(told, Wrote)
+    assert "without a drop-in" in told.text
+    assert "c1 has no certificate here: No run" in told.text
+    assert not (tmp_path / "out/plus_optimized.py").exists()
+
+
 def test_a_name_too_long_is_told_once(ran: Session) -> None:
     told = refused(ran.do(WriteTo(name="save", path="a" * 300 + ".py")))
     assert "File name too long" in told
     assert len(told) < 200
+
+
+@pytest.mark.parametrize("place", ["module", "runs"])
+def test_a_path_that_no_record_can_hold_is_refused_at_once(
+    place: str, tmp_path: Path, shop: session_shop.SessionShop
+) -> None:
+    strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/d\xff"))
+    strange.mkdir()
+    problem = fakes.small_problem(strange if place == "module" else tmp_path)
+    runs = strange if place == "runs" else tmp_path / "runs"
+    settings = settings_for(tmp_path)({}).model_copy(update={"runs": str(runs)})
+    with pytest.raises(ProblemError, match=r"d\\udcff.* is no UTF-8"):
+        Session.begin(problem, lambda changes: settings, runs, workshop=shop)
+    assert not list(tmp_path.rglob("session.sqlite"))

@@ -20,7 +20,7 @@ from agentkernel.domain.intent import (
 )
 from agentkernel.domain.session import Changes, Step, Tree
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import AgentKernelError
+from agentkernel.errors import AgentKernelError, ProblemError
 from agentkernel.tools.store import alone
 from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
@@ -78,10 +78,11 @@ class Session:
     ) -> Self:
         """A new session in a new folder `runs/NAME-chat-STAMP/`. `settings_for` puts dotted keys
         over the user's settings and refuses what is wrong, `outlook` what is known of the problem
-        already. Raises OutputError, SettingError."""
+        already. Raises OutputError, ProblemError, SettingError."""
         settings = settings_for({})
+        _recorded(settings.runs)
         if problem.problem.path:
-            path = str(Path(problem.problem.path).resolve())
+            path = _recorded(str(Path(problem.problem.path).resolve()))
             problem = replace(problem, problem=problem.problem.model_copy(update={"path": path}))
         folder = create_folder(runs, problem.problem.name)
         if problem.live is not None:
@@ -324,6 +325,19 @@ class Session:
 
     def _gone_on(self, step: Step) -> tuple[Reply, ...]:
         return (go_on(self._work, step),)
+
+
+def _recorded(path: str) -> str:
+    """`path`. Raises ProblemError for one that the session's records, which are UTF-8, cannot
+    hold."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ProblemError(
+            f"The path {path!r} is no UTF-8. Expected one that a record can hold. "
+            "Next: rename the file or the folder."
+        ) from error
+    return path
 
 
 def _not_understood(found: NotUnderstood, named: str | None, told: list[str]) -> str:
