@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentkernel.cli.chat_input import is_terminal
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import make_folder, write_atomic
 
@@ -67,7 +68,7 @@ def editor_words(environment: Mapping[str, str]) -> list[str] | NotEdited:
                 why = f"${name} is {value[:80]!r}, which no shell can read: {error}"
                 return NotEdited(f"{why}. Next: set it to e.g. 'nano'.", failed=True)
     found = next((path for path in map(shutil.which, USUAL) if path), None)
-    if found is None or not sys.stdin.isatty():
+    if found is None or not is_terminal(sys.stdin):
         return NotEdited(
             "No editor: $VISUAL and $EDITOR are not set. Next: export EDITOR=nano, or paste the "
             "file into the session.",
@@ -89,7 +90,7 @@ def new_file(folder: Path, number: int | None, text: str) -> Path:
 
 def _run(command: list[str]) -> str | None:
     """What went wrong, None where the editor ended well. It never reads a script's lines."""
-    stdin = None if sys.stdin.isatty() else subprocess.DEVNULL
+    stdin = None if is_terminal(sys.stdin) else subprocess.DEVNULL
     try:
         ended = subprocess.run(command, stdin=stdin, stdout=_output(), check=False)
     except OSError as error:

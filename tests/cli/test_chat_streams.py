@@ -1,0 +1,44 @@
+"""Does a session live with streams that are closed, and with screens that are hardly there?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentkernel.cli.chat_edit import NotEdited, editor_words
+from agentkernel.cli.chat_input import ScriptFeed, is_terminal
+from agentkernel.cli.chat_screen import chat_console
+from agentkernel.cli.chat_sessions import session_folder
+
+
+def test_a_closed_standard_input_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert list(ScriptFeed().lines()) == []
+    assert not is_terminal(sys.stdin)
+    assert isinstance(editor_words({}), NotEdited)
+
+
+@pytest.mark.parametrize(("columns", "width"), [("0", 20), ("1", 20), ("20", 20), ("90", 90)])
+def test_a_screen_has_room_for_words(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert chat_console().width == width
+
+
+@pytest.mark.parametrize("name", ["/", "", "..", "*", "[", "**/x", "a\0b"])
+def test_a_strange_name_is_no_session(name: str, tmp_path: Path) -> None:
+    for session in ("one-chat-1", "two-chat-1"):
+        (tmp_path / session).mkdir()
+        (tmp_path / session / "session.sqlite").touch()
+    assert session_folder(tmp_path, name) is None
+
+
+def test_the_beginning_of_one_name_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "one-chat-1").mkdir()
+    (tmp_path / "one-chat-1/session.sqlite").touch()
+    assert session_folder(tmp_path, "one") == tmp_path / "one-chat-1"
+    (tmp_path / "one-run").mkdir()
+    assert session_folder(tmp_path, "one") is None
