@@ -20,7 +20,7 @@ from agentkernel.domain.intent import (
 )
 from agentkernel.domain.session import Changes, Step, Tree
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import AgentKernelError, ProblemError
+from agentkernel.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.tools.store import alone
 from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
@@ -56,13 +56,14 @@ class Session:
     """An open session: one process at a time, one turn after the other.
 
     Every turn is kept in `session.sqlite` as it ends, with the tree that it left. A context
-    manager; nothing is lost where it is not closed.
+    manager; nothing is lost where it is not closed. After `close` a turn raises RunNotFound.
     """
 
     def __init__(self, work: Work, cleanup: ExitStack) -> None:
         """Use `begin` or `reopen`."""
         self._work = work
         self._cleanup = cleanup
+        self._closed = False
 
     @classmethod
     def begin(
@@ -100,7 +101,7 @@ class Session:
     @classmethod
     def reopen(
         cls,
-        folder: Path,
+        folder: Path | str,
         settings_for: SettingsFor | None = None,
         *,
         on_event: OnEvent = ignore,
@@ -114,7 +115,7 @@ class Session:
         Raises RunNotFound for none or a damaged one, RunBusy where another process has it.
         """
         session = cls._open(
-            folder, open_store, SessionStore.tree, settings_for, on_event, approve, workshop
+            Path(folder), open_store, SessionStore.tree, settings_for, on_event, approve, workshop
         )
         session._work.outlook = outlook or Outlook()
         session._finish_what_was_cut_off()
@@ -154,7 +155,17 @@ class Session:
 
     def close(self) -> None:
         """Let go of the folder; a second call does nothing."""
+        self._closed = True
         self._cleanup.close()
+
+    def _opened(self) -> Work:
+        """What is in hand. Raises RunNotFound after `close`."""
+        if self._closed:
+            raise RunNotFound(
+                f"The session {self.id!r} is closed. Expected an open one. "
+                "Next: Session.reopen(session.folder)."
+            )
+        return self._work
 
     @property
     def id(self) -> str:
@@ -187,8 +198,8 @@ class Session:
         return self._work.context
 
     def transcript(self) -> tuple[Turn, ...]:
-        """Every turn so far, of all processes."""
-        return self._work.store.turns()
+        """Every turn so far, of all processes. Raises RunNotFound after `close`."""
+        return self._opened().store.turns()
 
     def say(self, text: str) -> tuple[Reply, ...]:
         """Do what a line asks for, in plain English; a pasted candidate is judged. A user's mistake
@@ -224,7 +235,7 @@ class Session:
 
     def _turn(self, text: str, asked: Callable[[], tuple[Reply, ...]]) -> tuple[Reply, ...]:
         """Answer, and keep the turn with its tree in one transaction."""
-        self._work.approved.clear()
+        self._opened().approved.clear()
         try:
             replies = asked()
         except KeyboardInterrupt:
