@@ -43,3 +43,11 @@ def test_a_folder_may_be_named_by_a_string(session: Session) -> None:
     session.close()
     with Session.reopen(str(session.folder)) as again:
         assert again.id == session.id
+
+
+def test_the_status_does_not_deny_what_was_discarded(ran: Session) -> None:
+    for name in ("c1", "c3"):
+        ran.say(f"discard {name}")
+    reply = ran.do(Plain(name="status"))
+    assert isinstance(reply, Said)
+    assert "Every right candidate is discarded" in reply.text

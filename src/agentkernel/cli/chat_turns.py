@@ -124,6 +124,8 @@ class Chat:
             hint = self._hint(reply)
             if hint:
                 self.screen.note(hint)
+        elif isinstance(reply, Ran) and self.exit_code == INTERRUPTED:
+            self.exit_code = 0  # the stop before it is no longer what came last
         return isinstance(reply, Ended)
 
     def _hint(self, reply: Ran) -> str:

@@ -272,7 +272,7 @@ class Session:
     def _which(self, options: tuple[tuple[Intent, ...], ...]) -> tuple[Reply, ...]:
         """Ask which of the readings is meant; the next sentence may answer."""
         self._work.options = options
-        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
+        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "That may mean:"
         return (Puzzled(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
