@@ -174,6 +174,8 @@ class FakeSession:
     def offer(self, source: str, base: int | None, origin: Literal["edited", "pasted"]) -> Reply:
         self.offered.append(source)
         self.done(f"{origin} {base}")
+        if "(" in source.splitlines()[-1]:
+            return Said(text="It is no Python.", ok=False)
         return Said(text=f"judged {len(source)} characters, {origin} from {base}")
 
     def set(self, changes: Changes, text: str) -> Reply:

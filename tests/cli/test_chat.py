@@ -279,6 +279,16 @@ def test_an_edited_candidate_is_offered(
     assert (session_folder(place) / "edits" / "module-1.py").read_text() == SOURCE + "new = 1\n"
 
 
+def test_an_edit_that_is_refused_says_where_it_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EDITOR", editor(place, 'echo "def (" >> "$1"'))
+    run(script("/edit\n"))
+    shown = "".join(capsys.readouterr().out.split())
+    assert "ItisnoPython.Thetextiskeptin'agentkernel-runs/" in shown
+    assert "edits/module-1.py'." in shown
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -480,6 +480,11 @@ def test_no_value_is_a_dash_in_ascii_too() -> None:
     assert shown("–", unicode=False) == "-"
 
 
+def test_one_reading_is_not_a_choice() -> None:
+    one = Puzzled(text="Do you mean this? 'yes' does it.", options=("start over",))
+    assert drawn(one, 80).splitlines() == [f"? {one.text}", "  1. start over"]
+
+
 def test_place_words() -> None:
     assert place_words(Place()) == "the module"
     assert place_words(PLACE) == "c2 on branch 2 (precision tf32)"

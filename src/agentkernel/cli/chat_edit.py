@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentkernel.cli.chat_input import is_terminal
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import make_folder, write_atomic
 
@@ -67,7 +68,7 @@ def editor_words(environment: Mapping[str, str]) -> list[str] | NotEdited:
                 why = f"${name} is {value[:80]!r}, which no shell can read: {error}"
                 return NotEdited(f"{why}. Next: set it to e.g. 'nano'.", failed=True)
     found = next((path for path in map(shutil.which, USUAL) if path), None)
-    if found is None or not sys.stdin.isatty():
+    if found is None or not is_terminal(sys.stdin):
         return NotEdited(
             "No editor: $VISUAL and $EDITOR are not set. Next: export EDITOR=nano, or paste the "
             "file into the session.",
@@ -80,15 +81,16 @@ def new_file(folder: Path, number: int | None, text: str) -> Path:
     """`edits/c3-1.py` with `text`, a name that is free. Raises OutputError."""
     make_folder(folder)
     stem = "module" if number is None else f"c{number}"
-    count = sum(1 for _ in folder.glob(f"{stem}-*.py")) + 1
-    path = folder / f"{stem}-{count}.py"
+    taken = (item.stem.removeprefix(f"{stem}-") for item in folder.glob(f"{stem}-*.py"))
+    last = max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
+    path = folder / f"{stem}-{last + 1}.py"
     write_atomic(path, text)
     return path
 
 
 def _run(command: list[str]) -> str | None:
     """What went wrong, None where the editor ended well. It never reads a script's lines."""
-    stdin = None if sys.stdin.isatty() else subprocess.DEVNULL
+    stdin = None if is_terminal(sys.stdin) else subprocess.DEVNULL
     try:
         ended = subprocess.run(command, stdin=stdin, stdout=_output(), check=False)
     except OSError as error:
@@ -105,7 +107,9 @@ def _output() -> int | None:
 
 
 def read_back(path: Path, before: str) -> Edited | NotEdited:
-    """The text as the editor left it."""
+    """The text as the editor left it. A pipe or a device would be read without an end."""
+    if path.exists() and not path.is_file():
+        return NotEdited(f"{str(path)!r} is a file no more. Nothing is judged.", failed=True)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

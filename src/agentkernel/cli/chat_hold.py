@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentkernel.cli.chat_ahead import Ahead
 from agentkernel.cli.chat_completion import Names
-from agentkernel.cli.chat_input import Feed, ScriptFeed
+from agentkernel.cli.chat_input import Feed, ScriptFeed, is_terminal
 from agentkernel.cli.chat_open import Flags, Loading, Opening
 from agentkernel.cli.chat_prompt import PromptFeed
 from agentkernel.cli.chat_screen import JsonScreen, Screen, TextScreen, chat_console
@@ -83,7 +83,7 @@ class Holding:
     def feed_of(self) -> Feed:
         """A prompt where a person sits at both ends, else lines."""
         script = self.call.script
-        person = sys.stdin.isatty() and sys.__stdout__ is not None and sys.__stdout__.isatty()
+        person = is_terminal(sys.stdin) and is_terminal(sys.__stdout__)
         if script is not None and script != STDIN:
             return ScriptFeed(script)
         if script is not None or self.call.as_json or not person:

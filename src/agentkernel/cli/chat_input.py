@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from agentkernel.errors import SettingError
 
@@ -109,8 +109,15 @@ def _typed(path: Path, at: int, item: str) -> list[str]:
     return [BEGIN, *text.split("\n"), END, *answers] if "\n" in text else [text, *answers]
 
 
+def is_terminal(stream: IO[str] | None) -> bool:
+    """False for a stream that was closed before the program began, which is None."""
+    return stream is not None and stream.isatty()
+
+
 def read_stdin() -> Iterator[str]:
     """Lines that are piped in, each as soon as it is there; what is no UTF-8 is replaced."""
+    if sys.stdin is None:
+        return iter(())
     reconfigure = getattr(sys.stdin, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")

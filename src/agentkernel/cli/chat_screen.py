@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Protocol
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from agentkernel.workflows.events import Event
     from agentkernel.workflows.session.replies import Reply, Said
 
+LEAST_WIDTH = 20
 ECHOED = 200
 """Characters of an input that are said again."""
 ASKED = "Go on with this? [y/N/a(lways)] "
@@ -239,8 +241,11 @@ class JsonScreen:
 
 
 def chat_console() -> Console:
-    """Stdout: as wide as the terminal, 80 columns where there is none; NO_COLOR is obeyed."""
-    return Console(highlight=False)
+    """Stdout: as wide as the terminal, 80 columns where there is none; NO_COLOR is obeyed. What
+    is told to have next to no columns has 20: at 0 nothing would be shown."""
+    asked = os.environ.get("COLUMNS", "")
+    narrow = asked.isdecimal() and int(asked) < LEAST_WIDTH
+    return Console(highlight=False, width=LEAST_WIDTH if narrow else None)
 
 
 def picture(reply: Reply, console: Console) -> RenderableType:

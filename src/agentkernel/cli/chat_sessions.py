@@ -48,10 +48,12 @@ def session_folder(runs: Path, name: str) -> Path | None:
     known = [Path(item.folder) for item in sessions(runs)]
     same = [path for path in known if path.name == name]
     begins = [path for path in known if path.name.startswith(name)]
-    others = [path for path in runs.glob(f"{name}*") if path not in begins] if not same else []
-    if same or (len(begins) == 1 and not others and name):
-        return (same or begins)[0]
-    return None
+    if same:
+        return same[0]
+    if len(begins) != 1 or not name:
+        return None
+    others = [path for path in runs.iterdir() if path.name.startswith(name)]
+    return begins[0] if others == begins else None
 
 
 def last_used(runs: Path) -> Path | None:

@@ -124,6 +124,8 @@ class Chat:
             hint = self._hint(reply)
             if hint:
                 self.screen.note(hint)
+        elif isinstance(reply, Ran) and self.exit_code == INTERRUPTED:
+            self.exit_code = 0  # the stop before it is no longer what came last
         return isinstance(reply, Ended)
 
     def _hint(self, reply: Ran) -> str:
@@ -163,4 +165,8 @@ class Chat:
         if isinstance(done, NotEdited):
             return Said(text=done.reason, ok=not done.failed)
         with self.screen.working():
-            return session.offer(done.source, wanted.number, "edited")
+            reply = session.offer(done.source, wanted.number, "edited")
+        if isinstance(reply, Said) and not reply.ok:
+            kept = f"The text is kept in {str(done.path)!r}."
+            return reply.model_copy(update={"text": f"{reply.text} {kept}"})
+        return reply

@@ -109,7 +109,7 @@ def puzzled(reply: Puzzled, view: View) -> RenderableType:
     """What was not understood, the readings it may have, the nearest sentences."""
     parts: list[RenderableType] = [lines(f"? {reply.text}", style="yellow")]
     if reply.options:
-        parts.append(lines("Which one?"))
+        parts += [lines("Which one?")] if len(reply.options) > 1 else []
         parts += [
             hanging(f"  {number}. ", option, view)
             for number, option in enumerate(reply.options, start=1)

@@ -16,7 +16,7 @@ from agentkernel.domain.intent import (
 from agentkernel.domain.profile import Measurement
 from agentkernel.domain.session import Changes, Node, Place
 from agentkernel.domain.settings import MODEL_PREFIXES
-from agentkernel.errors import AgentKernelError, one_line
+from agentkernel.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.workflows.outcome import faster_baseline, ratio_against
 from agentkernel.workflows.session import tree as trees
 from agentkernel.workflows.session.changes import difference
@@ -242,14 +242,21 @@ def reject(work: Work, intent: OnCandidate) -> Reply:
 
 def export(work: Work, intent: WriteTo, texts: dict[str, str]) -> Reply:
     """The whole session in a folder: readable, and replayable."""
-    from agentkernel.workflows.session.files import write_session
+    from agentkernel.workflows.session.files import certificate_of, write_session
 
     number = work.tree.kept or work.place.candidate
     node = work.tree.node(number) if number is not None else None
     chosen = node if node is not None and is_accepted(node) else None
+    missing = ""
+    if chosen is not None:
+        try:
+            certificate_of(work, chosen)
+        except RunNotFound as error:
+            missing = f". {label(chosen.number)} has no certificate here: {error}"
+            chosen = None
     paths = write_session(work, intent.path, chosen, texts)
     what = f"with {label(chosen.number)} as its drop-in" if chosen else "without a drop-in"
-    return Wrote(paths=paths, text=f"The session is written, {what}: {paths[0]}")
+    return Wrote(paths=paths, text=f"The session is written, {what}: {paths[0]}{missing}")
 
 
 def edit(work: Work, intent: Edit) -> Reply:

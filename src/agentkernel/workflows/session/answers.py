@@ -166,7 +166,14 @@ def _on_candidate(work: Work, intent: OnCandidate, text: str) -> Reply:
 
 
 def _export(work: Work, intent: WriteTo) -> Reply:
-    from agentkernel.workflows.session.transcript import as_jsonl, as_markdown, as_script
+    from agentkernel.workflows.session.transcript import (
+        JSON_LINES,
+        PAGE,
+        SCRIPT,
+        as_jsonl,
+        as_markdown,
+        as_script,
+    )
 
     turns = work.store.turns()
     settings = work.settings
@@ -179,9 +186,9 @@ def _export(work: Work, intent: WriteTo) -> Reply:
         ("session", work.id),
     )
     texts = {
-        "session.md": as_markdown(work.module.name, facts, turns),
-        "session.jsonl": as_jsonl(turns),
-        "session.txt": as_script(turns),
+        PAGE: as_markdown(work.module.name, facts, turns),
+        JSON_LINES: as_jsonl(turns),
+        SCRIPT: as_script(turns),
     }
     return acts.export(work, intent, texts)
 

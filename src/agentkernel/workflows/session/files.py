@@ -7,14 +7,17 @@ from pathlib import Path
 
 from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.session import Node
-from agentkernel.errors import OutputError, RunNotFound
-from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.errors import AgentKernelError, OutputError, RunNotFound
+from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json, read_certificate
 from agentkernel.tools.store import find_run, read_manifest
 from agentkernel.workflows.outcome import decide_outcome
 from agentkernel.workflows.session.gather import attempt_of
+from agentkernel.workflows.session.transcript import JSON_LINES, PAGE, PAGE_BEGINS, SCRIPT
 from agentkernel.workflows.session.tree import label
 from agentkernel.workflows.session.work import Work
+
+TOLD = frozenset({PAGE, JSON_LINES, SCRIPT})
 
 
 def certificate_of(work: Work, node: Node) -> Certificate:
@@ -69,7 +72,9 @@ def drop_in_path(work: Work, path: str | None) -> Path:
     name = drop_in_name(work)
     module = Path(work.module.path) if work.module.path else None
     if path is None:
-        return module.parent / name if module is not None else work.folder / name
+        usual = module.parent / name if module is not None else work.folder / name
+        _spare(work, usual, str(usual))
+        return usual
     target = typed_path(path)
     if target.is_dir():
         target = target / name
@@ -80,12 +85,33 @@ def drop_in_path(work: Work, path: str | None) -> Path:
         )
     if module is not None and module.exists() and target.exists() and target.samefile(module):
         raise OutputError(f"{path!r} is the module itself. Expected another file to write to.")
-    if target.is_file() and "class ModelNew" not in target.read_text("utf-8", "replace"):
-        raise OutputError(
-            f"{path!r} is there and is no drop-in. Expected a new file, or an earlier drop-in. "
-            "Next: choose another name."
-        )
+    _spare(work, target, path)
     return target
+
+
+def _spare(work: Work, target: Path, shown: str) -> None:
+    """Raises OutputError where a file is there that is no drop-in as it was written: somebody's
+    own work, or a drop-in that was changed by hand."""
+    if target.exists() and not _as_written(work, target):
+        raise OutputError(
+            f"{shown!r} is there and is no drop-in as it was written. Expected a new file, or a "
+            "drop-in that nobody changed. Next: 'save it to' another name."
+        )
+
+
+def _as_written(work: Work, target: Path) -> bool:
+    """True for the text of a candidate of this session, or of the certificate beside it."""
+    text = _text(target)
+    if any(text == node.candidate.source for node in work.tree.nodes):
+        return True
+    try:
+        return read_certificate(_certificate_beside(target)).candidate_source == text
+    except AgentKernelError:
+        return False
+
+
+def _certificate_beside(drop_in: Path) -> Path:
+    return drop_in.with_name(f"{drop_in.stem}.certificate.json")
 
 
 def typed_path(path: str) -> Path:
@@ -96,7 +122,8 @@ def typed_path(path: str) -> Path:
         found = Path(path).expanduser()
         found.exists()
     except (OSError, ValueError, RuntimeError) as error:
-        raise OutputError(f"{path[:80]!r} is no path: {error}. Expected e.g. 'fast.py'.") from error
+        why = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise OutputError(f"{path[:80]!r} is no path: {why}. Expected e.g. 'fast.py'.") from error
     return found
 
 
@@ -108,7 +135,7 @@ def drop_in_name(work: Work) -> str:
 def write_drop_in(work: Work, node: Node, path: Path) -> tuple[str, ...]:
     """The candidate at `path` and its certificate beside it. Raises OutputError, RunNotFound."""
     certificate = canonical_json(certificate_of(work, node))
-    beside = path.with_name(f"{path.stem}.certificate.json")
+    beside = _certificate_beside(path)
     make_folder(path.parent)
     write_atomic(path, node.candidate.source)
     write_atomic(beside, certificate)
@@ -124,11 +151,37 @@ def write_session(
         raise OutputError(
             f"{path!r} is a file. Expected a folder for the session. Next: another name."
         )
+    files = {**texts, work.file_name(None): work.module.source}
+    _spare_all(files, folder)
+    drop_in = folder / drop_in_name(work)
+    if node is not None:
+        _spare(work, drop_in, str(drop_in))
     make_folder(folder)
     written = []
-    for name, text in {**texts, work.file_name(None): work.module.source}.items():
-        write_atomic(folder / name, text)
+    for name, text in files.items():
+        if _text(folder / name) != text:
+            write_atomic(folder / name, text)
         written.append(str(folder / name))
     if node is not None:
-        written += write_drop_in(work, node, folder / drop_in_name(work))
+        written += write_drop_in(work, node, drop_in)
     return tuple(written)
+
+
+def _spare_all(files: dict[str, str], folder: Path) -> None:
+    """Raises OutputError where `folder` has other files of these names. What an earlier export told
+    of a session is told anew; a module is never written over."""
+    again = _text(folder / PAGE).startswith(PAGE_BEGINS)
+    for name, text in files.items():
+        path = folder / name
+        told_anew = again and name in TOLD
+        if path.exists() and not told_anew and _text(path) != text:
+            raise OutputError(
+                f"{str(path)!r} is there and is not this session's. Expected a new folder, or that "
+                "of an earlier export. Next: 'export to' another folder."
+            )
+
+
+def _text(path: Path) -> str:
+    """What a file holds; "" where there is none."""
+    with saving(path):
+        return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""

@@ -20,7 +20,7 @@ from agentkernel.domain.intent import (
 )
 from agentkernel.domain.session import Changes, Step, Tree
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import AgentKernelError
+from agentkernel.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.tools.store import alone
 from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 from agentkernel.workflows.intents import EXAMPLES, understand
@@ -56,13 +56,14 @@ class Session:
     """An open session: one process at a time, one turn after the other.
 
     Every turn is kept in `session.sqlite` as it ends, with the tree that it left. A context
-    manager; nothing is lost where it is not closed.
+    manager; nothing is lost where it is not closed. After `close` a turn raises RunNotFound.
     """
 
     def __init__(self, work: Work, cleanup: ExitStack) -> None:
         """Use `begin` or `reopen`."""
         self._work = work
         self._cleanup = cleanup
+        self._closed = False
 
     @classmethod
     def begin(
@@ -78,10 +79,11 @@ class Session:
     ) -> Self:
         """A new session in a new folder `runs/NAME-chat-STAMP/`. `settings_for` puts dotted keys
         over the user's settings and refuses what is wrong, `outlook` what is known of the problem
-        already. Raises OutputError, SettingError."""
+        already. Raises OutputError, ProblemError, SettingError."""
         settings = settings_for({})
+        _recorded(settings.runs)
         if problem.problem.path:
-            path = str(Path(problem.problem.path).resolve())
+            path = _recorded(str(Path(problem.problem.path).resolve()))
             problem = replace(problem, problem=problem.problem.model_copy(update={"path": path}))
         folder = create_folder(runs, problem.problem.name)
         if problem.live is not None:
@@ -99,7 +101,7 @@ class Session:
     @classmethod
     def reopen(
         cls,
-        folder: Path,
+        folder: Path | str,
         settings_for: SettingsFor | None = None,
         *,
         on_event: OnEvent = ignore,
@@ -113,7 +115,7 @@ class Session:
         Raises RunNotFound for none or a damaged one, RunBusy where another process has it.
         """
         session = cls._open(
-            folder, open_store, SessionStore.tree, settings_for, on_event, approve, workshop
+            Path(folder), open_store, SessionStore.tree, settings_for, on_event, approve, workshop
         )
         session._work.outlook = outlook or Outlook()
         session._finish_what_was_cut_off()
@@ -153,7 +155,17 @@ class Session:
 
     def close(self) -> None:
         """Let go of the folder; a second call does nothing."""
+        self._closed = True
         self._cleanup.close()
+
+    def _opened(self) -> Work:
+        """What is in hand. Raises RunNotFound after `close`."""
+        if self._closed:
+            raise RunNotFound(
+                f"The session {self.id!r} is closed. Expected an open one. "
+                "Next: Session.reopen(session.folder)."
+            )
+        return self._work
 
     @property
     def id(self) -> str:
@@ -186,8 +198,8 @@ class Session:
         return self._work.context
 
     def transcript(self) -> tuple[Turn, ...]:
-        """Every turn so far, of all processes."""
-        return self._work.store.turns()
+        """Every turn so far, of all processes. Raises RunNotFound after `close`."""
+        return self._opened().store.turns()
 
     def say(self, text: str) -> tuple[Reply, ...]:
         """Do what a line asks for, in plain English; a pasted candidate is judged. A user's mistake
@@ -223,7 +235,7 @@ class Session:
 
     def _turn(self, text: str, asked: Callable[[], tuple[Reply, ...]]) -> tuple[Reply, ...]:
         """Answer, and keep the turn with its tree in one transaction."""
-        self._work.approved.clear()
+        self._opened().approved.clear()
         try:
             replies = asked()
         except KeyboardInterrupt:
@@ -260,7 +272,7 @@ class Session:
     def _which(self, options: tuple[tuple[Intent, ...], ...]) -> tuple[Reply, ...]:
         """Ask which of the readings is meant; the next sentence may answer."""
         self._work.options = options
-        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "Which of these?"
+        ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "That may mean:"
         return (Puzzled(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
@@ -324,6 +336,19 @@ class Session:
 
     def _gone_on(self, step: Step) -> tuple[Reply, ...]:
         return (go_on(self._work, step),)
+
+
+def _recorded(path: str) -> str:
+    """`path`. Raises ProblemError for one that the session's records, which are UTF-8, cannot
+    hold."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ProblemError(
+            f"The path {path!r} is no UTF-8. Expected one that a record can hold. "
+            "Next: rename the file or the folder."
+        ) from error
+    return path
 
 
 def _not_understood(found: NotUnderstood, named: str | None, told: list[str]) -> str:

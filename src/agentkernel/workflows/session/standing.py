@@ -19,6 +19,7 @@ from agentkernel.workflows.session.replies import (
 )
 from agentkernel.workflows.session.tree import (
     fastest,
+    is_accepted,
     label,
 )
 from agentkernel.workflows.session.work import Work
@@ -94,7 +95,9 @@ def _fastest(work: Work, target: str | None) -> str:
     node = work.tree.node(fastest(work.tree) or 0)
     basis = None if node is None else basis_of(node)
     if node is None or basis is None:
-        return "No right candidate yet."
+        right = any(is_accepted(item) for item in work.tree.nodes)
+        gone = "Every right candidate is discarded, or for other sizes."
+        return gone if right else "No right candidate yet."
     return f"No time for {target} yet; fastest, {basis.words}: {label(node.number)}."
 
 

@@ -29,13 +29,16 @@ from agentkernel.workflows.session.replies import (
 )
 from agentkernel.workflows.session.tree import label
 
+PAGE, JSON_LINES, SCRIPT = "session.md", "session.jsonl", "session.txt"
+"""The files of an exported session."""
+PAGE_BEGINS = "# A session about "
 BLOCK_BEGINS, BLOCK_ENDS = "<<<", ">>>"
 """Around a text of several lines in a script."""
 
 
 def as_markdown(name: str, facts: Sequence[tuple[str, str]], turns: Sequence[Turn]) -> str:
     """The session for people: the facts about it, then each turn with its answers."""
-    lines = [f"# A session about {inline(name)}", ""]
+    lines = [f"{PAGE_BEGINS}{inline(name)}", ""]
     lines += [f"- {what}: {inline(value, 600)}" for what, value in facts]
     lines += ["", "`session.txt` beside this file does it again: `agentkernel chat FILE --script`."]
     for turn in turns:

@@ -11,6 +11,7 @@ BEGINS = re.compile(
 )
 MODEL_NEW = re.compile(r"^class ModelNew\b", re.M)
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+COMMAND = re.compile(r"/([a-z][a-z-]*)(?=\s|\Z)", re.I)
 MOST_SOURCE = 256 * 1024
 """Characters of a pasted file."""
 MOST_SENTENCE = 600
@@ -49,6 +50,10 @@ def typed(text: str) -> Sentence | Pasted | Unreadable:
     if not words:
         why = "Nothing was typed. 'help' lists what can be asked."
         return Unreadable(why if not plain.strip() else f"No letters in it. {why}", "")
+    command = COMMAND.match(words)
+    if command:
+        why = f"{command[0]!r} is a command of 'agentkernel chat', alone on a line. Expected words"
+        return Unreadable(f"{why}. Next: 'help' lists what can be asked.", words[:SHOWN])
     if len(words) > MOST_SENTENCE:
         return _too_long(text, f"a sentence of at most {MOST_SENTENCE}, or a file with ModelNew")
     return Sentence(words)
