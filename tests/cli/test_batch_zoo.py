@@ -245,7 +245,7 @@ def test_the_packaged_tiny_zoo(tiny: Path, capsys: pytest.CaptureFixture[str]) -
     blocks.write_text(text.replace("x = norm(x, mlp(x))", "x = norm(x, mlp(x)).flip(0).flip(0)"))
     assert run(words(tiny)) == 5
     night, value = told(capsys)
-    assert changes(value) == {("regression", "residual-mlp"), ("version", "zoo")}
+    assert changes(value) == {("regression", "residual-mlp"), ("version", "zoo file")}
     assert {row.status for row in night.regions if row.sha256} == {"reused"}
 
     broken = shared[0]

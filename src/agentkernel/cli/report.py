@@ -97,8 +97,8 @@ def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
                 kernels = kernels_of(library, found)
     if found is None:
         raise RunNotFound(
-            f"No night {name!r} in the library {str(place)!r}. Expected the id of one that is over. "
-            "Next: agentkernel batch ZOO.yaml, or name the file with --library."
+            f"No night {name!r} in the library {str(place)!r}. Expected the id of one that "
+            "is over. Next: agentkernel batch ZOO.yaml, or name the file with --library."
         )
     before = next((item for item in reversed(history) if item.id != found.id), None)
     page = night_page(found, compare_nights(before, found), history, kernels)
