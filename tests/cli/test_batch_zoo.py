@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from agentkernel.domain.night import Night
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.errors import SettingError
 from agentkernel.tools.library import Library
+from agentkernel.tools.zoo.read import packaged_zoos
 
 MODELS = '''
 import torch
@@ -152,15 +154,13 @@ def test_a_zoo_from_its_models_to_its_exit_codes(
     (zoo.parent / "models.py").write_text(text)
     assert run(words(zoo, "--only", "two", "--compare", night.id)) == 5
     _, value = told(capsys)
-    changes = {item["kind"]: item["what"] for item in value["comparison"]["changes"]}  # type: ignore[index]
-    assert changes["regression"] == "two"
+    assert ("regression", "two") in changes(value)
     with library() as books:
         books._db.execute("update kernels set source = source || '# more'")
         books._db.commit()
     assert run(words(zoo)) == 6
     night, value = told(capsys)
-    kinds = {item["kind"]: item["what"] for item in value["comparison"]["changes"]}  # type: ignore[index]
-    assert {"withdrawn", "regression"} <= set(kinds)
+    assert {"withdrawn", "regression"} <= {kind for kind, _ in changes(value)}
     (row,) = [row for row in night.regions if row.status == "withdrawn"]
     assert row.parent is not None
     assert run(words(zoo)) == 0, "said once; the next night is fine"
@@ -210,11 +210,59 @@ def test_some_models_are_a_zoo_of_their_own() -> None:
     assert zoo_overrides(zoo)[1:] == ["judge.seeds=2", 'coder="compiler"']
 
 
+@pytest.fixture
+def tiny(zoo: Path) -> Path:
+    """A copy of the packaged zoo, whose models may be changed."""
+    packaged = packaged_zoos()["tiny"]
+    shutil.copytree(packaged.parent / "models", zoo.parent / "models")
+    return Path(shutil.copy(packaged, zoo.parent / "tiny.yaml"))
+
+
 @pytest.mark.slow
-def test_the_packaged_tiny_zoo(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(words(Path("tiny"))) == 0
-    night, _ = told(capsys)
+def test_the_packaged_tiny_zoo(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for jobs in (1, 4):
+        with begun(tiny) as child:
+            wait_until(partial(has_finished, jobs))
+            child.send_signal(signal.SIGKILL)
+    assert run(words(tiny, "--out", "first")) == 0
+    night, value = told(capsys)
+    assert night.lost, "what the kills cut off is said"
     assert len(night.models) == 3
-    assert all(row.error is None and row.verified is not False for row in night.models)
-    shared = [row for row in night.regions if len({use.model for use in row.uses}) > 1]
-    assert any(row.status == "new" for row in shared)
+    assert all(row.form == "regions" and row.verified for row in night.models)
+    assert all((row.estimated_speedup or 0) > 1 for row in night.models)
+    found = {row.name: row for row in night.regions if row.sha256}
+    assert len(found) >= 3
+    assert all(row.status == "new" for row in found.values())
+    shared = [row for row in found.values() if len({use.model for use in row.uses}) > 1]
+    assert shared, "one kernel serves two models"
+    page = Path(str(value["folder"]), "night.html").read_text()
+    assert "estimated" in page
+    assert "measured on no GPU" in page
+
+    # One model gets slower; then one kernel is broken in the library by hand.
+    blocks = tiny.parent / "models" / "blocks.py"
+    text = blocks.read_text()
+    blocks.write_text(text.replace("x = norm(x, mlp(x))", "x = norm(x, mlp(x)).flip(0).flip(0)"))
+    assert run(words(tiny)) == 5
+    night, value = told(capsys)
+    assert changes(value) == {("regression", "residual-mlp"), ("version", "zoo file")}
+    assert {row.status for row in night.regions if row.sha256} == {"reused"}
+
+    broken = shared[0]
+    with library() as books:
+        books._db.execute(
+            "update kernels set source = source || '# more' where sha256 = ?", (broken.sha256,)
+        )
+        books._db.commit()
+    assert run(words(tiny)) == 6
+    night, value = told(capsys)
+    assert [row.signature for row in night.regions if row.status == "withdrawn"] == [
+        broken.signature
+    ]
+    assert "withdrawn" in {kind for kind, _ in changes(value)}
+
+
+def changes(value: dict[str, object]) -> set[tuple[str, str]]:
+    """Kind and name of what the night's comparison lists."""
+    listed = value["comparison"]["changes"]  # type: ignore[index]
+    return {(item["kind"], item["what"]) for item in listed}

@@ -11,6 +11,7 @@ from agentkernel.cli.app import run
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.plan import Plan
 from agentkernel.tools.certificate import build_certificate, canonical_json
+from agentkernel.tools.library import Library
 from agentkernel.tools.nights import compare_nights, write_night
 from agentkernel.tools.store import RunStore, create_run
 from fakes import (
@@ -115,6 +116,30 @@ def test_a_night_has_its_page_again(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run(["report", str(paths.json), "--out", str(out)]) == 0
     assert out.read_text() == text
     assert capsys.readouterr().out.splitlines()[-1] == str(out.resolve())
+
+
+def test_a_night_is_named_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "kernels.sqlite"
+    before = history()[-1].model_copy(update={"id": "20261121-020000-0a0a"})
+    found = tonight().model_copy(update={"id": "20261122-020000-0b0b"})
+    later = tonight().model_copy(update={"id": "20261123-020000-0c0c"})
+    with Library(file) as library:
+        for night in (before, found, later):
+            library.save_night(night)
+        for kernel in kernels().values():
+            library.put(kernel)
+    assert run(["report", found.id, "--library", str(file)]) == 0
+    page = tmp_path / "agentkernel-nights" / found.zoo / found.id / "night.html"
+    assert capsys.readouterr().out == f"{page}\n"
+    text = page.read_text()
+    assert f"Night {found.id} over" in text
+    assert before.id in text, "it is compared with the night before it"
+    assert later.id not in text
+    assert run(["report", "20261124-020000-0d0d", "--library", str(file)]) == 2
+    assert "No night '20261124-020000-0d0d' in the library" in capsys.readouterr().err
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,6 +174,16 @@ def test_a_job_that_kills_every_worker_is_a_row(tmp_path: Path) -> None:
     assert [item.again for item in night.lost] == [1, 2]
 
 
+def test_a_job_that_hangs_is_ended_once(tmp_path: Path) -> None:
+    engine = LocalEngine(("cpu",), tmp_path / "locks", limit_s=lambda job: 3.0)
+    zoo = zoo_of(tmp_path, a="hangs(inside) good")
+    night = go(tmp_path, zoo, engine=engine, budget_s=200.0)
+    assert statuses(night) == {"hangs": "failed", "inside": "new", "good": "new"}
+    assert by_name(night)["hangs"].reason.startswith("ended after 3 s without an answer, with a")
+    assert night.lost == ()
+    assert max(begun(tmp_path).values()) == 1
+
+
 def test_a_bug_in_a_job_is_the_machines_to_tell(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         go(tmp_path, zoo_of(tmp_path, a="bug"))

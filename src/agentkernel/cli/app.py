@@ -55,7 +55,8 @@ app = typer.Typer(
     name="agentkernel",
     help="A PyTorch module in, a faster Triton drop-in that can be trusted out.",
     epilog="Exit: 0 met, improved or verified; 3 a baseline kept; 1 failed; 2 your mistake; "
-    "4 the environment's; 130 interrupted. --debug shows tracebacks.",
+    "4 the environment's; 130 interrupted. A night's (batch ZOO.yaml): 0 fine, 5 a regression, "
+    "6 something does not verify. --debug shows tracebacks.",
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agentkernel.domain.night import Comparison, ModelRow, Night
+    from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
     from agentkernel.domain.zoo import Zoo
     from agentkernel.tools.library import Library
@@ -315,18 +316,27 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
             night = run_night(wanted, library, engine, run_job, ranking(), screen.watch)
         comparison = compare_nights(before, night)
         library.save_night(night, comparison.exit_code)
-        folder = asked.out or Path("agentkernel-nights") / zoo.name.replace(":", "-") / night.id
+        folder = asked.out or night_folder(night)
         history = library.nights(zoo.name)
-        shown = {row.sha256 for row in night.regions} | {row.parent for row in night.regions}
-        kernels = {
-            kernel.sha256: kernel
-            for sha256 in shown
-            if sha256 is not None
-            for kernel in library.kernels(sha256=sha256)
-        }
-        write_night(folder, night, comparison, history, kernels)
+        write_night(folder, night, comparison, history, kernels_of(library, night))
     show(night, comparison, folder, as_json=asked.as_json)
     return comparison.exit_code
+
+
+def night_folder(night: Night) -> Path:
+    """Where a night's reports lie by default."""
+    return Path("agentkernel-nights") / night.zoo.replace(":", "-") / night.id
+
+
+def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
+    """The kernels of a night's regions, and their parents, by SHA-256."""
+    shown = {row.sha256 for row in night.regions} | {row.parent for row in night.regions}
+    return {
+        kernel.sha256: kernel
+        for sha256 in shown
+        if sha256 is not None
+        for kernel in library.kernels(sha256=sha256)
+    }
 
 
 def earlier(library: Library, zoo: str, compare: str | None) -> Night | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,13 @@ import typer
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
 
 PAGE_NAME = "report.html"
+NIGHT_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+"""A run's name begins with its problem's."""
 RunOrNight = Annotated[
     str,
     typer.Argument(
-        metavar="RUN|NIGHT", help="A run's name or folder, last, or a night's folder or night.json."
+        metavar="RUN|NIGHT",
+        help="A run's name or folder, last, or a night's id, folder or night.json.",
     ),
 ]
 PageFile = Annotated[
@@ -22,12 +26,17 @@ PageFile = Annotated[
         "--out", help="The page's file; report.html in the folder, night.html for a night."
     ),
 ]
+LibraryFile = Annotated[
+    Path | None,
+    typer.Option("--library", metavar="PATH", help="Where a night's id is looked up; the user's."),
+]
 
 
 def report(
     name: RunOrNight = "last",
     out: PageFile = None,
     runs: Runs = None,
+    library: LibraryFile = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
@@ -40,6 +49,8 @@ def report(
     given = Path(name)
     if is_night(given):
         page, usual = night_html(given)
+    elif NIGHT_ID.fullmatch(name) and not given.exists():
+        page, usual = kept_night_html(name, library)
     else:
         page, usual = run_html(runs_path(runs, config, overrides), name)
     path = (out if out is not None else usual).resolve()
@@ -65,6 +76,33 @@ def night_html(path: Path) -> tuple[str, Path]:
     page = night_page(found.night, found.comparison, found.history, found.kernels)
     folder = path if path.is_dir() else path.parent
     return render(page), folder / "night.html"
+
+
+def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
+    """The page of the night `name` in the library, compared with the one before it, and where it
+    lies by default. Raises RunNotFound."""
+    from agentkernel.cli.batch_zoo import kernels_of, night_folder
+    from agentkernel.errors import RunNotFound
+    from agentkernel.tools.library import Library, default_library
+    from agentkernel.tools.nights.compare import compare_nights
+    from agentkernel.tools.nights.page import night_page, render
+
+    place = default_library() if file is None else file
+    found = None
+    if place.is_file():
+        with Library(place) as library:
+            found = library.night(name)
+            if found is not None:
+                history = [item for item in library.nights(found.zoo) if item.id <= found.id]
+                kernels = kernels_of(library, found)
+    if found is None:
+        raise RunNotFound(
+            f"No night {name!r} in the library {str(place)!r}. Expected the id of one that "
+            "is over. Next: agentkernel batch ZOO.yaml, or name the file with --library."
+        )
+    before = next((item for item in reversed(history) if item.id != found.id), None)
+    page = night_page(found, compare_nights(before, found), history, kernels)
+    return render(page), night_folder(found) / "night.html"
 
 
 def run_html(runs: Path, name: str) -> tuple[str, Path]:

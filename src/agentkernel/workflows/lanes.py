@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -38,17 +40,27 @@ class Place:
 @dataclass(frozen=True)
 class Ended(Generic[J, A]):
     """A job with its answer, or with what ended it: `error` is what it raised, BrokenProcessPool
-    where its process died."""
+    where its process died, `hung` where it was ended at its limit."""
 
     job: J
     device: str
     answer: A | None = None
     error: BaseException | None = None
+    hung: bool = False
 
     @property
     def died(self) -> bool:
         """True where the process is gone: it crashed, was killed, or hung past its limit."""
         return isinstance(self.error, BrokenProcessPool)
+
+
+@dataclass(frozen=True)
+class Begun(Generic[J]):
+    """A job on its lane; `until` is the monotonic time at which its process ends itself."""
+
+    lane: Lane
+    job: J
+    until: float
 
 
 @dataclass
@@ -81,7 +93,7 @@ def spread(
     own job with it; after an answer that `keep` refuses a lane has another process, and none at
     all where its device is not `usable` any more. What hangs past `limit_s` is ended.
     """
-    running: dict[Future[A], tuple[Lane, J]] = {}
+    running: dict[Future[A], Begun[J]] = {}
     with _lanes(devices, locks) as idle:
         while True:
             _begin(take, work, limit_s, idle, running)
@@ -89,8 +101,9 @@ def spread(
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                lane, job = running.pop(future)
-                ended = _ended(future, job, lane.place.device)
+                begun = running.pop(future)
+                lane = begun.lane
+                ended = _ended(future, begun)
                 if keep(ended):
                     idle.append(lane)
                 elif usable(lane.place.device):
@@ -106,26 +119,29 @@ def _begin(
     work: Callable[[J], A],
     limit_s: Callable[[J], float | None],
     idle: list[Lane],
-    running: dict[Future[A], tuple[Lane, J]],
+    running: dict[Future[A], Begun[J]],
 ) -> None:
     """Give every idle lane a job, as long as there are any."""
     while idle:
         job = take()
         if job is None:
             return
-        lane = idle.pop()
+        lane, limit = idle.pop(), limit_s(job)
+        until = math.inf if limit is None else time.monotonic() + limit
         try:
-            future = lane.executor.submit(_guarded, work, job, limit_s(job))
+            future = lane.executor.submit(_guarded, work, job, limit)
         except BrokenProcessPool:  # killed while it was idle
             lane.renew()
-            future = lane.executor.submit(_guarded, work, job, limit_s(job))
-        running[future] = (lane, job)
+            future = lane.executor.submit(_guarded, work, job, limit)
+        running[future] = Begun(lane, job, until)
 
 
-def _ended(future: Future[A], job: J, device: str) -> Ended[J, A]:
+def _ended(future: Future[A], begun: Begun[J]) -> Ended[J, A]:
+    job, device = begun.job, begun.lane.place.device
     error = future.exception()
     if error is not None:
-        return Ended(job, device, error=error)
+        hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= begun.until
+        return Ended(job, device, error=error, hung=hung)
     return Ended(job, device, answer=future.result())
 
 

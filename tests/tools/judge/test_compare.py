@@ -12,9 +12,10 @@ from agentkernel.tools.judge.compare import (
     place_pattern,
     quantile,
 )
+from agentkernel.tools.judge.judge import INTERPRETED_ODD_ROWS, JudgeSettings, plan_cases
 from agentkernel.tools.judge.layouts import strided
 from agentkernel.tools.judge.reference import call_reference
-from agentkernel.tools.judge.shapes import odd_shapes, scaled
+from agentkernel.tools.judge.shapes import count_rows, odd_shapes, scaled
 from agentkernel.tools.judge.values import randomise_state
 
 
@@ -129,6 +130,40 @@ def test_one_shape_has_more_elements_than_the_declared_one(prepared):
     assert all(a >= b for a, b in zip(sizes, declared, strict=True))
     assert past.elements < fuller.elements
     assert captured.admits({dim.symbol: sizes[dim.dim] for dim in captured.free_dims})
+
+
+MANY_ROWS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, scores):
+        return torch.softmax(scores, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(2, 2, 16, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_odd_shapes_have_at_most_so_many_rows(prepared):
+    """Few elements may still be thousands of programs: 33 x 3 x 65 rows of five."""
+    loaded, captured = prepared(MANY_ROWS)
+    inputs = loaded.problem.shape_sets[0]
+    free = odd_shapes(inputs, captured, 32_768)
+    assert max(count_rows(item.inputs) for item in free) > 2_500
+    bounded = odd_shapes(inputs, captured, 32_768, rows=2_500)
+    assert len(bounded) == len(free)
+    assert all(count_rows(item.inputs) <= 2_500 for item in bounded)
+    assert {item.inputs.tensors[0].shape[-1] for item in bounded} >= {17, 5, 129}
+    settings = JudgeSettings(device="cpu")
+    planned = {case.shape.label: case.shape for case in plan_cases(loaded, captured, settings)}
+    assert all(count_rows(shape.inputs) <= INTERPRETED_ODD_ROWS for shape in planned.values())
 
 
 GATES = """

@@ -45,3 +45,10 @@ def test_the_numbers_are_those_of_the_graph() -> None:
     fixed = specialise(capture(problem_from_module(module, [x])))
     assert torch.equal(fixed.graph(x)[0], module(x))
     assert not [n for n in fixed.graph.graph.nodes if isinstance(n.meta.get("val"), sympy.Basic)]
+
+
+def test_an_input_that_is_named_as_a_builtin_keeps_its_name() -> None:
+    captured = capture(problem_from_module(nn.Conv2d(2, 2, 3), [torch.randn(1, 2, 5, 5)]))
+    assert "input" in captured.user_inputs
+    names = {node.name for node in specialise(captured).graph.graph.nodes}
+    assert set(captured.user_inputs) <= names

@@ -66,6 +66,11 @@ def test_page_opens_without_a_complaint_and_fits(
         ".map(e => e.getAttribute('class'))"
     )
     assert seen == ["narrow" if width == 400 else "wide"] * 2
+    cut_off = browser.value(
+        "[...document.querySelectorAll('svg text')].filter(e => e.getBoundingClientRect().right"
+        " > e.ownerSVGElement.getBoundingClientRect().right).map(e => e.textContent)"
+    )
+    assert cut_off == []
     assert browser.value("document.querySelectorAll('svg .dot').length") == 60
     dark = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 24)"
     assert dark == (media == "dark")

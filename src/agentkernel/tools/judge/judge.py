@@ -52,6 +52,9 @@ ODD_FLOOR = 20_000
 ODD_FACTOR = 32
 """In the interpreter an odd set has so many times the declared elements at most: a kernel tiled
 for a few would take minutes for many."""
+INTERPRETED_ODD_ROWS = 2_500
+"""So many rows has an odd set in the interpreter: a program a row takes a millisecond, also where a
+row has five elements."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
@@ -317,7 +320,7 @@ def _odd_shapes(
     if settings.device == "cuda":
         return odd_shapes(first, captured, ODD_ELEMENTS, LARGER_ELEMENTS)
     few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
-    return odd_shapes(first, captured, few, few)
+    return odd_shapes(first, captured, few, few, INTERPRETED_ODD_ROWS)
 
 
 def _verdict(

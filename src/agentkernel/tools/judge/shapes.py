@@ -130,33 +130,51 @@ def _tied(inputs: ShapeSet, captured: Captured) -> list[Unit]:
     return units
 
 
+def count_rows(inputs: ShapeSet) -> int:
+    """Rows along the last dimension of the tensor that has the most: a kernel often launches a
+    program for each."""
+    return max((math.prod(spec.shape[:-1]) for spec in inputs.tensors), default=1)
+
+
 def odd_shapes(
-    inputs: ShapeSet, captured: Captured, limit: int, larger: int | None = None
+    inputs: ShapeSet,
+    captured: Captured,
+    limit: int,
+    larger: int | None = None,
+    rows: int | None = None,
 ) -> tuple[CaseShape, ...]:
     """Up to three sets off every tile size that the captured graph holds for, at most `limit`
-    elements each where that can be had; then one past a declared size, and one past the declared
-    number of elements, of at most `larger`. Sizes that the graph ties keep their ratio where it
-    holds for no set otherwise."""
+    elements and `rows` rows each where that can be had; then one past a declared size, and one past
+    the declared number of elements, of at most `larger`. Sizes that the graph ties keep their ratio
+    where it holds for no set otherwise."""
     units = _alone(inputs, captured)
-    found = _odd(inputs, captured, units, limit)
+    found = _odd(inputs, captured, units, limit, rows)
     if not found:
         units = _tied(inputs, captured)
-        found = _odd(inputs, captured, units, limit)
+        found = _odd(inputs, captured, units, limit, rows)
     most = larger or limit
     past = (beyond(inputs, captured, most, units), fuller(inputs, captured, most, units))
     return (*found[:ODD_COUNT], *dict.fromkeys(item for item in past if item is not None))
 
 
 def _odd(
-    inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: int
+    inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: int, rows: int | None
 ) -> list[CaseShape]:
     free = captured.free_dims
     found: list[CaseShape] = []
+    anywhere, leading = range(len(units)), _leading(inputs, captured, units)
     for pattern in ODD_SETS if units else ():
         sizes = [pattern[i % len(pattern)] for i in range(len(units))]
-        while count_elements(replace_sizes(inputs, free, _spread(units, sizes))) > limit:
-            largest = sizes.index(max(sizes))
-            if sizes[largest] == 1:
+        while True:
+            tried = replace_sizes(inputs, free, _spread(units, sizes))
+            if count_elements(tried) > limit:
+                places: Sequence[int] = anywhere
+            elif rows is not None and count_rows(tried) > rows:
+                places = leading
+            else:
+                break
+            largest = max(places, key=lambda place: sizes[place], default=None)
+            if largest is None or sizes[largest] == 1:
                 break
             sizes[largest] = next(size for size in LADDER if size < sizes[largest])
         admitted = _admitted(_spread(units, sizes), captured)
@@ -166,6 +184,15 @@ def _odd(
         if candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
     return found
+
+
+def _leading(inputs: ShapeSet, captured: Captured, units: Sequence[Unit]) -> list[int]:
+    """Places of the units that have a say in how many rows there are."""
+    ranks = {
+        i: len(spec.shape) for i, spec in enumerate(inputs.inputs) if isinstance(spec, TensorSpec)
+    }
+    names = {item.symbol for item in captured.free_dims if item.dim < ranks[item.input_index] - 1}
+    return [place for place, unit in enumerate(units) if names & set(unit.ratios)]
 
 
 def beyond(

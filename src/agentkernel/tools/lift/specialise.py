@@ -62,6 +62,8 @@ def _copy(graph: Graph, node: Node, made: Mapping[Node, object], sizes: _Sizes) 
     )
     args, kwargs = tree_map(here, (node.args, dict(node.kwargs)))
     copied = graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+    # A new node is never named as a builtin is, such as `input`.
+    copied.name = node.name
     if "val" in node.meta:
         copied.meta["val"] = tree_map(lambda item: _plain(item, sizes), node.meta["val"])
     return copied

@@ -22,8 +22,8 @@ from agentkernel.tools.nights.drawing import (
 from agentkernel.tools.nights.speeds import mean_speedup, same_devices, speedup
 from agentkernel.tools.nights.wording import times
 
-WIDE = Frame(600, 370, left=44, right=170, bottom=34)
-NARROW = Frame(370, 320, left=42, right=130, bottom=34)
+WIDE = Frame(600, 370, left=44, right=188, bottom=34)
+NARROW = Frame(370, 320, left=42, right=146, bottom=34)
 GEOMEAN = "geomean"
 LABELLED, COLOURS = 8, 8
 LABEL_GAP = 15.0

@@ -20,6 +20,9 @@ AGAIN = 2
 """So often is a job done again whose worker was lost: more is the job's own fault."""
 SLACK, GRACE_S = 3.0, 600.0
 """What takes longer than so many budgets, and so many seconds, hangs."""
+ESTIMATED_GRACE_S = 240.0
+"""Where nothing is compiled for a GPU here and nothing timed, an interpreted judgement is all that
+may follow on the budget's end."""
 HANG_S = 3600.0
 """What has no budget of its own hangs after so many seconds."""
 PROBE_TIMEOUT_S = 120.0
@@ -109,7 +112,8 @@ def device_answers(device: str) -> bool:
 def hang_limit_s(job: Job) -> float:
     """After how many seconds a job's process is ended."""
     if isinstance(job, KernelJob) and job.budget_s is not None:
-        return SLACK * job.budget_s + GRACE_S
+        estimated = job.key_of_kernel.gpu.startswith("estimated:")
+        return SLACK * job.budget_s + (ESTIMATED_GRACE_S if estimated else GRACE_S)
     return HANG_S
 
 
@@ -121,6 +125,7 @@ class LocalEngine:
     locks: Path
     lanes: int = 1
     answers: Callable[[str], bool] = device_answers
+    limit_s: Callable[[Job], float] = hang_limit_s
 
     @property
     def workers(self) -> int:
@@ -140,12 +145,14 @@ class LocalEngine:
             work,
             places,
             self.locks,
-            limit_s=hang_limit_s,
+            limit_s=self.limit_s,
             keep=_keeps,
             usable=self.answers,
         ):
             if ended.answer is not None:
                 jobs.done(ended.job, ended.answer)
+            elif ended.hung:  # it would hang again
+                jobs.done(ended.job, JobFailed(error=_hung(ended.job, self.limit_s(ended.job))))
             elif ended.died or isinstance(ended.error, GpuLost):
                 patience.lost(jobs, ended.job, _why(ended))
             elif ended.error is not None:
@@ -160,6 +167,12 @@ class LocalEngine:
 def _keeps(ended: Ended[Job, Answer]) -> bool:
     """No process outlives a failure, which may have cost it the GPU."""
     return ended.answer is not None and not isinstance(ended.answer, JobFailed)
+
+
+def _hung(job: Job, limit_s: float) -> str:
+    budget = job.budget_s if isinstance(job, KernelJob) else None
+    of = f", with a budget of {budget:.0f} s" if budget is not None else ""
+    return f"ended after {limit_s:.0f} s without an answer{of}"
 
 
 def _why(ended: Ended[Job, Answer]) -> str:
