@@ -205,13 +205,16 @@ def _forward_of(original: type[nn.Module]) -> object:
 
     def forward(self: nn.Module, *args: object, **kwargs: object) -> object:
         swap = cast("Swap | None", getattr(self, STATE))
-        if swap is None or torch.compiler.is_exporting():
+        if swap is None:
             return plain(self, *args, **kwargs)
-        if torch.compiler.is_compiling():
+        # Asked first: torch 2.11's tracer takes `is_exporting` for true whenever it traces.
+        if torch.compiler.is_dynamo_compiling():
             traced = swap.traced_inputs(args, kwargs)
             if traced is None:
                 return plain(self, *args, **kwargs)
             return swap.new.forward(*traced)
+        if torch.compiler.is_exporting():
+            return plain(self, *args, **kwargs)
         given = swap.inputs(self, args, kwargs)
         if isinstance(given, str):
             swap.refused(given)
