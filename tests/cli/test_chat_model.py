@@ -194,7 +194,7 @@ def test_a_sitting_with_a_model(place: Place) -> None:
         terminal.tmux("kill-server")
     script = (place.folder / "out" / "session.txt").read_text().splitlines()
     assert script[:6] == ["/set approve candidate", "/run 2", "y", "y", "n", "/run 1"]
-    assert (place.folder / "out" / "softmax_optimized.py").read_text() == MENDED
+    assert (place.folder / "out" / "softmax_optimized.py").read_text() == FASTER
     assert "model_writing" not in kept(place.folder)
     assert KEY not in kept(place.folder)
 
@@ -213,7 +213,8 @@ def sit(terminal: Terminal) -> None:
     answer(terminal, MENDED, "y")
     assert "correctness: mismatch" in terminal.screen("-S", "-90")
     answer(terminal, FASTER, "n")
-    terminal.last_line("softmax c2>")
+    # c2 is estimated slower than eager: the session does not move to it.
+    terminal.last_line("softmax>")
     assert "coder writes" not in terminal.screen("-S", "-300")
     assert "c3 not judged: declined" in " ".join(terminal.screen().split())
     terminal.type("/run 1", "Enter")
@@ -221,7 +222,9 @@ def sit(terminal: Terminal) -> None:
     terminal.last_line("softmax c3>")
     assert "New: c3 right (interpreted)" in " ".join(terminal.screen().split())
     terminal.type("/undo", "Enter")
-    terminal.last_line("softmax c2>")
+    terminal.last_line("softmax>")
+    terminal.type("/redo", "Enter")
+    terminal.last_line("softmax c3>")
     terminal.type("bf16 is fine by me", "Enter")
     terminal.wait("strict -> bf16")
     terminal.type("/undo", "Enter")
