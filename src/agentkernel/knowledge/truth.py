@@ -11,22 +11,20 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from agentkernel.database import UNREADABLE, finish_replacing, marker_of, transaction
 from agentkernel.disk import hold
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters
 from agentkernel.errors import KnowledgeError, one_line
 from agentkernel.folders import data_folder, expanded
 from agentkernel.knowledge import transfer, truth_lexical
 from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
-from agentkernel.knowledge.truth_recovery import finish_replacing, lost_changes, recover
+from agentkernel.knowledge.truth_recovery import lost_changes, recover
 from agentkernel.knowledge.truth_schema import (
     BATCH,
     FILE_NAME,
-    UNREADABLE,
     check,
     connect,
-    marker_of,
     read_entry,
-    transaction,
     using,
     writing,
 )
@@ -301,7 +299,7 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
     with _alone(path, ".lock", OPENING_S, "being opened by another process"):
-        finish_replacing(path)
+        finish_replacing(path, writing)
         lost = lost_changes(path)
         try:
             connection = _open(path, first_seq=lost + 1)

@@ -7,23 +7,14 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from agentkernel.database import UNREADABLE, Damage, new_of, replace_damaged, transaction
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.truth_pages import bodies_on_pages
-from agentkernel.knowledge.truth_schema import (
-    BATCH,
-    UNREADABLE,
-    Damage,
-    connect,
-    marker_of,
-    read_entry,
-    transaction,
-    writing,
-)
+from agentkernel.knowledge.truth_schema import BATCH, connect, read_entry, writing
 from agentkernel.knowledge.truth_types import State
 from agentkernel.knowledge.truth_write import Writer
 
@@ -31,7 +22,6 @@ MOST_DOCS = 2_000_000
 """How many numbers are tried where the file's own count cannot be read."""
 SMALLEST_ENTRY_BYTES = 150
 """Of an entry's JSON: it bounds how many can be in a file."""
-SIDE_FILES = ("-wal", "-shm")
 INDEX_STATES = ("vectors/vectors-*/state.json", "structures/structures.json")
 """Where the indexes beside a knowledge file say how far in it they are."""
 
@@ -66,18 +56,12 @@ def recover(path: Path) -> Recovered:
     The numbers of change go on above all that were ever given out. Raises OutputError; a kill or a
     full disk at any moment leaves the old file or the new one, whole.
     """
-    new = _new_of(path)
+    new = new_of(path)
     with writing(path), Remains(path) as remains:
         first = max(remains.last_number("next_seq") or 0, time.time_ns() // 1_000_000)
         with contextlib.closing(connect(new, first)) as connection:
             entries = _save(connection, remains.entries())
-    aside = _free_name(path)
-    with writing(path):
-        path.replace(aside)
-        for suffix in SIDE_FILES:
-            with contextlib.suppress(FileNotFoundError):
-                path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
-    finish_replacing(path)
+    aside = replace_damaged(path, writing)
     return Recovered(entries, aside)
 
 
@@ -96,28 +80,6 @@ def _change_reached(state: Path) -> int:
         return int(json.loads(state.read_text(encoding="utf-8"))["seq"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def finish_replacing(path: Path) -> None:
-    """Put a recovered file in the place of one that is set aside; drop an unfinished one."""
-    new = _new_of(path)
-    with writing(path):
-        if new.exists() and not path.exists():
-            for suffix in SIDE_FILES:
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            new.replace(path)
-            marker_of(path).unlink(missing_ok=True)
-        for suffix in ("", *SIDE_FILES):
-            new.with_name(new.name + suffix).unlink(missing_ok=True)
-
-
-def _new_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
-
-
-def _free_name(path: Path) -> Path:
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-    return path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
 
 
 def _save(connection: sqlite3.Connection, found: Iterator[Saved]) -> int:

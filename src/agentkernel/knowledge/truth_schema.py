@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from agentkernel.database import UNREADABLE, Damage, is_damage, marker_of, text_of, transaction
 from agentkernel.disk import explaining
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import KnowledgeError, one_line
@@ -26,7 +27,6 @@ CACHE_KIB = 65_536
 """SQLite's page cache: ranking a match is three times slower with the default of 2 MB."""
 CHECKED_BYTES = 32 * 2**20
 """A file up to this size is read through whenever it is opened (about 0.1 s)."""
-CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 SCHEMA = (
     "create table meta (key text primary key, value text not null) without rowid",
@@ -53,18 +53,7 @@ SCHEMA = (
 is fed with `truth_words.words_of` only, and `terms` counts the documents of each word."""
 
 
-UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What reading a damaged file may raise: a message that quotes a broken name is no UTF-8."""
 TABLES = {"meta", "entries", "bodies", "history", "imports", "terms", "words"}
-
-
-class Damage(sqlite3.DatabaseError):
-    """What the file says cannot be: found by us, not by SQLite."""
-
-
-def marker_of(path: Path) -> Path:
-    """The file that says that damage was met in `path` since it was opened."""
-    return path.with_name(f"{path.name}.damaged")
 
 
 def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
@@ -77,7 +66,7 @@ def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
-    connection.text_factory = _text
+    connection.text_factory = text_of
     try:
         with writing(path):
             try:
@@ -90,13 +79,6 @@ def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise Damage("a text is no UTF-8") from error
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, first_seq: int) -> None:
@@ -142,28 +124,6 @@ def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
         answer = connection.execute("pragma quick_check(1)").fetchone()
         if answer != ("ok",):
             raise Damage(one_line(answer[0], 120))
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; waits for another writer up to `BUSY_S`."""
-    connection.execute("begin immediate")
-    try:
-        yield
-        connection.execute("commit")
-    except BaseException:
-        # A failed write may have rolled back by itself.
-        if connection.in_transaction:
-            connection.execute("rollback")
-        raise
-
-
-def is_damage(error: Exception) -> bool:
-    """Whether the file itself is at fault."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, Damage | UnicodeDecodeError) or (
-        code is not None and (code & 0xFF) in CORRUPT_CODES
-    )
 
 
 def writing(path: Path) -> AbstractContextManager[None]:

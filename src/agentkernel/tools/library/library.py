@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from agentkernel.database import transaction
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.night import Night
 from agentkernel.domain.region import Kernel, KernelKey
@@ -33,7 +34,7 @@ from agentkernel.tools.library.rows import (
     to_row,
     to_stored,
 )
-from agentkernel.tools.library.schema import transaction, using
+from agentkernel.tools.library.schema import using
 
 LAST, LAST_GREEN = "last", "last-green"
 

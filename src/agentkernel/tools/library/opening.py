@@ -7,31 +7,28 @@ import fcntl
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from agentkernel.database import (
+    UNREADABLE,
+    Damage,
+    finish_replacing,
+    is_damage,
+    marker_of,
+    new_of,
+    replace_damaged,
+)
 from agentkernel.disk import hold
 from agentkernel.errors import LibraryError, one_line
 from agentkernel.folders import data_folder
 from agentkernel.tools.library.salvage import salvage
-from agentkernel.tools.library.schema import (
-    UNREADABLE,
-    Damage,
-    check,
-    connect,
-    is_damage,
-    marker_of,
-    read_head,
-    refuse_foreign,
-    writing,
-)
+from agentkernel.tools.library.schema import check, connect, read_head, refuse_foreign, writing
 
 Say = Callable[[str], None]
 FILE_NAME = "library.sqlite"
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 """A file of another name that is no database is somebody's text, not a damaged library."""
-SIDE_FILES = ("-wal", "-shm")
 OPENING_S = 120.0
 """How long another process may take to open the file, which mends it where it is damaged."""
 USE = ".use"
@@ -63,7 +60,7 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with _alone(path, ".lock", OPENING_S, "being opened by another process"):
-        finish_replacing(path)
+        finish_replacing(path, writing)
         try:
             connection = _open(path)
         except UNREADABLE as error:
@@ -112,36 +109,12 @@ def _replace(path: Path, error: Exception) -> str:
 
     A kill or a full disk at any moment leaves the old file or the new one, whole.
     """
-    saved = salvage(path, _new_of(path))
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
-    with writing(path):
-        path.replace(aside)
-        for suffix in SIDE_FILES:
-            with contextlib.suppress(FileNotFoundError):
-                path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
-    finish_replacing(path)
+    saved = salvage(path, new_of(path))
+    aside = replace_damaged(path, writing)
     return (
         f"The library was damaged ({one_line(error, 120)}): {saved.kernels} kernels and "
         f"{saved.nights} nights were saved into a new one, the old one is {str(aside)!r}."
     )
-
-
-def finish_replacing(path: Path) -> None:
-    """Put a new file in the place of one that is set aside; drop an unfinished one."""
-    new = _new_of(path)
-    with writing(path):
-        if new.exists() and not path.exists():
-            for suffix in SIDE_FILES:
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            new.replace(path)
-            marker_of(path).unlink(missing_ok=True)
-        for suffix in ("", *SIDE_FILES):
-            new.with_name(new.name + suffix).unlink(missing_ok=True)
-
-
-def _new_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.tools.library.schema import TABLES, UNREADABLE, connect, transaction, writing
+from agentkernel.database import UNREADABLE, transaction
+from agentkernel.tools.library.schema import TABLES, connect, writing
 
 STEP = 500
 """Rows that are read at once; where that fails, one by one."""

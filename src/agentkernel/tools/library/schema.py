@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from agentkernel.database import UNREADABLE, Damage, is_damage, marker_of, text_of, transaction
 from agentkernel.disk import explaining
 from agentkernel.errors import LibraryError, one_line
 
@@ -22,9 +23,6 @@ BUSY_S = 60.0
 """How long a writer waits for another one; a night of 80,000 regions holds the file for seconds."""
 CHECKED_BYTES = 32 * 2**20
 """A file up to this size is read through whenever it is opened (about 0.1 s)."""
-CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What reading a damaged file may raise: a message that quotes a broken name is no UTF-8."""
 
 VERSION_1 = (
     "create table certificates (sha256 text not null unique, value text not null)",
@@ -84,10 +82,6 @@ TABLES = (
 )
 
 
-class Damage(sqlite3.DatabaseError):
-    """What the file says cannot be: found by us, not by SQLite."""
-
-
 class Head(NamedTuple):
     """What the first bytes of a file say."""
 
@@ -139,7 +133,7 @@ def connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
-    connection.text_factory = _text
+    connection.text_factory = text_of
     try:
         with writing(path):
             try:
@@ -152,13 +146,6 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise Damage("a text is no UTF-8") from error
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -202,33 +189,6 @@ def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
         answer = connection.execute("pragma quick_check(1)").fetchone()
         if answer != ("ok",):
             raise Damage(one_line(answer[0], 120))
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; waits for another writer up to `BUSY_S`."""
-    connection.execute("begin immediate")
-    try:
-        yield
-        connection.execute("commit")
-    except BaseException:
-        # A failed write may have rolled back by itself.
-        if connection.in_transaction:
-            connection.execute("rollback")
-        raise
-
-
-def marker_of(path: Path) -> Path:
-    """The file that says that damage was met in `path` since it was opened."""
-    return path.with_name(f"{path.name}.damaged")
-
-
-def is_damage(error: Exception) -> bool:
-    """Whether the file itself is at fault."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, Damage | UnicodeDecodeError) or (
-        code is not None and (code & 0xFF) in CORRUPT_CODES
-    )
 
 
 def writing(path: Path) -> AbstractContextManager[None]:

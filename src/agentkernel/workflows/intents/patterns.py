@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cached_property
 
 
@@ -28,15 +27,3 @@ class Pattern:
     def fullmatch(self, text: str) -> re.Match[str] | None:
         """As `re.Pattern.fullmatch`."""
         return self._compiled.fullmatch(text)
-
-    def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        """As `re.Pattern.finditer`."""
-        return self._compiled.finditer(text)
-
-    def sub(self, to: str, text: str) -> str:
-        """As `re.Pattern.sub`."""
-        return self._compiled.sub(to, text)
-
-    def split(self, text: str) -> list[str | None]:
-        """As `re.Pattern.split`."""
-        return list(self._compiled.split(text))
