@@ -91,3 +91,117 @@ class TrainingRow(Frozen):
     def id(self) -> str:
         """Content hash of what is given and what is learned."""
         return sha256_text("\0".join((*(item.text for item in self.messages), self.completion)))
+
+
+class DataSettings(Frozen):
+    """How rows are chosen. `shares` of the three tasks; `held_out` modules, of structures that no
+    row of the training part has; a row longer than `most_characters` is left out."""
+
+    shares: dict[Task, float] = Field(
+        default_factory=lambda: {"write": 0.4, "optimise": 0.3, "repair": 0.3}
+    )
+    held_out: int = Field(default=200, ge=1)
+    licences: tuple[str, ...] = ("Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC")
+    most_characters: int = Field(default=24_000, ge=1)
+    seed: int = 0
+
+
+class NewModel(Frozen):
+    """A model that is made from nothing, of the Llama kind; `vocabulary` of its own tokenizer."""
+
+    vocabulary: int = Field(default=8192, ge=300)
+    hidden: int = 384
+    layers: int = 8
+    heads: int = 6
+    intermediate: int = 1024
+    window: int = 4096
+
+
+class Lora(Frozen):
+    """Which matrices get an adapter, and of which rank."""
+
+    rank: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    modules: tuple[str, ...] | str = "all-linear"
+
+
+class SftSettings(Frozen):
+    """Supervised fine-tuning: the loss is that of completions alone. `replay` is the share of rows
+    that comes from older data, against forgetting; `tasks` an ablation's choice."""
+
+    method: Literal["full", "lora", "qlora"] = "full"
+    lora: Lora = Lora()
+    epochs: float = 1.0
+    most_steps: int | None = None
+    most_minutes: float | None = None
+    batch: int = Field(default=8, ge=1)
+    accumulate: int = Field(default=1, ge=1)
+    window: int = 4096
+    packing: bool = True
+    learning_rate: float = 3e-4
+    warmup_share: float = 0.03
+    weight_decay: float = 0.1
+    bf16: bool = True
+    replay: float = Field(default=0.0, ge=0, lt=1)
+    save_steps: int = Field(default=200, ge=1)
+    evaluate_problems: int = Field(default=32, ge=0)
+    tasks: tuple[Task, ...] = TASKS
+    seed: int = 0
+
+
+class RlSettings(Frozen):
+    """Reinforcement on the judge, several turns a problem.
+
+    The reward of a turn is `correct` for a right kernel + `speed` x min(speedup, `most_speedup`) /
+    `most_speedup` + `own_share` x the share of its time in its own kernels; `hack` for what the
+    judge calls a cheat. Reward-to-go is discounted by `discount` a turn; a turn's advantage is its
+    own less the mean of the other rollouts' at that turn (TRLOO, arXiv 2602.05885).
+    """
+
+    steps: int = Field(default=100, ge=1)
+    problems: int = Field(default=8, ge=1)
+    rollouts: int = Field(default=8, ge=2)
+    turns: int = Field(default=3, ge=1)
+    discount: float = Field(default=0.4, ge=0, le=1)
+    correct: float = 0.3
+    speed: float = 1.0
+    most_speedup: float = 3.0
+    own_share: float = 0.2
+    hack: float = -1.0
+    no_file: float = -0.2
+    learning_rate: float = 1e-5
+    clip: float = 0.2
+    clip_high: float = 0.28
+    temperature: float = 0.9
+    top_p: float = 1.0
+    most_tokens: int = 1500
+    batch: int = Field(default=8, ge=1)
+    keep_at_most: float = Field(default=0.5, gt=0, le=1)
+    """Profiling-based rejection sampling: of the turns that are right, the share that is kept,
+    those whose own kernels take most of the time first."""
+    most_minutes: float | None = None
+    save_steps: int = Field(default=10, ge=1)
+    bf16: bool = True
+    seed: int = 0
+
+
+class SamplingSettings(Frozen):
+    """How the finished model is asked: what its folder says to `--coder local:PATH`."""
+
+    temperature: float = 0.8
+    top_p: float = 0.95
+    most_tokens: int = 1500
+
+
+class TrainingSettings(Frozen):
+    """configs/training/NAME.yaml: one model, all steps. `model` is a folder or a hub's name; None
+    where `new` says what is made from nothing."""
+
+    name: str
+    model: str | None = None
+    new: NewModel | None = None
+    data: DataSettings = DataSettings()
+    sft: SftSettings = SftSettings()
+    rl: RlSettings = RlSettings()
+    sampling: SamplingSettings = SamplingSettings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from agentkernel.agents.coders.taught import faster_turn, file_turn, repair_turn, write_turn
 from agentkernel.agents.evidence import evidence_of
 from agentkernel.agents.experience import start_of
 from agentkernel.agents.history import best_so_far, tried
@@ -16,8 +17,10 @@ from agentkernel.domain.plan import Retrieved
 from agentkernel.knowledge.documents import family_of
 from agentkernel.tools.problems import LoadedProblem
 
-PromptName = Literal["coder", "one_shot", "translate"]
+PromptName = Literal["coder", "one_shot", "translate", "taught"]
 """Files that ask for a first draft: the whole task, or what a tuned model was taught to expect."""
+ONGOING: tuple[PromptName, ...] = ("coder", "taught")
+"""Those that show the candidate to go on from."""
 
 
 def coder_messages(
@@ -28,6 +31,8 @@ def coder_messages(
 ) -> tuple[Message, ...]:
     """The task with the candidate to go on from and its `review`; then, where there is one to mend,
     that file as the model's own turn and what the judge found in it."""
+    if prompt == "taught":
+        return _taught_messages(problem, request)
     refused = last_refused(request)
     best = start(request)
     profile = best.profile if best else None
@@ -61,6 +66,26 @@ def coder_messages(
         own = fenced(refused.candidate.source, "python")
         messages += [Message(role="assistant", text=own), Message(role="user", text=text)]
     return tuple(messages)
+
+
+def _taught_messages(problem: LoadedProblem, request: DraftRequest) -> tuple[Message, ...]:
+    """The turns that a model of `agentkernel train` knows: write, mend, make faster."""
+    shapes = problem.problem.shape_sets[0].label if problem.problem.shape_sets else ""
+    task = write_turn(
+        problem.problem.source,
+        problem.problem.class_name,
+        request.target.title,
+        request.goals.policy,
+        shapes,
+    )
+    refused, best = last_refused(request), start(request)
+    if refused is not None and refused.verdict is not None:
+        turn = repair_turn(refused.candidate, refused.verdict)
+        return (task, file_turn(refused.candidate.source), turn)
+    if best is not None and best.profile is not None:
+        facts = speed_evidence(best.profile, request.plan.analysis, request.target).facts
+        return (task, file_turn(best.candidate.source), faster_turn(facts))
+    return (task,)
 
 
 def start(request: DraftRequest) -> Attempt | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agentkernel.agents.coders.answer import extract_module
 from agentkernel.agents.coders.conversation import (
+    ONGOING,
     PromptName,
     coder_messages,
     edited_file,
@@ -75,9 +76,9 @@ class ModelCoder:
 
     @property
     def improves(self) -> bool:
-        """True where it is shown the candidate to go on from: a tuned model was taught to be given
-        the module alone."""
-        return self.prompt == "coder"
+        """True where it is shown the candidate to go on from: a model that others tuned was taught
+        to be given the module alone."""
+        return self.prompt in ONGOING
 
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
         """One candidate: an earlier sample, a new one, or the last one mended after a diagnosis.

@@ -14,9 +14,11 @@ from agentkernel.domain.exchange import Sampling
 from agentkernel.errors import SettingError, one_line
 
 PREFIX = "local:"
+OWN_FILE = "agentkernel.yaml"
+"""How a folder of weights says in what way its model was taught to be asked."""
 PRESETS = ("kernelbook-qwen", "kernelllm")
 """Files of that name in configs/coders/."""
-Prompt = Literal["coder", "one_shot", "translate"]
+Prompt = Literal["coder", "one_shot", "translate", "taught"]
 Quantization = Literal["none", "4bit"]
 EXPECTED = "Expected local:NAME_OR_PATH[+ADAPTER], local:PRESET[+ADAPTER] or local:FILE.yaml"
 
@@ -86,6 +88,8 @@ def parse_local(coder: str) -> LocalPreset:
         raise SettingError(f"Coder '{PREFIX}{spec}' names no model. {EXPECTED}.")
     if model in PRESETS or model.endswith((".yaml", ".yml")):
         preset = load_preset(model)
+    elif (Path(model) / OWN_FILE).is_file():
+        preset = _own_preset(Path(model))
     else:
         preset = LocalPreset(model=model)
     if adapter:
@@ -98,4 +102,11 @@ def parse_local(coder: str) -> LocalPreset:
     return preset
 
 
-__all__ = ["PRESETS", "LocalPreset", "load_preset", "parse_local"]
+def _own_preset(folder: Path) -> LocalPreset:
+    """What the file in a folder of weights says; "." there is the folder itself."""
+    found = load_preset(str(folder / OWN_FILE))
+    here = {name: str(folder) for name in ("model", "adapter") if getattr(found, name) == "."}
+    return found.model_copy(update=here)
+
+
+__all__ = ["OWN_FILE", "PRESETS", "LocalPreset", "load_preset", "parse_local"]
