@@ -22,6 +22,7 @@ Bound = Literal["memory", "compute", "mixed"]
 """What the module's roofline says that it waits for."""
 Split = Literal["train", "held-out"]
 TASKS: tuple[Task, ...] = ("write", "optimise", "repair")
+SHARES: dict[Task, float] = {"write": 0.4, "optimise": 0.3, "repair": 0.3}
 
 
 class Judged(Frozen):
@@ -97,9 +98,7 @@ class DataSettings(Frozen):
     """How rows are chosen. `shares` of the three tasks; `held_out` modules, of structures that no
     row of the training part has; a row longer than `most_characters` is left out."""
 
-    shares: dict[Task, float] = Field(
-        default_factory=lambda: {"write": 0.4, "optimise": 0.3, "repair": 0.3}
-    )
+    shares: dict[Task, float] = SHARES
     held_out: int = Field(default=200, ge=1)
     licences: tuple[str, ...] = ("Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC")
     most_characters: int = Field(default=24_000, ge=1)
