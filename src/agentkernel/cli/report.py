@@ -69,8 +69,8 @@ def is_night(path: Path) -> bool:
 
 def night_html(path: Path) -> tuple[str, Path]:
     """The page of a night's record, and where it lies by default."""
-    from agentkernel.tools.nights.files import read_night_file
     from agentkernel.tools.nights.page import night_page, render
+    from agentkernel.tools.nights.record import read_night_file
 
     found = read_night_file(path)
     page = night_page(found.night, found.comparison, found.history, found.kernels)
