@@ -1,24 +1,111 @@
-"""What do the package's SQLite files share: transactions, damage, and how a file is replaced?"""
+"""What do the package's SQLite files share: transactions, damage, how a file is replaced, and how
+its user is told?"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
+
+from agentkernel.disk import explaining, hold
+from agentkernel.errors import AgentKernelError, one_line
 
 CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file may raise: a message that quotes a broken name is no UTF-8."""
 SIDE_FILES = ("-wal", "-shm")
+LOCK, USE = ".lock", ".use"
+"""Suffixes of the files that who opens a database holds alone, and who has it open with others."""
+OPENING_S = 120.0
+"""How long another process may take to open the file, which mends it where it is damaged."""
+IN_USE_S = 10.0
+"""How long a damaged file may still be held by a process that is about to end."""
 Writing = Callable[[Path], AbstractContextManager[None]]
 """Turns a failed write to a path into the store's own OutputError."""
 
 
 class Damage(sqlite3.DatabaseError):
     """What the file says cannot be: found by us, not by SQLite."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """How the user hears of one kind of file. Each message names the path after `name`.
+
+    `place` is what must be writable, `elsewhere` what to name where it is not; `error` is raised
+    for damage and for a file in use.
+    """
+
+    name: str
+    place: str
+    elsewhere: str
+    error: type[AgentKernelError]
+
+    def writing(self, path: Path) -> AbstractContextManager[None]:
+        """Turn a failed write to `path` into one clear OutputError; damage is passed on as it
+        is."""
+        return explaining(path, self._cannot_write)
+
+    @contextmanager
+    def using(self, path: Path) -> Iterator[None]:
+        """As `writing`; damage met on the way is remembered, so that the next opening mends it."""
+        try:
+            with self.writing(path):
+                yield
+        except UNREADABLE as error:
+            if not is_damage(error):
+                raise
+            with self.writing(path):
+                marker_of(path).touch()
+            raise self.error(
+                f"The {self.name} {str(path)!r} is damaged: {one_line(error, 120)}. Expected a "
+                "whole file. Next: run the command again, it saves what can be read into a new "
+                "file."
+            ) from error
+
+    def opening(self, path: Path) -> AbstractContextManager[None]:
+        """Be the only process that opens `path`."""
+        return self._alone(path, LOCK, OPENING_S, "being opened by another process")
+
+    def mending(self, path: Path, wait_s: float = IN_USE_S) -> AbstractContextManager[None]:
+        """Be the only process that uses `path`, which is damaged."""
+        return self._alone(path, USE, wait_s, "damaged and in use by another process")
+
+    def in_use(self, path: Path) -> IO[str]:
+        """The lock that says, until it is closed, that somebody uses `path`."""
+        with self.writing(path):
+            file = path.with_name(f"{path.name}{USE}").open("a")
+            fcntl.flock(file, fcntl.LOCK_SH)
+        return file
+
+    @contextmanager
+    def _alone(self, path: Path, suffix: str, wait_s: float, state: str) -> Iterator[None]:
+        busy = self.error(
+            f"The {self.name} {str(path)!r} is {state}. Expected one that nobody uses. "
+            "Next: end that process and run this again."
+        )
+        with self.writing(path):
+            file = path.with_name(f"{path.name}{suffix}").open("a")
+        with file:
+            with self.writing(path):
+                hold(file, busy, wait_s)
+            yield
+
+    def _cannot_write(self, path: Path, problem: str, full: bool) -> str:
+        mend = "make room" if full else f"make room or name {self.elsewhere}"
+        if "locked" in problem:
+            mend = "end the process that holds it"
+        return (
+            f"Cannot write the {self.name} {str(path)!r}: {one_line(problem, 120)}. Expected a "
+            f"{self.place} that can be written, with room left; what was saved before is kept. "
+            f"Next: {mend}, then go on."
+        )
 
 
 @contextmanager

@@ -150,8 +150,58 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(["report", store.id, *runs]) == 2
     (tmp_path / "night.json").write_text("[]")
     assert run(["report", str(tmp_path)]) == 2
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "night.md").write_text("# a comment")
+    assert run(["report", str(tmp_path / "empty"), *runs]) == 2
+    assert run(["report", str(tmp_path / "night.md"), *runs]) == 2
+    assert run(["report", str(tmp_path / "empty" / "night.json"), *runs]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 6
     assert "no-such-run" in lines[0]
     assert f"agentkernel resume {store.id}" in lines[1]
     assert "is no record of a night" in lines[2]
+    assert "empty' holds no run and no night. Expected the folder of a run" in lines[3]
+    assert "night.md' is no record of a night" in lines[4]
+    assert "night.json' does not exist" in lines[5]
+
+
+def test_a_folder_of_the_name_of_a_run_is_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = finished(tmp_path, measured=False)
+    monkeypatch.chdir(tmp_path)
+    begin = store.id[:5]
+    (tmp_path / begin).mkdir(exist_ok=True)
+    assert run(["report", begin, "--runs", str(tmp_path / "runs")]) == 0
+    assert store.id in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{}", '{"format": 0}', "", "[1]"])
+def test_a_run_of_an_earlier_kind_is_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = finished(tmp_path, measured=False)
+    certificate = (store.folder / "certificate.json").read_text()
+    (store.folder / "certificate.json").write_text(text)
+    assert run(["report", str(store.folder)]) == 2
+    (store.folder / "certificate.json").write_text(certificate)
+    (store.folder / "run.json").write_text(text)
+    assert run(["report", str(store.folder)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "certificate" in lines[0]
+    assert "Next: " in lines[0]
+    assert "is corrupt" in lines[1]
+
+
+def test_a_page_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = finished(tmp_path, measured=False)
+    file = tmp_path / "file"
+    file.write_text("")
+    for out in (tmp_path, file / "page.html"):
+        assert run(["report", str(store.folder), "--out", str(out)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all("Cannot write" in line and "--out" in line for line in lines)

@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from agentkernel.cli.options import (
-    AllowUnsandboxed,
-    AnswerSamples,
+    NO_CONFIGURED,
+    NO_DRAFTING,
     AsJson,
-    BaseUrl,
-    CoderName,
-    ConfigFile,
-    DebuggerName,
-    Overrides,
-    PlannerName,
-    ReviewerName,
-    Runs,
+    Configured,
+    Drafting,
     TargetName,
-    Temperature,
     TimeLimit,
-    TokenLimit,
-    UsdLimit,
-    model_flags,
+    with_groups,
 )
 
 if TYPE_CHECKING:
@@ -72,19 +63,11 @@ Only = Annotated[
 ]
 
 
+@with_groups
 def batch(
     list_file: ListFile,
     target: TargetName = None,
-    runs: Runs = None,
-    coder: CoderName = None,
-    base_url: BaseUrl = None,
-    planner: PlannerName = None,
-    debugger: DebuggerName = None,
-    reviewer: ReviewerName = None,
-    samples: AnswerSamples = None,
-    temperature: Temperature = None,
-    tokens: TokenLimit = None,
-    usd: UsdLimit = None,
+    drafting: Drafting = NO_DRAFTING,
     time: TimeLimit = None,
     ray: RayAddress = None,
     workers: Workers = None,
@@ -92,9 +75,7 @@ def batch(
     out: OutFolder = None,
     library: LibraryFile = None,
     only: Only = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    allow_unsandboxed: AllowUnsandboxed = False,
+    configured: Configured = NO_CONFIGURED,
     as_json: AsJson = False,
 ) -> None:
     """Optimise a list of problems, or the models of a zoo; the same call goes on after a kill."""
@@ -108,34 +89,20 @@ def batch(
     from agentkernel.workflows.approval import check_approval
     from agentkernel.workflows.batch import Runner, batch_exit_code, read_list, run_batch
 
-    given: dict[str, object] = {
-        "coder": coder,
-        "runs": None if runs is None else str(runs),
-        "judge.allow_unsandboxed": allow_unsandboxed or None,
-        **model_flags(
-            base_url=base_url,
-            planner=planner,
-            debugger=debugger,
-            reviewer=reviewer,
-            samples=samples,
-            temperature=temperature,
-            tokens=tokens,
-            usd=usd,
-        ),
-    }
-
+    flags = {"target": target, **drafting.settings(), **configured.settings()}
     asked = Asked(parse_seconds(time), ray, workers, compare, out, library, only or (), as_json)
     if is_zoo(list_file):
-        night(list_file, asked, {"target": target, **given}, overrides or [], config)
+        night(list_file, asked, flags, configured)
     if asked.given() is not None:
         raise SettingError(
             f"{asked.given()} goes with a zoo, and {list_file.name} has no 'models:'. Next: leave "
             "it out, or name a zoo."
         )
 
-    def settings_for(flags: Mapping[str, object]) -> Settings:
-        own = {key: value for key, value in flags.items() if value is not None}
-        return checked(load_settings(config, overrides or (), {"target": target, **given, **own}))
+    def settings_for(own: Mapping[str, object]) -> Settings:
+        known = {key: value for key, value in own.items() if value is not None}
+        overrides = configured.overrides or ()
+        return checked(load_settings(configured.config, overrides, {**flags, **known}))
 
     settings = settings_for({})
     check_approval(settings, None)
@@ -160,13 +127,7 @@ def batch(
     raise typer.Exit(batch_exit_code(rows))
 
 
-def night(
-    file: Path,
-    asked: Asked,
-    flags: dict[str, object],
-    overrides: list[str],
-    config: Path | None,
-) -> NoReturn:
+def night(file: Path, asked: Asked, flags: dict[str, object], configured: Configured) -> NoReturn:
     """A night over the zoo in `file`; leaves with its exit code."""
     from agentkernel.cli.batch_zoo import chosen, run_zoo, zoo_overrides
     from agentkernel.cli.models import checked
@@ -176,8 +137,8 @@ def night(
 
     zoo = chosen(read_zoo(file), asked.only)
     target = flags["target"] or zoo.target
-    own = [*zoo_overrides(zoo), *overrides]
-    settings = checked(load_settings(config, own, {**flags, "target": target}))
+    own = [*zoo_overrides(zoo), *(configured.overrides or ())]
+    settings = checked(load_settings(configured.config, own, {**flags, "target": target}))
     check_approval(settings, None)
     raise typer.Exit(run_zoo(zoo, settings, asked))
 

@@ -359,12 +359,16 @@ def show(night: Night, comparison: Comparison, folder: Path, *, as_json: bool) -
     """The end-to-end table, what changed, and where the reports are."""
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.nights.changes import change_text, headline
+    from agentkernel.tools.nights.costs import model_costs
+    from agentkernel.tools.nights.merged import merged_regions
 
     if as_json:
         print_json(
             {
                 "night": night.model_dump(mode="json"),
                 "comparison": comparison.model_dump(mode="json"),
+                "costs": [item.model_dump(mode="json") for item in model_costs(night).values()],
+                "merged": merged_regions(night).model_dump(mode="json"),
                 "exit_code": comparison.exit_code,
                 "folder": str(folder),
             }

@@ -7,15 +7,13 @@ import sys
 import typer
 
 from agentkernel.cli.options import (
-    AllowUnsandboxed,
-    AnswerSamples,
+    NO_CONFIGURED,
+    NO_DRAFTING,
     ApproveWhat,
     AsJson,
     BaselineName,
-    BaseUrl,
-    CoderName,
-    ConfigFile,
-    DebuggerName,
+    Configured,
+    Drafting,
     FromScratch,
     Init,
     Inputs,
@@ -23,25 +21,19 @@ from agentkernel.cli.options import (
     MaxMemory,
     ObjectiveName,
     Out,
-    Overrides,
-    PlannerName,
     PolicyName,
     PrecisionName,
     Reference,
     Replay,
-    ReviewerName,
     Rounds,
-    Runs,
     Speedup,
     TargetName,
-    Temperature,
     TimeLimit,
-    TokenLimit,
-    UsdLimit,
-    model_flags,
+    with_groups,
 )
 
 
+@with_groups
 def optimize(
     reference: Reference,
     inputs: Inputs = None,
@@ -57,22 +49,11 @@ def optimize(
     rounds: Rounds = None,
     time: TimeLimit = None,
     out: Out = None,
-    runs: Runs = None,
-    coder: CoderName = None,
-    base_url: BaseUrl = None,
-    planner: PlannerName = None,
-    debugger: DebuggerName = None,
-    reviewer: ReviewerName = None,
-    samples: AnswerSamples = None,
-    temperature: Temperature = None,
-    tokens: TokenLimit = None,
-    usd: UsdLimit = None,
+    drafting: Drafting = NO_DRAFTING,
     replay: Replay = None,
     from_scratch: FromScratch = False,
     approve: ApproveWhat = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    allow_unsandboxed: AllowUnsandboxed = False,
+    configured: Configured = NO_CONFIGURED,
     as_json: AsJson = False,
 ) -> None:
     """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
@@ -83,12 +64,10 @@ def optimize(
     from agentkernel.tools.settings import load_settings
 
     settings = load_settings(
-        config,
-        overrides or (),
+        configured.config,
+        configured.overrides or (),
         {
             "target": target,
-            "coder": coder,
-            "runs": None if runs is None else str(runs),
             "approve": approve,
             "goals.speedup": speedup,
             "goals.baseline": baseline,
@@ -99,19 +78,9 @@ def optimize(
             "budget.rounds": rounds,
             "budget.time_s": parse_seconds(time),
             "profile.max_autotune": max_autotune,
-            "judge.allow_unsandboxed": allow_unsandboxed or None,
             "team.from_scratch": from_scratch or None,
-            **model_flags(
-                base_url=base_url,
-                planner=planner,
-                debugger=debugger,
-                reviewer=reviewer,
-                samples=samples,
-                temperature=temperature,
-                tokens=tokens,
-                usd=usd,
-                replay=replay,
-            ),
+            **drafting.settings(replay),
+            **configured.settings(),
         },
     )
     settings = checked(settings)

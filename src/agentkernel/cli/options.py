@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
 import typer
 
@@ -160,3 +164,86 @@ def model_flags(
         "budget.tokens": tokens,
         "budget.usd": usd,
     }
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Where runs lie, who drafts, and what the models may take."""
+
+    runs: Runs = None
+    coder: CoderName = None
+    base_url: BaseUrl = None
+    planner: PlannerName = None
+    debugger: DebuggerName = None
+    reviewer: ReviewerName = None
+    samples: AnswerSamples = None
+    temperature: Temperature = None
+    tokens: TokenLimit = None
+    usd: UsdLimit = None
+
+    def settings(self, replay: str | None = None) -> dict[str, object]:
+        """The settings that the flags stand for."""
+        return {
+            "runs": None if self.runs is None else str(self.runs),
+            "coder": self.coder,
+            **model_flags(
+                base_url=self.base_url,
+                planner=self.planner,
+                debugger=self.debugger,
+                reviewer=self.reviewer,
+                samples=self.samples,
+                temperature=self.temperature,
+                tokens=self.tokens,
+                usd=self.usd,
+                replay=replay,
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class Configured:
+    """Where settings come from besides the flags of their own."""
+
+    overrides: Overrides = None
+    config: ConfigFile = None
+    allow_unsandboxed: AllowUnsandboxed = False
+
+    def settings(self) -> dict[str, object]:
+        """The settings that the flags stand for."""
+        return {"judge.allow_unsandboxed": self.allow_unsandboxed or None}
+
+
+NO_DRAFTING, NO_CONFIGURED = Drafting(), Configured()
+"""None of their flags given."""
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with one flag for each field of its parameters that are dataclasses, in their
+    place; all fields have defaults. typer itself knows no groups."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type] = {
+        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
+    }
+    flat: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        group = groups.get(parameter.name)
+        if group is None:
+            flat.append(parameter.replace(annotation=hints[parameter.name]))
+            continue
+        kinds = get_type_hints(group, include_extras=True)
+        flat += [
+            parameter.replace(name=field.name, default=field.default, annotation=kinds[field.name])
+            for field in fields(group)
+        ]
+
+    @functools.wraps(command)
+    def flattened(**given: object) -> None:
+        for name, group in groups.items():
+            own = {field.name: given.pop(field.name) for field in fields(group)}
+            given[name] = group(**own)
+        command(**given)
+
+    flattened.__annotations__ = {item.name: item.annotation for item in flat}
+    flattened.__dict__["__signature__"] = inspect.Signature(flat)
+    del flattened.__dict__["__wrapped__"]  # or its hints would be read in place of these
+    return flattened

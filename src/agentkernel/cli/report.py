@@ -52,7 +52,9 @@ def report(
     elif NIGHT_ID.fullmatch(name) and not given.exists():
         page, usual = kept_night_html(name, library)
     else:
-        page, usual = run_html(runs_path(runs, config, overrides), name)
+        place = runs_path(runs, config, overrides)
+        refuse_others(given, place)
+        page, usual = run_html(place, name)
     path = (out if out is not None else usual).resolve()
     make_folder(path.parent)
     write_atomic(path, page)
@@ -67,10 +69,31 @@ def is_night(path: Path) -> bool:
     return (path / "night.json").is_file() or (path.suffix == ".json" and path.is_file())
 
 
+def refuse_others(path: Path, runs: Path) -> None:
+    """Raises RunNotFound for a path that is neither a run's folder nor its name, or the beginning
+    of one, in `runs`."""
+    from agentkernel.errors import RunNotFound
+    from agentkernel.tools.store import run_folders
+
+    is_path = path.exists() or path.suffix == ".json" or len(path.parts) != 1
+    if not is_path or (path / "run.json").is_file():
+        return
+    if any(item.name.startswith(str(path)) for item in run_folders(runs)):
+        return
+    if path.is_dir():
+        what = "holds no run and no night"
+    else:
+        what = "is no record of a night" if path.exists() else "does not exist"
+    raise RunNotFound(
+        f"{str(path)!r} {what}. Expected the folder of a run (it has run.json) or of a night (it "
+        "has night.json). Next: agentkernel runs, or the folder that 'agentkernel batch' named."
+    )
+
+
 def night_html(path: Path) -> tuple[str, Path]:
     """The page of a night's record, and where it lies by default."""
-    from agentkernel.tools.nights.files import read_night_file
     from agentkernel.tools.nights.page import night_page, render
+    from agentkernel.tools.nights.record import read_night_file
 
     found = read_night_file(path)
     page = night_page(found.night, found.comparison, found.history, found.kernels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -11,10 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from agentkernel.database import UNREADABLE, finish_replacing, marker_of, transaction
-from agentkernel.disk import hold
+from agentkernel.database import IN_USE_S, UNREADABLE, finish_replacing, marker_of, transaction
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters
-from agentkernel.errors import KnowledgeError, one_line
+from agentkernel.errors import one_line
 from agentkernel.folders import data_folder, expanded
 from agentkernel.knowledge import transfer, truth_lexical
 from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
@@ -22,6 +20,7 @@ from agentkernel.knowledge.truth_recovery import lost_changes, recover
 from agentkernel.knowledge.truth_schema import (
     BATCH,
     FILE_NAME,
+    TOLD,
     check,
     connect,
     read_entry,
@@ -47,12 +46,6 @@ from agentkernel.knowledge.truth_write import Writer
 PAGE = 200
 """Entries that are read at once."""
 SHOWN_SOURCES = 20
-OPENING_S = 120.0
-"""How long another process may take to open the file, which mends it where it is damaged."""
-USE = ".use"
-"""Suffix of the file that whoever has the truth open holds together with the others."""
-IN_USE_S = 10.0
-"""How long a damaged file may still be held by a process that is about to end."""
 Row = tuple[object, ...]
 
 
@@ -298,13 +291,13 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
     path = folder / FILE_NAME
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-    with _alone(path, ".lock", OPENING_S, "being opened by another process"):
+    with TOLD.opening(path):
         finish_replacing(path, writing)
         lost = lost_changes(path)
         try:
             connection = _open(path, first_seq=lost + 1)
         except UNREADABLE as error:
-            with _alone(path, USE, IN_USE_S, "damaged and in use by another process"):
+            with TOLD.mending(path, IN_USE_S):
                 saved = recover(path)
             connection = _open(path)
             if say is not None:
@@ -318,10 +311,7 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
                 "a new one is begun without the entries. Next: 'agentkernel knowledge import FILE' "
                 "with an export of yours brings them back."
             )
-        with writing(path):
-            in_use = path.with_name(f"{path.name}{USE}").open("a")
-            fcntl.flock(in_use, fcntl.LOCK_SH)
-        return Truth(path, connection, in_use)
+        return Truth(path, connection, TOLD.in_use(path))
 
 
 def _open(path: Path, first_seq: int = 1) -> sqlite3.Connection:
@@ -339,21 +329,6 @@ def _open(path: Path, first_seq: int = 1) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-@contextmanager
-def _alone(path: Path, suffix: str, wait_s: float, state: str) -> Iterator[None]:
-    """Be the only process that holds the lock file of that suffix. Raises KnowledgeError."""
-    busy = KnowledgeError(
-        f"The knowledge in {str(path)!r} is {state}. Expected one that nobody uses. "
-        "Next: end that process and run this again."
-    )
-    with writing(path):
-        file = path.with_name(f"{path.name}{suffix}").open("a")
-    with file:
-        with writing(path):
-            hold(file, busy, wait_s)
-        yield
 
 
 def _int(value: object) -> int:

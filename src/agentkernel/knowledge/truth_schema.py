@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentkernel.database import UNREADABLE, Damage, is_damage, marker_of, text_of, transaction
-from agentkernel.disk import explaining
+from agentkernel.database import Damage, Told, text_of, transaction
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import KnowledgeError, one_line
 
+TOLD = Told("knowledge in", "folder", "another folder", KnowledgeError)
+writing, using = TOLD.writing, TOLD.using
 FILE_NAME = "knowledge.sqlite"
 FORMAT = 1
 HIGHEST_FORMAT = 1000
@@ -124,39 +123,6 @@ def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
         answer = connection.execute("pragma quick_check(1)").fetchone()
         if answer != ("ok",):
             raise Damage(one_line(answer[0], 120))
-
-
-def writing(path: Path) -> AbstractContextManager[None]:
-    """Turn a failed write to `path` into one clear OutputError; damage is passed on as it is."""
-    return explaining(path, _cannot_write)
-
-
-def _cannot_write(path: Path, problem: str, full: bool) -> str:
-    mend = "make room" if full else "make room or name another folder"
-    if "locked" in problem:
-        mend = "end the process that holds it"
-    return (
-        f"Cannot write the knowledge in {str(path)!r}: {one_line(problem, 120)}. Expected a folder "
-        "that can be written, with room left; what was saved before is kept. "
-        f"Next: {mend}, then go on."
-    )
-
-
-@contextmanager
-def using(path: Path) -> Iterator[None]:
-    """As `writing`; damage met on the way is remembered, so that the next opening mends it."""
-    try:
-        with writing(path):
-            yield
-    except UNREADABLE as error:
-        if not is_damage(error):
-            raise
-        with writing(path):
-            marker_of(path).touch()
-        raise KnowledgeError(
-            f"The knowledge in {str(path)!r} is damaged: {one_line(error, 120)}. Expected a whole "
-            "file. Next: run the command again, it saves what can be read into a new file."
-        ) from error
 
 
 def read_entry(body: object) -> Entry:

@@ -130,7 +130,7 @@ def write_night(
     record = {
         "format": 1,
         "night": json.loads(night.model_dump_json()),
-        "comparison": {},
+        "comparison": {"night": night.id, "against": None},
         "kernels": {kernel.sha256: json.loads(kernel.model_dump_json())},
     }
     (folder / "night.json").write_text(json.dumps(record))
@@ -156,8 +156,13 @@ def test_what_was_not_handed_over_is_not_put_in(
     assert kernels_of_night(write_night(tmp_path, form, status, dropped), "one").kernels == {}
 
 
+def test_what_came_in_the_place_of_a_withdrawn_kernel_is_put_in(tmp_path: Path) -> None:
+    found = kernels_of_night(write_night(tmp_path, "regions", "withdrawn"), "one")
+    assert list(found.kernels) == ["norm"]
+
+
 def test_a_folder_without_the_night_or_the_model(tmp_path: Path) -> None:
-    with pytest.raises(RunNotFound, match="Cannot read"):
+    with pytest.raises(RunNotFound, match="cannot be read"):
         agentkernel.apply(block(), tmp_path)
     write_night(tmp_path)
     with pytest.raises(RunNotFound, match=r"names no model.*one, two"):

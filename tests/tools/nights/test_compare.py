@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.domain.night import ChangeKind, Comparison, ModelRow, Night, RegionStatus
+from agentkernel.domain.night import ChangeKind, Comparison, ModelRow, Night
 from agentkernel.domain.profile import Ratio
 from agentkernel.tools.nights import compare_nights
 from agentkernel.tools.nights.speeds import time_ratio
+from agentkernel.tools.nights.withdrawn import SINCE
 from agentkernel.tools.profile.ratio import paired_ratio, summarise
 from made_up_nights import (
     GPU,
@@ -197,14 +198,51 @@ def test_what_is_new_and_what_vanished() -> None:
     assert kinds(compare_nights(after, before)) == ["new_model", "vanished_model", "new_region"]
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [("withdrawn", "withdrawn"), ("failed", "failed_to_verify")]
-)
-def test_kernels_that_do_not_verify(status: RegionStatus, kind: ChangeKind) -> None:
-    after = with_region(night(), 0, status=status, reason="error 0.1", time_us=None)
+def test_kernels_that_do_not_verify() -> None:
+    after = with_region(night(), 0, status="failed", reason="error 0.1", time_us=None)
     (change,) = compare_nights(night(), after).changes
-    assert (change.kind, change.before, change.after) == (kind, "reused", "error 0.1")
+    told = (change.kind, change.before, change.after)
+    assert told == ("failed_to_verify", "reused", "error 0.1")
     assert change.what == f"mlp ({region(0).signature})"
+
+
+@pytest.mark.parametrize(
+    ("after", "sha256", "words"),
+    [
+        ("", None, "kernel aaaaaaaaaa: error 0.1; nothing in its place"),
+        (
+            "kept (the best one is slower)",
+            None,
+            "kernel aaaaaaaaaa: error 0.1; nothing in its place, the baseline is kept "
+            "(the best one is slower)",
+        ),
+        (
+            "failed (killed)",
+            None,
+            "kernel aaaaaaaaaa: error 0.1; nothing in its place, failed (killed)",
+        ),
+        (
+            "new (1.2x over eager (best))",
+            "b" * 64,
+            "kernel aaaaaaaaaa: error 0.1; in its place bbbbbbbbbb (1.2x over eager (best))",
+        ),
+        (
+            "new (1.2x)",
+            "a" * 64,
+            "kernel aaaaaaaaaa: error 0.1; in its place the same kernel, drafted and judged again "
+            "(1.2x)",
+        ),
+    ],
+)
+def test_what_was_withdrawn_and_what_came_in_its_place(
+    after: str, sha256: str | None, words: str
+) -> None:
+    reason = f"error 0.1{SINCE}{after}" if after else "error 0.1"
+    found = with_region(
+        night(), 0, status="withdrawn", reason=reason, parent="a" * 64, sha256=sha256
+    )
+    (change,) = compare_nights(night(), found).changes
+    assert (change.kind, change.before, change.after) == ("withdrawn", "", words)
 
 
 def test_outputs_that_are_wrong_and_models_that_raise() -> None:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.nights.budget import budget_bars, price_of_percent
-from agentkernel.tools.nights.drawing import TICK_GAP, LogAxis, figure, spread
+from agentkernel.domain.region import RegionUse
+from agentkernel.tools.nights.budget import budget_bars
+from agentkernel.tools.nights.costs import model_costs, price_of_percent
+from agentkernel.tools.nights.drawing import LETTER, TICK_GAP, Frame, LogAxis, figure, spread
+from agentkernel.tools.nights.labels import Box, Mark, around, place_labels
 from agentkernel.tools.nights.lineage import difference, lineages
-from agentkernel.tools.nights.roofline import region_plot
+from agentkernel.tools.nights.merged import Merged, merged_regions
+from agentkernel.tools.nights.roofline import NARROW, WIDE, plot_svg, region_plot
 from agentkernel.tools.nights.speeds import mean_speedup, speedup
 from agentkernel.tools.nights.tables import region_order
 from agentkernel.tools.nights.trend import GEOMEAN, trend_of
 from agentkernel.tools.nights.wording import span, us
-from made_up_nights import history, kernel_sha, kernels, model, night, region, tonight
+from made_up_nights import (
+    estimated_model,
+    history,
+    kernel_sha,
+    kernels,
+    model,
+    night,
+    region,
+    tonight,
+)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
@@ -35,6 +49,55 @@ def test_labels_are_spread_in_their_order(places: list[float]) -> None:
     assert all(b - a >= 15 - 1e-6 for a, b in itertools.pairwise(ordered))
     assert min(moved) >= -1e-6
     assert max(moved) <= 300 + 1e-6
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
+def test_the_words_of_ticks_lie_apart(low: float, wide: float, length: float) -> None:
+    axis = LogAxis(low, low * wide, length)
+    for one, two in itertools.pairwise(axis.ticks(LETTER)):
+        half = LETTER * (len(figure(one)) + len(figure(two))) / 2
+        assert axis.place(two) - axis.place(one) > half
+
+
+PLACE = st.tuples(st.floats(0, 300), st.floats(0, 200))
+
+
+@given(st.lists(PLACE, max_size=40))
+def test_no_label_covers_another_or_a_point(places: list[tuple[float, float]]) -> None:
+    inside = Box(0, 0, 300, 200)
+    dots = [around(x, y, 6) for x, y in places]
+    marks = [Mark(x, y, str(number)) for number, (x, y) in enumerate(places[:9], 1)]
+    found = place_labels(marks, dots, inside)
+    assert found == place_labels(marks, dots, inside)
+    for one, two in itertools.combinations([label.box for label in found], 2):
+        assert not one.meets(two)
+    for label in found:
+        assert inside.holds(label.box)
+        assert not any(label.box.meets(dot) for dot in dots)
+
+
+def test_labels_stand_beside_their_points_where_there_is_room() -> None:
+    inside = Box(0, 0, 300, 200)
+    (right,) = place_labels([Mark(50, 50, "1")], [around(50, 50, 6)], inside)
+    assert not right.led
+    assert right.box.left > 50
+    pile = [Mark(50, 50, str(number)) for number in range(9)]
+    found = place_labels(pile, [around(50, 50, 6)], inside)
+    assert [label.mark for label in found] == pile, "each has a place"
+    assert not found[0].led
+    assert found[-1].led
+    assert place_labels([Mark(50, 50, "1")], [inside], inside) == []
+
+
+@pytest.mark.parametrize("frame", [WIDE, NARROW])
+def test_the_largest_shares_carry_their_numbers(frame: Frame) -> None:
+    found = night()
+    plot = region_plot(found, region_order(found), kernels(), "measured")
+    assert plot is not None
+    drawn = plot_svg(plot, frame, "wide")
+    numbers = re.findall(r'class="number"[^>]*>(\d+)<', drawn)
+    assert numbers == [str(number) for number in range(1, 10)]
+    assert drawn.count("<title>") == len(plot.dots) + 1, "the others say it on a hover"
 
 
 @pytest.mark.parametrize(
@@ -129,6 +192,56 @@ def test_bars_hold_all_that_was_spent() -> None:
     assert mean is not None
     assert price == pytest.approx(3402.0 / (100 * (mean - 1)))
     assert price_of_percent(night(models=(model("a", 100.0, 1.2, 1.0),))) is None
+
+
+def test_each_model_has_its_own_price() -> None:
+    shared = region(
+        0,
+        spent_s=100.0,
+        uses=(
+            RegionUse(model="a", path="x", share=0.03),
+            RegionUse(model="b", path="x", share=0.005),
+            RegionUse(model="b", path="y", share=0.005),
+        ),
+    )
+    alone = region(1, spent_s=50.0, uses=(RegionUse(model="b", path="z", calls=3),))
+    rows = (
+        model("a", 100.0, 1.2, 1.25),
+        model("b", 100.0, 1.2, 1.0),
+        model("c", 100.0, 1.2, 1.005),
+        model("d", 100.0, 1.2, 1.5, error="boom"),
+        estimated_model("e", 100.0, 1.5),
+    )
+    costs = model_costs(night(models=rows, regions=(shared, alone)))
+    assert list(costs) == ["a", "b", "c", "e"]
+    assert (costs["a"].jobs_s, costs["a"].percent_s) == (75.0, 3.0)
+    assert (costs["b"].jobs_s, costs["b"].percent_s, costs["b"].text) == (75.0, None, "no gain")
+    assert not costs["c"].gained, "half a percent is within the noise"
+    assert (costs["e"].basis, costs["e"].gained, costs["e"].text) == ("estimated", True, "0 s")
+
+
+def test_a_region_without_shares_is_split_by_calls() -> None:
+    uses = (RegionUse(model="a", path="x", calls=3), RegionUse(model="b", path="x"))
+    rows = (model("a", 100.0, 1.2, 1.25), model("b", 100.0, 1.2, 1.0))
+    costs = model_costs(night(models=rows, regions=(region(0, spent_s=100.0, uses=uses),)))
+    assert [item.jobs_s for item in costs.values()] == [75.0, 25.0]
+
+
+def test_merged_regions_are_counted_within_and_across() -> None:
+    uses = [
+        tuple(RegionUse(model=name, path=str(place)) for place, name in enumerate(names))
+        for names in ("aaab", "c", "ab")
+    ]
+    rows = tuple(region(number, uses=item) for number, item in enumerate(uses))
+    found = merged_regions(night(regions=rows))
+    assert found == Merged(regions=3, submodules=7, within=2, across=2)
+    assert found.words == (
+        "3 regions stand for 7 submodules: 57% of them need no kernel of their own, "
+        "29% shared within a model, 29% across models."
+    )
+    one = merged_regions(night(regions=(region(0, uses=uses[1]),)))
+    assert one.words == "1 region stands for 1 submodule; none is shared."
+    assert merged_regions(night(regions=())).words == ""
 
 
 @pytest.mark.parametrize(

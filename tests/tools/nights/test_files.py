@@ -13,8 +13,10 @@ import pytest
 from agentkernel.domain.night import Night
 from agentkernel.errors import RunNotFound
 from agentkernel.tools.nights import compare_nights, read_night_file, write_night
+from agentkernel.tools.nights.costs import model_costs
 from agentkernel.tools.nights.junit import junit_xml
 from agentkernel.tools.nights.markdown import markdown
+from agentkernel.tools.nights.merged import merged_regions
 from agentkernel.tools.nights.tables import models_csv, regions_csv
 from made_up_nights import (
     estimated_model,
@@ -87,6 +89,10 @@ def test_csv_files_keep_estimates_apart_and_name_the_machine() -> None:
         measured = row["basis"] == "measured"
         assert bool(row["time_us"]) == measured
         assert bool(row["estimated_us"]) != measured
+        gained = row["gained"] == "True"
+        assert gained == (row["model"] != "llama-8l")
+        assert bool(row["cost_of_percent_s"]) == (measured and gained)
+        assert bool(row["estimated_cost_of_percent_s"]) == (not measured and gained)
         assert (row["gpu"], row["torch"], row["triton"]) == ("NVIDIA H200", "2.13.0", "3.9.0")
     guessed = with_region(found, 0, basis="estimated", speedup=None, speedup_low=None)
     first = next(csv.DictReader(io.StringIO(regions_csv(guessed))))
@@ -102,10 +108,11 @@ def test_comment_is_short_and_begins_with_the_news() -> None:
     )
     assert len(text) < 4000
     assert "Measured on NVIDIA H200 (driver 580.95.05); bfloat16, float16, float32; torch" in text
-    assert (
-        "| whisper-tiny | regions+torch.compile | 1.64× (1.62 to 1.66) | 298 µs | verified |"
-        in (text)
-    )
+    whisper = next(line for line in text.splitlines() if line.startswith("| whisper-tiny |"))
+    cells = "regions+torch.compile | 1.64× (1.62 to 1.66) | 298 µs | 7.4 s | verified |"
+    assert whisper == f"| whisper-tiny | {cells}"
+    assert "| llama-8l | torch.compile | 1.00× | 6.98 ms | no gain | – |" in text
+    assert "30 regions stand for 45 submodules: 33% of them need no kernel of their own" in text
     estimated = [line for line in text.splitlines() if "clip-text | " in line]
     heading = text.splitlines()[text.splitlines().index(estimated[0]) - 2]
     assert "time (estimated)" in heading
@@ -123,8 +130,17 @@ def test_record_is_plain_json_and_keeps_what_the_page_needs(tmp_path: Path) -> N
     assert json.loads(paths.json.read_text())["night"]["id"] == found.id
     again = read_night_file(paths.json)
     assert [item.id for item in again.history] == [item.id for item in before]
+    assert again.costs == tuple(model_costs(found).values())
+    assert again.merged == merged_regions(found)
     kept = {row.status for item in again.history for row in item.regions}
     assert kept == {"new", "retuned"}
+
+
+def test_a_record_of_a_later_version_can_be_read(tmp_path: Path) -> None:
+    paths = write_night(tmp_path, night(), compare_nights(None, night()), (), {})
+    later = {**json.loads(paths.json.read_text()), "of_a_later_version": 1}
+    paths.json.write_text(json.dumps(later))
+    assert read_night_file(tmp_path).night == night()
 
 
 def test_what_is_no_record_is_one_line(tmp_path: Path) -> None:

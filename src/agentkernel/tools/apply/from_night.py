@@ -5,25 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from agentkernel.domain.night import ModelRow, Night
 from agentkernel.domain.region import Kernel
-from agentkernel.errors import RunNotFound, one_line
+from agentkernel.errors import RunNotFound
+from agentkernel.tools.nights.record import JSON_NAME, NightFile, read_night_file
 
-NIGHT = "night.json"
-UNUSED = ("kept", "failed", "withdrawn", "unreached")
-"""Regions without a kernel to use."""
-
-
-class Record(BaseModel):
-    """What is read of a night's file; the rest of it is for the page."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    night: Night
-    kernels: dict[str, Kernel]
-    """By SHA-256."""
+UNUSED = ("kept", "failed", "unreached")
+"""Regions without a kernel to use. One that was withdrawn may have another in its place."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +28,7 @@ def kernels_of_night(folder: Path, model: str | None = None) -> Chosen:
 
     Raises RunNotFound where the folder holds no night, or not this model or its kernels.
     """
-    record = _read(folder / NIGHT)
+    record = read_night_file(folder)
     row = _row(record.night, model)
     kernels: dict[str, Kernel] = {}
     parameters: dict[str, tuple[str, ...]] = {}
@@ -54,11 +42,11 @@ def kernels_of_night(folder: Path, model: str | None = None) -> Chosen:
     return Chosen(kernels, parameters)
 
 
-def _kernel(record: Record, sha256: str, folder: Path) -> Kernel:
+def _kernel(record: NightFile, sha256: str, folder: Path) -> Kernel:
     if sha256 not in record.kernels:
         raise RunNotFound(
-            f"The night in {str(folder)!r} lacks kernel {sha256[:10]!r}. Expected it in {NIGHT}. "
-            f"Next: 'agentkernel library show {sha256[:10]}'."
+            f"The night in {str(folder)!r} lacks kernel {sha256[:10]!r}. Expected it in "
+            f"{JSON_NAME}. Next: 'agentkernel library show {sha256[:10]}'."
         )
     return record.kernels[sha256]
 
@@ -73,13 +61,3 @@ def _row(night: Night, model: str | None) -> ModelRow:
             "Next: pass name='...'."
         )
     return rows[0]
-
-
-def _read(path: Path) -> Record:
-    try:
-        return Record.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise RunNotFound(
-            f"Cannot read {str(path)!r}: {one_line(error, 120)}. Expected the folder of a night "
-            "of 'agentkernel batch'. Next: name that folder."
-        ) from error

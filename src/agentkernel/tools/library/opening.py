@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from agentkernel.database import (
+    IN_USE_S,
     UNREADABLE,
     Damage,
     finish_replacing,
@@ -19,22 +18,22 @@ from agentkernel.database import (
     new_of,
     replace_damaged,
 )
-from agentkernel.disk import hold
 from agentkernel.errors import LibraryError, one_line
 from agentkernel.folders import data_folder
 from agentkernel.tools.library.salvage import salvage
-from agentkernel.tools.library.schema import check, connect, read_head, refuse_foreign, writing
+from agentkernel.tools.library.schema import (
+    TOLD,
+    check,
+    connect,
+    read_head,
+    refuse_foreign,
+    writing,
+)
 
 Say = Callable[[str], None]
 FILE_NAME = "library.sqlite"
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 """A file of another name that is no database is somebody's text, not a damaged library."""
-OPENING_S = 120.0
-"""How long another process may take to open the file, which mends it where it is damaged."""
-USE = ".use"
-"""Suffix of the file that whoever has the library open holds together with the others."""
-IN_USE_S = 10.0
-"""How long a damaged file may still be held by a process that is about to end."""
 
 
 class Opened(NamedTuple):
@@ -59,22 +58,19 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
     _refuse_others(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(path, ".lock", OPENING_S, "being opened by another process"):
+    with TOLD.opening(path):
         finish_replacing(path, writing)
         try:
             connection = _open(path)
         except UNREADABLE as error:
             if not is_damage(error):
                 raise
-            with _alone(path, USE, IN_USE_S, "damaged and in use by another process"):
+            with TOLD.mending(path, IN_USE_S):
                 line = _replace(path, error)
             connection = _open(path)
             if say is not None:
                 say(line)
-        with writing(path):
-            in_use = path.with_name(f"{path.name}{USE}").open("a")
-            fcntl.flock(in_use, fcntl.LOCK_SH)
-        return Opened(connection, in_use)
+        return Opened(connection, TOLD.in_use(path))
 
 
 def _refuse_others(path: Path) -> None:
@@ -115,18 +111,3 @@ def _replace(path: Path, error: Exception) -> str:
         f"The library was damaged ({one_line(error, 120)}): {saved.kernels} kernels and "
         f"{saved.nights} nights were saved into a new one, the old one is {str(aside)!r}."
     )
-
-
-@contextmanager
-def _alone(path: Path, suffix: str, wait_s: float, state: str) -> Iterator[None]:
-    """Be the only process that holds the lock file of that suffix. Raises LibraryError."""
-    busy = LibraryError(
-        f"The library {str(path)!r} is {state}. Expected one that nobody uses. "
-        "Next: end that process and run this again."
-    )
-    with writing(path):
-        file = path.with_name(f"{path.name}{suffix}").open("a")
-    with file:
-        with writing(path):
-            hold(file, busy, wait_s)
-        yield

@@ -4,15 +4,14 @@ failure told?"""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.database import UNREADABLE, Damage, is_damage, marker_of, text_of, transaction
-from agentkernel.disk import explaining
+from agentkernel.database import Damage, Told, text_of, transaction
 from agentkernel.errors import LibraryError, one_line
 
+TOLD = Told("library", "file", "another file with --library", LibraryError)
+writing, using = TOLD.writing, TOLD.using
 APPLICATION = 0x616B6C62
 """SQLite's application_id: tells a library from the database of another program."""
 MAGIC = b"SQLite format 3\0"
@@ -189,36 +188,3 @@ def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
         answer = connection.execute("pragma quick_check(1)").fetchone()
         if answer != ("ok",):
             raise Damage(one_line(answer[0], 120))
-
-
-def writing(path: Path) -> AbstractContextManager[None]:
-    """Turn a failed write to `path` into one clear OutputError; damage is passed on as it is."""
-    return explaining(path, _cannot_write)
-
-
-def _cannot_write(path: Path, problem: str, full: bool) -> str:
-    mend = "make room" if full else "make room or name another file with --library"
-    if "locked" in problem:
-        mend = "end the process that holds it"
-    return (
-        f"Cannot write the library {str(path)!r}: {one_line(problem, 120)}. Expected a file that "
-        "can be written, with room left; what was saved before is kept. "
-        f"Next: {mend}, then go on."
-    )
-
-
-@contextmanager
-def using(path: Path) -> Iterator[None]:
-    """As `writing`; damage met on the way is remembered, so that the next opening mends it."""
-    try:
-        with writing(path):
-            yield
-    except UNREADABLE as error:
-        if not is_damage(error):
-            raise
-        with writing(path):
-            marker_of(path).touch()
-        raise LibraryError(
-            f"The library {str(path)!r} is damaged: {one_line(error, 120)}. Expected a whole "
-            "file. Next: run the command again, it saves what can be read into a new file."
-        ) from error

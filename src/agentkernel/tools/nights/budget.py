@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentkernel.domain.night import Night, RegionRow
 from agentkernel.tools.nights.content import Bar
-from agentkernel.tools.nights.speeds import mean_speedup
+from agentkernel.tools.nights.costs import price_of_percent
 from agentkernel.tools.nights.tables import STATUS_TONES, region_order
 from agentkernel.tools.nights.wording import count, percent, span, times, us
 
@@ -51,16 +51,8 @@ def budget_words(night: Night) -> str:
     price = price_of_percent(night)
     if price is not None:
         mark = "" if night.basis == "measured" else " (estimated)"
-        parts.append(f"{span(price)} of jobs for each 1% gained{mark}")
+        parts.append(f"{span(price)} of jobs for each 1% of the mean{mark}")
     return "; ".join(parts) + "."
-
-
-def price_of_percent(night: Night) -> float | None:
-    """Seconds of jobs for each percent of the mean speedup; None where nothing was gained."""
-    mean = mean_speedup(night.models, night.basis)
-    if mean is None or mean <= 1.001 or not night.gpu_s:
-        return None
-    return night.gpu_s / ((mean - 1) * 100)
 
 
 def _came_out(row: RegionRow) -> str:

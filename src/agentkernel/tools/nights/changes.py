@@ -60,7 +60,8 @@ def change_text(change: Change) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """The first thing to read: what failed, what is slower, or that all is well."""
+    """The first thing to read: what failed, what is slower, or that all is well.
+    Without an earlier night nothing is said of regressions."""
     kinds = [item.kind for item in comparison.changes]
     parts = []
     broken = kinds.count("withdrawn") + kinds.count("failed_to_verify")
@@ -72,7 +73,8 @@ def headline(comparison: Comparison) -> str:
         parts.append(count(slower, "regression"))
     gains = kinds.count("gain")
     if not parts:
-        parts.append("No regression, everything verified")
+        compared = comparison.against is not None
+        parts.append("No regression, everything verified" if compared else "Everything verified")
     if gains:
         parts.append(count(gains, "gain"))
     return ", ".join(parts)

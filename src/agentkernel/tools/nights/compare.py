@@ -17,6 +17,7 @@ from agentkernel.tools.nights.speeds import (
     same_devices,
     time_ratio,
 )
+from agentkernel.tools.nights.withdrawn import withdrawn_words
 from agentkernel.tools.nights.wording import region_label, us
 from agentkernel.tools.profile.ratio import MARGIN, Z_95
 
@@ -55,10 +56,11 @@ def _failures(before: Night | None, after: Night) -> Iterator[Change]:
     models = {row.name: row for row in before.models} if before else {}
     for row in after.regions:
         was = regions[row.signature].status if row.signature in regions else ""
-        why = one_line(row.reason) or "it does not verify"
         if row.status == "withdrawn":
-            yield Change(kind="withdrawn", what=region_label(row), before=was, after=why)
+            # The words say what there was.
+            yield Change(kind="withdrawn", what=region_label(row), after=withdrawn_words(row))
         elif row.status == "failed":
+            why = one_line(row.reason) or "it does not verify"
             yield Change(kind="failed_to_verify", what=region_label(row), before=was, after=why)
     for model in after.models:
         was_form = models[model.name].form if model.name in models else ""

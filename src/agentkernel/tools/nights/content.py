@@ -74,8 +74,15 @@ class Group(NamedTuple):
     """How many more there are."""
 
 
+class Named(NamedTuple):
+    """A label of a plot, in words, and where its row is."""
+
+    text: str
+    href: str
+
+
 class Figure(NamedTuple):
-    """A plot in two sizes; `legend` as (class, words)."""
+    """A plot in two sizes; `legend` as (class, words); `named`: what its labels stand for."""
 
     title: str
     caption: str
@@ -84,6 +91,7 @@ class Figure(NamedTuple):
     legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
     estimated: bool = False
+    named: tuple[Named, ...] = ()
 
 
 class Bar(NamedTuple):

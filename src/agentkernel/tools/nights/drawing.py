@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 TICK_GAP = 26.0
 """Least pixels between two labels of an axis."""
+LETTER, TICK_SPACE = 7.2, 9.0
+"""Pixels of a letter on an axis, and of the space between two labels."""
 STEPS = (1.0, 2.0, 5.0)
 FINE = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
 
@@ -46,8 +48,9 @@ class LogAxis(NamedTuple):
         part = math.log(max(value, 1e-300) / self.low) / math.log(self.high / self.low)
         return min(max(part, 0.0), 1.0) * self.length
 
-    def ticks(self) -> list[float]:
-        """Round values inside, as many as there is room for."""
+    def ticks(self, letter: float = 0.0) -> list[float]:
+        """Round values inside, as many as there is room for; `letter`: pixels of one letter of
+        their labels, where these stand side by side."""
         decades = math.log10(self.high / self.low)
         steps = (1.0,) if decades > 4 else STEPS if decades > 0.9 else FINE
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
@@ -55,9 +58,13 @@ class LogAxis(NamedTuple):
         values = [10.0**power * step for power in range(first, last + 1) for step in steps]
         for value in values:
             inside = self.low * 0.9999 <= value <= self.high * 1.0001
-            if inside and (not found or self.place(value) - self.place(found[-1]) >= TICK_GAP):
+            if inside and (not found or self._apart(found[-1], value, letter)):
                 found.append(value)
         return found
+
+    def _apart(self, low: float, high: float, letter: float) -> bool:
+        wide = letter * (len(figure(low)) + len(figure(high))) / 2
+        return self.place(high) - self.place(low) >= max(TICK_GAP, wide + TICK_SPACE)
 
 
 def opened(frame: Frame, name: str, title: str) -> str:

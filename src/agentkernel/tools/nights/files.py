@@ -1,25 +1,22 @@
-"""Which files does a night leave behind for people and for programs?"""
+"""Which files does a night leave behind?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from pydantic import Field, ValidationError
-
-from agentkernel.domain.base import Frozen
 from agentkernel.domain.night import Comparison, Night
 from agentkernel.domain.region import Kernel
-from agentkernel.errors import RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.tools.nights.costs import model_costs
 from agentkernel.tools.nights.folds import shown_kernels
 from agentkernel.tools.nights.junit import junit_xml
 from agentkernel.tools.nights.markdown import markdown
+from agentkernel.tools.nights.merged import merged_regions
 from agentkernel.tools.nights.page import night_page, render
+from agentkernel.tools.nights.record import JSON_NAME, NightFile
 from agentkernel.tools.nights.tables import models_csv, regions_csv
-
-JSON_NAME = "night.json"
 
 
 class NightPaths(NamedTuple):
@@ -31,17 +28,6 @@ class NightPaths(NamedTuple):
     models_csv: Path
     regions_csv: Path
     json: Path
-
-
-class NightFile(Frozen):
-    """`night.json`: all that the page is made from, so that it can be made again. `history` keeps
-    of earlier nights what the trend and the lineage need; `kernels` those that the page shows."""
-
-    format: Literal[1] = 1
-    night: Night
-    comparison: Comparison
-    history: tuple[Night, ...] = ()
-    kernels: dict[str, Kernel] = Field(default_factory=dict)
 
 
 def write_night(
@@ -75,19 +61,6 @@ def write_night(
     return paths
 
 
-def read_night_file(path: Path) -> NightFile:
-    """`night.json`, or the folder that it lies in. Raises RunNotFound."""
-    file = path / JSON_NAME if path.is_dir() else path
-    try:
-        return NightFile.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        what = "cannot be read" if isinstance(error, OSError) else "is no record of a night"
-        raise RunNotFound(
-            f"{str(file)!r} {what}: {one_line(error, 120)}. Expected the {JSON_NAME} that "
-            "'agentkernel batch ZOO.yaml' writes. Next: name its folder."
-        ) from error
-
-
 def _record(
     night: Night,
     comparison: Comparison,
@@ -100,6 +73,8 @@ def _record(
         night=night,
         comparison=comparison,
         history=tuple(_in_short(item, night) for item in history if item.id != night.id),
+        costs=tuple(model_costs(night).values()),
+        merged=merged_regions(night),
         kernels={sha256: kernel for sha256, kernel in kernels.items() if sha256 in wanted},
     )
 

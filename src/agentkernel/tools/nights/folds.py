@@ -11,6 +11,7 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.nights.content import Fold
 from agentkernel.tools.nights.lineage import difference, plain_source
 from agentkernel.tools.nights.tables import STATUS_TONES, region_order
+from agentkernel.tools.nights.withdrawn import is_replaced, withdrawn_words
 from agentkernel.tools.nights.wording import SHORT, count, error_text, times, us, when
 
 MOST_KERNELS = 100
@@ -86,7 +87,9 @@ def _kernel(
     parent = kernels.get(row.parent or (before[-1] if before else ""))
     if parent is not None and parent.sha256 == kernel.sha256:
         parent = None
-    title = f"Diff to its parent {parent.sha256[:SHORT]}" if parent is not None else "Source"
+    replaced = is_replaced(row)
+    other = "the withdrawn" if replaced else "its parent"
+    title = f"Diff to {other} {parent.sha256[:SHORT]}" if parent is not None else "Source"
     source = (
         difference(parent.source, kernel.source)
         if parent is not None
@@ -95,8 +98,8 @@ def _kernel(
     return Fold(
         id=f"kernel-{kernel.sha256[:SHORT]}",
         title=f"{row.name} {kernel.sha256[:SHORT]}",
-        state=row.status,
-        tone=STATUS_TONES[row.status],
+        state="in place of a withdrawn one" if replaced else row.status,
+        tone="good" if replaced else STATUS_TONES[row.status],
         facts=tuple(_facts(row, kernel)),
         chain=tuple(item[:SHORT] for item in (*before, kernel.sha256)),
         source_title=title,
@@ -117,7 +120,9 @@ def _facts(row: RegionRow, kernel: Kernel) -> Iterator[tuple[str, str]]:
         yield "time", f"{us(kernel.time_us)}{beside} ({kernel.basis})"
     if kernel.verified:
         yield "last judged", when(kernel.verified)
-    if kernel.withdrawn or row.reason:
+    if row.status == "withdrawn":
+        yield "withdrawn", withdrawn_words(row)
+    elif kernel.withdrawn or row.reason:
         yield ("withdrawn" if kernel.withdrawn else "note"), kernel.withdrawn or row.reason
     yield from certificate_facts(kernel.certificate)
 

@@ -9,6 +9,8 @@ from agentkernel.domain.region import Basis
 from agentkernel.tools.bench.markdown import table
 from agentkernel.tools.nights.budget import budget_words
 from agentkernel.tools.nights.changes import change_groups, headline
+from agentkernel.tools.nights.costs import ModelCost, model_costs
+from agentkernel.tools.nights.merged import merged_regions
 from agentkernel.tools.nights.speeds import form_time_us, mean_speedup, nearest, speedup
 from agentkernel.tools.nights.wording import NOTHING, caption, count, interval, times, us
 from agentkernel.tools.report_models import cell
@@ -30,7 +32,8 @@ def markdown(night: Night, comparison: Comparison) -> str:
         lines += [f"Nothing changed beyond noise since night {cell(comparison.against)}.", ""]
     for basis in ("measured", "estimated"):
         lines += _models(night, basis)
-    return "\n".join([*lines, budget_words(night), ""])
+    merged = merged_regions(night).words
+    return "\n".join([*lines, *((merged, "") if merged else ()), budget_words(night), ""])
 
 
 def _models(night: Night, basis: Basis) -> Iterator[str]:
@@ -42,16 +45,18 @@ def _models(night: Night, basis: Basis) -> Iterator[str]:
     mark = "" if basis == "measured" else " (estimated)"
     yield f"{cell(caption(night, basis))}. Geometric mean {times(mean)} over {over}{mark}."
     yield ""
-    headings = ("model", "runs as", f"over {over}{mark}", f"time{mark}", "outputs")
-    yield from table(headings, [_cells(row) for row in rows[:MOST_MODELS]])
+    headings = ("model", "runs as", f"over {over}{mark}", f"time{mark}", f"cost of 1%{mark}")
+    costs = model_costs(night)
+    cells = [_cells(row, costs.get(row.name)) for row in rows[:MOST_MODELS]]
+    yield from table((*headings, "outputs"), cells)
     yield ""
     if len(rows) > MOST_MODELS:
         yield from (f"And {count(len(rows) - MOST_MODELS, 'more model')} in models.csv.", "")
 
 
-def _cells(row: ModelRow) -> tuple[str, ...]:
+def _cells(row: ModelRow, cost: ModelCost | None) -> tuple[str, ...]:
     if row.error is not None:
-        return (cell(row.name), "failed", NOTHING, NOTHING, cell(row.error)[:120])
+        return (cell(row.name), "failed", NOTHING, NOTHING, NOTHING, cell(row.error)[:120])
     around = interval(nearest(row)) if row.basis == "measured" else ""
     value = speedup(row)
     outputs = {True: "verified", False: "wrong", None: NOTHING}[row.verified]
@@ -60,5 +65,6 @@ def _cells(row: ModelRow) -> tuple[str, ...]:
         row.form,
         f"{times(value)} ({around})" if around else times(value),
         us(form_time_us(row)),
+        cost.text if cost is not None else NOTHING,
         outputs,
     )

@@ -10,16 +10,18 @@ from importlib.resources import files
 import jinja2
 from markupsafe import Markup
 
-from agentkernel.domain.night import Comparison, Night
+from agentkernel.domain.night import Comparison, ModelRow, Night
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.tools.nights import roofline, trend
-from agentkernel.tools.nights.budget import budget_bars, budget_words, price_of_percent
+from agentkernel.tools.nights.budget import budget_bars, budget_words
 from agentkernel.tools.nights.changes import change_groups, headline, headline_tone
-from agentkernel.tools.nights.content import Figure, Line, Page, Tile, Tone
+from agentkernel.tools.nights.content import Figure, Line, Named, Page, Tile
+from agentkernel.tools.nights.costs import price_of_percent
 from agentkernel.tools.nights.folds import MOST_KERNELS, kernel_folds
 from agentkernel.tools.nights.lineage import lineages
-from agentkernel.tools.nights.speeds import is_faster, mean_speedup
+from agentkernel.tools.nights.speeds import is_faster, mean_speedup, speedup
 from agentkernel.tools.nights.tables import MOST_ROWS, model_table, region_order, region_table
+from agentkernel.tools.nights.withdrawn import is_replaced
 from agentkernel.tools.nights.wording import caption, count, night_dtypes, span, times, when
 
 BASES: tuple[Basis, ...] = ("measured", "estimated")
@@ -30,6 +32,7 @@ LEGEND = {
     "compiled": "torch.compile",
 }
 KNOWN_KERNEL = ("new", "reused", "retuned")
+SHOWN_FASTEST = 3
 
 
 def night_page(
@@ -96,15 +99,16 @@ def _facts(night: Night) -> Iterator[str]:
 
 
 def _tiles(night: Night, comparison: Comparison) -> Iterator[Tile]:
+    yield _worse(comparison)
     for basis in BASES:
         mean = mean_speedup(night.models, basis)
         if mean is not None:
             rows = [row for row in night.models if row.basis == basis]
-            faster = sum(is_faster(row) for row in rows)
+            faster = [row for row in rows if is_faster(row)]
             over = (
                 "over the faster of eager and torch.compile"
                 if basis == "measured"
-                else ("over eager")
+                else "over eager"
             )
             yield Tile(
                 "geometric mean",
@@ -115,27 +119,43 @@ def _tiles(night: Night, comparison: Comparison) -> Iterator[Tile]:
             )
             yield Tile(
                 "models faster",
-                f"{faster} of {len(rows)}",
-                "the others keep a baseline",
+                f"{len(faster)} of {len(rows)}",
+                _fastest(faster, basis) if faster else "all keep a baseline",
+                "good" if faster else "",
                 estimated=basis == "estimated",
             )
-    have = sum(row.status in KNOWN_KERNEL for row in night.regions)
+    have = sum(row.status in KNOWN_KERNEL or is_replaced(row) for row in night.regions)
     new = sum(row.status in ("new", "retuned") for row in night.regions)
     yield Tile("regions with a kernel", f"{have} of {len(night.regions)}", f"{new} new tonight")
-    kinds = [item.kind for item in comparison.changes]
-    slower = kinds.count("regression")
-    broken = sum(kinds.count(kind) for kind in ("withdrawn", "failed_to_verify", "model_failed"))
-    yield Tile("regressions", str(slower), f"{count(kinds.count('gain'), 'gain')}", _bad(slower))
-    yield Tile("not verified or failed", str(broken), "models and regions", _bad(broken))
     limit = f"of {span(night.budget_s)}" if night.budget_s is not None else "no limit"
     yield Tile("wall time", span(night.wall_s), f"{limit}, {count(night.workers, 'worker')}")
     price = price_of_percent(night)
     if price is not None:
-        yield Tile("cost of 1% gained", span(price), "of jobs", estimated=night.gpu is None)
+        yield Tile(
+            "cost of 1% gained", span(price), "of jobs, of the mean", estimated=night.gpu is None
+        )
 
 
-def _bad(number: int) -> Tone:
-    return "bad" if number else ""
+def _worse(comparison: Comparison) -> Tile:
+    """Is anything worse? The first question of the morning."""
+    kinds = [item.kind for item in comparison.changes]
+    slower = kinds.count("regression")
+    broken = sum(kinds.count(kind) for kind in ("withdrawn", "failed_to_verify", "model_failed"))
+    parts = [
+        count(slower, "regression") if slower else "",
+        f"{broken} not verified or failed" if broken else "",
+    ]
+    more = ", ".join(part for part in parts if part) or "no regression, nothing failed"
+    if comparison.against is None and not broken:
+        more = "nothing failed, no earlier night"
+    return Tile("worse", str(slower + broken), more, "bad" if slower + broken else "good")
+
+
+def _fastest(rows: Sequence[ModelRow], basis: Basis) -> str:
+    best = sorted(rows, key=lambda row: -(speedup(row) or 0.0))
+    mark = "" if basis == "measured" else "≈ "
+    told = [f"{row.name} {mark}{times(speedup(row))}" for row in best[:SHOWN_FASTEST]]
+    return ", ".join(told) + (" …" if len(best) > SHOWN_FASTEST else "")
 
 
 def _against(comparison: Comparison, history: Sequence[Night]) -> str:
@@ -143,6 +163,8 @@ def _against(comparison: Comparison, history: Sequence[Night]) -> str:
         return "No earlier night to compare with."
     before = next((item for item in history if item.id == comparison.against), None)
     day = f" of {when(before.started)}" if before is not None else ""
+    if not comparison.changes:
+        return f"Nothing changed beyond noise since night {comparison.against}{day}."
     return f"Since night {comparison.against}{day}."
 
 
@@ -166,7 +188,6 @@ def plot_figure(plot: roofline.Plot, words: str) -> Figure:
     shown = [item for item in LEGEND.items() if item[0] in used]
     if any(dot.before for dot in plot.dots):
         shown.append(("before", "the same region in eager"))
-    numbers = "Numbers are those of the table of regions. " if plot.dots[0].number else ""
     left = f"{plot.left_out} could not be drawn." if plot.left_out else ""
     return Figure(
         title=plot.title,
@@ -174,7 +195,8 @@ def plot_figure(plot: roofline.Plot, words: str) -> Figure:
         wide=roofline.plot_svg(plot, roofline.WIDE, "wide"),
         narrow=roofline.plot_svg(plot, roofline.NARROW, "narrow"),
         legend=tuple(shown),
-        note=f"{numbers}{left}".strip(),
+        note=left,
+        named=tuple(Named(dot.label, dot.href) for dot in roofline.numbered(plot)),
         estimated=plot.estimated,
     )
 

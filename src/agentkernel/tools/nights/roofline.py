@@ -6,6 +6,7 @@ Regions without a count of operations are drawn by their time against the roofli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
@@ -14,14 +15,33 @@ from agentkernel.domain.night import Night, RegionRow
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.domain.target import Target
 from agentkernel.errors import AgentKernelError
-from agentkernel.tools.nights.drawing import Frame, LogAxis, figure, line, opened, path, words
+from agentkernel.tools.nights.drawing import (
+    LETTER,
+    Frame,
+    LogAxis,
+    figure,
+    line,
+    opened,
+    path,
+    words,
+)
+from agentkernel.tools.nights.labels import (
+    Box,
+    Label,
+    Mark,
+    along,
+    around,
+    place_labels,
+)
 from agentkernel.tools.nights.wording import dtypes_of, us
 from agentkernel.tools.profile.picture import LEAST_INTENSITY
 from agentkernel.tools.targets import find_target
 
 WIDE, NARROW = Frame(600, 370), Frame(370, 340, left=50, right=10)
+DOT = 5.0
+"""A dot's radius in pixels."""
 NUMBERED = 9
-"""So many points carry their number in the table."""
+"""So many points, those of the largest shares, carry their number in the table."""
 PEAKS = {
     "float64": "fp64",
     "float32": "fp32",
@@ -95,11 +115,29 @@ def plot_svg(plot: Plot, frame: Frame, name: str) -> str:
         return frame.left + across.place(x), frame.height - frame.bottom - up.place(y)
 
     parts = [opened(frame, name, plot.title), *_grid(frame, across, up, plot)]
+    taken: list[Box] = []
     for roof in plot.roofs:
-        parts += _roof(roof, across, up, place(*roof.corners[-1]), frame)
-    for dot in plot.dots:
-        parts += _marks(dot, frame, across, up)
+        drawn = _roof_line(roof, frame, across, up)
+        label = (frame.width - frame.right - 4, drawn[-1][1] - 6)
+        parts += [path(drawn, "roof"), words(*label, roof.name, "roofname", "end")]
+        wide = LETTER * len(roof.name)
+        taken += [*along(drawn), Box(label[0] - wide, label[1] - 11, label[0], label[1] + 3)]
+    for dot in plot.dots[::-1]:  # what takes the most time lies on top
+        here = place(dot.x, dot.y)
+        was = place(dot.x, dot.before) if dot.before is not None else None
+        parts += _marks(dot, here, was)
+        taken += [around(*here, DOT + 1), *((around(*was, 4), *along((was, here))) if was else ())]
+    marks = [Mark(*place(dot.x, dot.y), str(dot.number)) for dot in numbered(plot)]
+    inside = Box(
+        frame.left, frame.top, frame.width - frame.right, frame.height - float(frame.bottom)
+    )
+    parts += [part for label in place_labels(marks, taken, inside) for part in _label(label)]
     return "".join([*parts, "</svg>"])
+
+
+def numbered(plot: Plot) -> list[Dot]:
+    """The dots that are to carry their number, the largest share first."""
+    return [dot for dot in plot.dots if 0 < dot.number <= NUMBERED]
 
 
 def best_us(row: RegionRow) -> float:
@@ -182,7 +220,7 @@ def _roofs(target: str, dtypes: Sequence[str], dots: Sequence[Dot]) -> tuple[Roo
 def _grid(frame: Frame, across: LogAxis, up: LogAxis, plot: Plot) -> list[str]:
     low, left, right = frame.height - frame.bottom, frame.left, frame.width - frame.right
     parts = []
-    for value in across.ticks():
+    for value in across.ticks(LETTER):
         x = left + across.place(value)
         parts += [line(x, frame.top, x, low, "grid"), words(x, low + 16, figure(value))]
     for value in up.ticks():
@@ -200,10 +238,8 @@ def _grid(frame: Frame, across: LogAxis, up: LogAxis, plot: Plot) -> list[str]:
     return parts
 
 
-def _roof(
-    roof: Roof, across: LogAxis, up: LogAxis, end: tuple[float, float], frame: Frame
-) -> list[str]:
-    """Slope from where it enters the drawing, ceiling to its right end."""
+def _roof_line(roof: Roof, frame: Frame, across: LogAxis, up: LogAxis) -> list[tuple[float, float]]:
+    """Slope from where it enters the drawing, ceiling to its right end, in pixels."""
     low = frame.height - frame.bottom
     first_x, first_y = roof.corners[0]
     rate = first_y / first_x
@@ -211,23 +247,28 @@ def _roof(
     corners = [(enter, enter * rate), *roof.corners[1:]]
     if len(roof.corners) == 2:
         corners = [(enter, enter), (min(across.high, up.high), min(across.high, up.high))]
-    drawn = [(frame.left + across.place(x), low - up.place(y)) for x, y in corners]
-    label_x = frame.width - frame.right - 4
-    return [path(drawn, "roof"), words(label_x, drawn[-1][1] - 6, roof.name, "roofname", "end")]
+    return [(frame.left + across.place(x), low - up.place(y)) for x, y in corners]
 
 
-def _marks(dot: Dot, frame: Frame, across: LogAxis, up: LogAxis) -> list[str]:
-    low = frame.height - frame.bottom
-    x, y = frame.left + across.place(dot.x), low - up.place(dot.y)
+def _label(label: Label) -> list[str]:
+    """The number, with a line from its point where it stands off."""
+    mark, box = label.mark, label.box
+    x, y = (box.left + box.right) / 2, (box.top + box.bottom) / 2
+    away = math.hypot(x - mark.x, y - mark.y)
+    edge = DOT / away if away else 0.0
+    start = mark.x + edge * (x - mark.x), mark.y + edge * (y - mark.y)
+    leader = [line(*start, x, y, "leader")] if label.led else []
+    return [*leader, words(x, box.bottom, mark.text, "number")]
+
+
+def _marks(dot: Dot, here: tuple[float, float], was: tuple[float, float] | None) -> list[str]:
+    x, y = here
     parts = [f'<a href="{dot.href}">' if dot.href else "<g>"]
     parts.append(f"<title>{escape(dot.label)}</title>")
-    if dot.before is not None:
-        y0 = low - up.place(dot.before)
+    if was is not None:
         parts += [
-            line(x, y0, x, y, "step"),
-            f'<circle class="before" cx="{x:.1f}" cy="{y0:.1f}" r="3"/>',
+            line(x, was[1], x, y, "step"),
+            f'<circle class="before" cx="{x:.1f}" cy="{was[1]:.1f}" r="3"/>',
         ]
-    parts.append(f'<circle class="dot {dot.name}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>')
-    if 0 < dot.number <= NUMBERED:
-        parts.append(words(x + 8, y + 4, str(dot.number), "number", "start"))
+    parts.append(f'<circle class="dot {dot.name}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT:g}"/>')
     return [*parts, "</a>" if dot.href else "</g>"]

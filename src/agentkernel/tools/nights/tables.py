@@ -11,7 +11,10 @@ from agentkernel.domain.night import Comparison, Form, ModelRow, Night, RegionRo
 from agentkernel.domain.profile import Ratio
 from agentkernel.errors import one_line
 from agentkernel.tools.nights.content import Cell, Column, Row, Table, Tone, without_empty
+from agentkernel.tools.nights.costs import ModelCost, model_costs
+from agentkernel.tools.nights.merged import merged_regions
 from agentkernel.tools.nights.speeds import BASELINES, form_time_us, is_faster, nearest, speedup
+from agentkernel.tools.nights.withdrawn import is_replaced, withdrawn_words
 from agentkernel.tools.nights.wording import (
     NOTHING,
     SHORT,
@@ -21,6 +24,7 @@ from agentkernel.tools.nights.wording import (
     error_text,
     interval,
     percent,
+    span,
     times,
     us,
 )
@@ -34,8 +38,11 @@ STATUS_TONES: dict[RegionStatus, Tone] = {
     "withdrawn": "bad",
     "unreached": "quiet",
 }
+SHOWN_OPS = 8
+"""Operations of a region that its row names; the CSV file has all."""
 MOST_ROWS = 400
 """A page with more rows than this is slow on a phone; the CSV files have all."""
+WITH_REGIONS = {"regions", "regions+torch.compile"}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What begins a formula in a spreadsheet."""
 
@@ -54,7 +61,7 @@ def model_table(night: Night, comparison: Comparison) -> Table:
         for item in comparison.changes
         if item.kind in ("regression", "gain") and item.ratio is not None
     }
-    shapes = _model_dtypes(night)
+    shapes, costs = _model_dtypes(night), model_costs(night)
     columns = [
         _Of(Column("model", "model"), lambda row: _model(row, shapes.get(row.name, ""))),
         _Of(Column("form", "runs as"), _form),
@@ -68,8 +75,16 @@ def model_table(night: Night, comparison: Comparison) -> Table:
             lambda row: _ratio(row, row.vs_compile, "torch.compile"),
         ),
         _Of(Column("time", "time of a forward", number=True), _time),
+        _Of(
+            Column("cost", "cost of 1% gained", number=True),
+            lambda row: _cost(costs.get(row.name)) if row.basis == "measured" else None,
+        ),
         _Of(Column("estimated-speedup", "over eager", number=True, estimated=True), _guess),
         _Of(Column("estimated-time", "time", number=True, estimated=True), _guessed_time),
+        _Of(
+            Column("estimated-cost", "cost of 1% gained", number=True, estimated=True),
+            lambda row: _about(_cost(costs.get(row.name))) if row.basis == "estimated" else None,
+        ),
         _Of(
             Column("before", "beside last night", number=True),
             lambda row: _moved(moved.get(row.name)) if row.basis == "measured" else None,
@@ -123,6 +138,7 @@ def region_table(night: Night, chains: Mapping[str, Sequence[str]]) -> Table:
         Column("spent", "spent", number=True),
     )
     rows = region_order(night)[:MOST_ROWS]
+    left_out = _left_out(len(night.regions), "region", "regions.csv")
     return without_empty(
         Table(
             id="regions",
@@ -134,16 +150,17 @@ def region_table(night: Night, chains: Mapping[str, Sequence[str]]) -> Table:
                 Row(f"region-{row.signature}", _region(number, row, chains.get(row.signature, ())))
                 for number, row in enumerate(rows, 1)
             ),
-            note=_left_out(len(night.regions), "region", "regions.csv"),
+            note=f"{merged_regions(night).words} {left_out}".strip(),
         )
     )
 
 
 def models_csv(night: Night) -> str:
     """All models, with the machine and the versions in each row."""
-    rows = []
+    rows, costs = [], model_costs(night)
     for row in night.models:
-        found = nearest(row)
+        found, cost = nearest(row), costs.get(row.name)
+        price = cost.percent_s if cost else None
         timed = {form: timing.median_us for form, timing in row.timings.items()}
         rows.append(
             {
@@ -163,6 +180,10 @@ def models_csv(night: Night) -> str:
                 "estimated_us": row.estimated_us,
                 "estimated_eager_us": row.estimated_eager_us,
                 "estimated_speedup": row.estimated_speedup,
+                "jobs_s": cost.jobs_s if cost else None,
+                "gained": cost.gained if cost else None,
+                "cost_of_percent_s": price if row.basis == "measured" else None,
+                "estimated_cost_of_percent_s": price if row.basis == "estimated" else None,
                 "verified": row.verified,
                 "worst_error": row.worst_error,
                 "eager_error": row.eager_error,
@@ -275,8 +296,8 @@ def _speedup(row: ModelRow) -> Cell | None:
     value = speedup(row)
     if row.basis == "estimated" or value is None:
         return None
-    tone: Tone = "good" if is_faster(row) else ""
-    return Cell(times(value), value, interval(nearest(row)) or "the baseline itself", tone)
+    tone: Tone = "good" if is_faster(row) else "quiet"
+    return Cell(times(value), value, interval(nearest(row)), tone)
 
 
 def _ratio(row: ModelRow, ratio: Ratio | None, baseline: Form) -> Cell | None:
@@ -295,6 +316,14 @@ def _time(row: ModelRow) -> Cell | None:
         return None
     value = form_time_us(row)
     return Cell(us(value), value)
+
+
+def _cost(cost: ModelCost | None) -> Cell | None:
+    """Seconds of jobs for a percent, and all of those seconds below."""
+    if cost is None:
+        return None
+    more = f"{span(cost.jobs_s)} of jobs" if cost.jobs_s else ""
+    return Cell(cost.text, cost.percent_s, more, "" if cost.gained else "quiet")
 
 
 def _guess(row: ModelRow) -> Cell | None:
@@ -340,7 +369,13 @@ def _outputs(row: ModelRow) -> Cell | None:
 
 def _note(row: ModelRow) -> str:
     """Why a form has no time, and what was taken out again."""
-    parts = [f"{form} has no time: {one_line(why, 120)}" for form, why in row.failed.items()]
+    forms: dict[str, list[str]] = {}
+    for form, why in row.failed.items():
+        forms.setdefault(one_line(why, 120), []).append(form)
+    parts = [
+        why if set(names) == WITH_REGIONS else f"no time for {' and '.join(names)}: {why}"
+        for why, names in forms.items()
+    ]
     if row.dropped:
         parts.append(f"{count(len(row.dropped), 'kernel')} dropped: no help end to end")
     return "; ".join(parts)
@@ -360,8 +395,8 @@ def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | N
     calls = sum(use.calls for use in row.uses)
     return (
         Cell(str(number), number),
-        Cell(row.name, row.name, f"{' '.join(row.ops)} · {row.shapes}"),
-        Cell(row.status, row.status, one_line(row.reason), STATUS_TONES[row.status]),
+        Cell(row.name, row.name, f"{_ops(row)} · {row.shapes}"),
+        Cell(row.status, row.status, _why(row), STATUS_TONES[row.status]),
         *((share, headroom, eager, kernel, faster) if measured else (None,) * 5),
         *(
             (None,) * 4
@@ -371,20 +406,40 @@ def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | N
         Cell(f"≈ {us(row.bound_us)}", row.bound_us),
         Cell(str(calls), calls, ", ".join(models[:4]) + (" …" if len(models) > 4 else "")),
         _lineage(row, chain),
-        Cell(f"{row.spent_s:.0f} s", row.spent_s, row.run or "") if row.spent_s else None,
+        Cell(f"{row.spent_s:,.0f} s", row.spent_s) if row.spent_s else None,
     )
 
 
+def _ops(row: RegionRow) -> str:
+    names = [name.removeprefix("aten.") for name in row.ops]
+    more = len(names) - SHOWN_OPS
+    return " ".join(names[:SHOWN_OPS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _why(row: RegionRow) -> str:
+    """The reason of a status, but for a kernel whose figures stand beside it."""
+    if row.status == "withdrawn":
+        return withdrawn_words(row)
+    return "" if row.sha256 is not None and row.speedup is not None else one_line(row.reason)
+
+
 def _about(cell: Cell | None) -> Cell | None:
-    return cell._replace(text=f"≈ {cell.text}") if cell is not None else None
+    """The cell as an estimate; what is no figure stays as it is."""
+    if cell is None or cell.sort is None:
+        return cell
+    return cell._replace(text=f"≈ {cell.text}")
 
 
 def _lineage(row: RegionRow, chain: Sequence[str]) -> Cell | None:
     if row.sha256 is None:
-        return Cell(NOTHING) if row.parent is None else Cell(f"was {row.parent[:SHORT]}")
+        run = f"run {row.run}" if row.run else ""
+        return Cell(f"was {row.parent[:SHORT]}" if row.parent else NOTHING, more=run)
     before = [item[:SHORT] for item in chain if item != row.sha256] or (
         [row.parent[:SHORT]] if row.parent else []
     )
-    more = f"from {' ← '.join(reversed(before))}" if before else "drafted from the module"
+    more = f"from {' ← '.join(reversed(before))}" if before else ""
+    if is_replaced(row):
+        same = row.sha256 == row.parent
+        more = "drafted again" if same else f"in place of {(row.parent or '')[:SHORT]}".rstrip()
     here = row.sha256[:SHORT]
     return Cell(here, row.sha256, more, href=f"#kernel-{here}")

@@ -16,6 +16,7 @@ from agentkernel.domain.night import Lost, ModelRow, RegionStatus
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.settings import Settings
 from agentkernel.tools.library.rows import OTHER_CERTIFICATE, OTHER_SOURCE
+from agentkernel.tools.nights.withdrawn import SINCE
 from agentkernel.workflows.nights.jobs import (
     Answer,
     CutDone,
@@ -394,7 +395,7 @@ class Agenda:
         cause = self._causes.get(region.signature)
         if cause is not None:
             # The morning must hear of it, whatever came after.
-            after = f"; since then: {what.status}"
+            after = f"{SINCE}{what.status}"
             after += f" ({what.reason})" if what.reason else ""
             what = what.model_copy(
                 update={
