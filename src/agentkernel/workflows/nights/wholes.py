@@ -19,6 +19,7 @@ from agentkernel.workflows.nights.work import described, gpu_of
 
 if TYPE_CHECKING:
     from agentkernel.tools.apply.forms import FormTimes
+    from agentkernel.tools.apply.useful import Timed
     from agentkernel.tools.apply.whole import Oracle, WholeVerdict
 
 INTERPRETED_S = 300.0
@@ -35,22 +36,29 @@ def whole(job: WholeJob) -> WholeDone:
 
 
 def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
-    """Outputs first, then the time of every form; a kernel that does not help is left out."""
-    from agentkernel.tools.apply.forms import best_form, time_forms
-    from agentkernel.tools.apply.right import right
-    from agentkernel.tools.apply.useful import useful
+    """Outputs first, then the time of every form."""
+    from agentkernel.tools.apply.forms import time_forms
     from agentkernel.tools.apply.whole import Oracle
     from agentkernel.tools.zoo.load import flat_outputs, load_model
 
     loaded = load_model(job.part.zoo, job.part.model)
-    oracle = Oracle(loaded, "cuda", flat=flat_outputs)
     l2_mb = described(resolved).l2_mb.value
-
-    def judged(some: Kernels) -> WholeVerdict:
-        return checked(oracle, some, job)
 
     def timed(some: Kernels) -> FormTimes:
         return time_forms(loaded, some, names(some, job), "cuda", l2_mb=l2_mb)
+
+    return decided(job, Oracle(loaded, "cuda", flat=flat_outputs), timed)
+
+
+def decided(job: WholeJob, oracle: Oracle, timed: Timed) -> ModelRow:
+    """The row: kernels with which the outputs are wrong are left out, and then those that do not
+    help; `timed` times the model with some of them in."""
+    from agentkernel.tools.apply.forms import best_form
+    from agentkernel.tools.apply.right import right
+    from agentkernel.tools.apply.useful import useful
+
+    def judged(some: Kernels) -> WholeVerdict:
+        return checked(oracle, some, job)
 
     chosen = right(job.kernels, judged) if job.kernels else None
     fit = {} if chosen is None else chosen.kernels
