@@ -47,6 +47,8 @@ class ModelRow(Frozen):
     """Submodules that run a verified kernel in the form that is handed over."""
     dropped: tuple[str, ...] = ()
     """Signatures of kernels that did not help end to end, and are not in."""
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Those of `dropped` with which the outputs are not right, and why."""
     time_in_regions: float = 0.0
     """Share of the eager forward that the swapped regions take, 0 to 1."""
     error: str | None = None

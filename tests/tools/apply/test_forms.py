@@ -179,3 +179,18 @@ def test_tries_are_counted() -> None:
 
     assert useful(many, timed, most_tries=3).tries == 3
     assert len(asked) == 4
+    assert asked == [20, 10, 19, 19], "the stronger half, then all but the weakest"
+
+
+def test_the_half_that_gains_is_found_and_halved() -> None:
+    many = {f"layer{i}": norm_kernel(speedup=1.0 + i, signature=f"{i:016x}") for i in range(8)}
+    asked: list[set[str]] = []
+
+    def timed(kernels: Mapping[str, Kernel]) -> FormTimes:
+        asked.append(set(kernels))
+        return times(eager=100, compiled=50, regions=40 + 5 * len(kernels))
+
+    found = useful(many, timed)
+    assert [len(paths) for paths in asked] == [8, 4, 2, 1]
+    assert (found.form, set(found.kernels), found.tries) == ("regions", {"layer7"}, 3)
+    assert len(found.dropped) == 7

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from agentkernel.tools.apply.whole import check_whole
+from agentkernel.tools.apply.whole import Oracle, check_whole
 from applied_kernels import RAISES, WRONG, Block, block, example, mlp_kernel, norm_kernel
 
 
@@ -83,3 +83,26 @@ def test_kernels_that_never_run_prove_nothing() -> None:
     found = check_whole(Source(), {"norm": norm_kernel(RAISES)})
     assert not found.accepted
     assert found.reason == "no kernel ran: raised 3x"
+
+
+def test_an_oracle_is_asked_once_and_says_the_same() -> None:
+    class Counted(Source):
+        built = 0
+
+        def build(self, device: str = "cpu") -> nn.Module:
+            Counted.built += 1
+            return super().build(device)
+
+    source = Counted()
+    oracle = Oracle(source)
+    wrong = {"last": norm_kernel(WRONG)}
+    for kernels in (KERNELS, wrong, KERNELS):
+        assert check_whole(source, kernels, oracle=oracle) == check_whole(Source(), kernels)
+    assert Counted.built == 1 + 3, "its own and one with each choice of kernels"
+    first, second = oracle.asked(0), oracle.asked(0)
+    assert not isinstance(first, str)
+    assert not isinstance(second, str)
+    assert first.answer.oracle is second.answer.oracle
+    bad = check_whole(Source(OnlySingle), KERNELS, oracle=Oracle(Source(OnlySingle)))
+    assert not bad.provable
+    assert check_whole(source, wrong, oracle=oracle).provable

@@ -212,3 +212,12 @@ def operands_refusal(operands: Sequence[Operand], device: torch.device, grad: bo
             if tensors.get(name) is not value:
                 operand.tie(value)
     return None
+
+
+def lazy_refusal(values: Sequence[object], operands: Sequence[Operand]) -> str | None:
+    """Whether a tensor's memory does not hold its values: negated or conjugated on reading. Not
+    asked while torch.compile traces, which reads such tensors itself."""
+    for value in (*values, *(operand.current() for operand in operands)):
+        if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
+            return "lazy"
+    return None

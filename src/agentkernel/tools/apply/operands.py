@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import KernelRefused
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 Tensors = dict[str, "torch.Tensor | None"]
@@ -25,11 +26,13 @@ class Form:
     stride: tuple[int, ...]
 
     def refusal(self, value: torch.Tensor) -> str | None:
-        """In which respect `value` differs: "dtype", "shape" or "stride"."""
+        """In which respect `value` differs: "dtype", "shape", "layout" or "stride"."""
         if value.dtype is not self.dtype:
             return "dtype"
         if value.shape != self.shape:
             return "shape"
+        if value.layout is not torch.strided:
+            return "layout"
         if value.stride() != self.stride and not same_places(self, value.stride()):
             return "stride"
         return None

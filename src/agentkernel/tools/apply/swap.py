@@ -1,9 +1,9 @@
 """How does a module run a verified kernel and stay what it was to everyone else?
 
-Its class becomes a subclass of the same name, made once for each class, whose forward asks the
-guard and calls the kernel on the module's own tensors. A call that the guard refuses, and one in
-which the kernel raises, runs the original forward and is counted. An error that a GPU reports after
-the call has returned (CUDA's launches are asynchronous) cannot be caught here.
+Its class becomes a subclass of the same name, made once for each class and kernel, whose forward
+asks the guard and calls the kernel on the module's own tensors. A call that the guard refuses, and
+one in which the kernel raises, runs the original forward and is counted. An error that a GPU tells
+after the call has returned (CUDA's launches are asynchronous) cannot be caught here.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ from agentkernel.tools.apply.guard import (
     ambient_refusal,
     arguments_of,
     inputs_refusal,
+    lazy_refusal,
     operands_refusal,
     watched_in,
 )
 from agentkernel.tools.apply.operands import Operand, tie_operands
+from agentkernel.tools.apply.passed import Passed, passed
 from agentkernel.tools.apply.source import kernel_class, needs_triton
 
 ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""
+KERNEL = "_agentkernel_kernel"
+"""The attribute of a made class that names its kernel."""
 MOST_RAISED = 3
 NEW_OBJECT: object = vars(copyreg)["__newobj__"]
 NO_DEVICE = torch.device("meta")
@@ -45,7 +49,8 @@ NO_DEVICE = torch.device("meta")
 
 @dataclass
 class Swap:
-    """A module's kernel and what became of its calls. `off` says why it is not used any more."""
+    """A module's kernel and what became of its calls. `off` says why it is not used any more;
+    `passed` is the last call that the guard let through."""
 
     kernel: Kernel
     names: tuple[str, ...]
@@ -57,6 +62,7 @@ class Swap:
     called: int = 0
     raised: int = 0
     off: str | None = None
+    passed: Passed | None = None
     reasons: Counter[str] = field(default_factory=Counter)
 
     def inputs(
@@ -70,16 +76,23 @@ class Swap:
         given = self.arguments.bind(args, kwargs)
         if given is None:
             return "arguments"
+        if self.passed is not None and self.passed.holds(given):
+            return given
         device = self._device(given)
         if device.type == "cuda":
             if device.index != torch.cuda.current_device():
                 return "device"
         elif device.type != "cpu" or not self.on_cpu:
             return "device"
-        refusal = ambient_refusal(device.type, len(self.watched) > 1) or self._refusal(
-            given, device
+        refusal = (
+            ambient_refusal(device.type, len(self.watched) > 1)
+            or self._refusal(given, device)
+            or lazy_refusal(given, self.operands)
         )
-        return given if refusal is None else refusal
+        if refusal is not None:
+            return refusal
+        self.passed = passed(self.watched, self.operands, given, device)
+        return given
 
     def traced_inputs(
         self, args: Sequence[object], kwargs: Mapping[str, object]
@@ -157,7 +170,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
 
 def put_in(module: nn.Module, swap: Swap) -> None:
     """From now on `module` runs the kernel, in the place of one that it may have had."""
-    module.__class__ = swapped_class(original_class(module))
+    module.__class__ = swapped_class(original_class(module), swap.kernel.sha256)
     module.__dict__[STATE] = swap
 
 
@@ -180,10 +193,11 @@ def original_class(module: nn.Module) -> type[nn.Module]:
     return found
 
 
-def swapped_class(original: type[nn.Module]) -> type[nn.Module]:
-    """The subclass of `original` that runs kernels; made once."""
+def swapped_class(original: type[nn.Module], sha256: str) -> type[nn.Module]:
+    """The subclass of `original` that runs the kernel of that SHA-256; made once."""
     for known in type.__subclasses__(original):
-        if vars(known).get(ORIGINAL) is original:
+        own = vars(known)
+        if own.get(ORIGINAL) is original and own.get(KERNEL) == sha256:
             return known
     made = types.new_class(original.__name__, (original,), {}, lambda own: own.update(
         {
@@ -192,15 +206,16 @@ def swapped_class(original: type[nn.Module]) -> type[nn.Module]:
             "__doc__": original.__doc__,
             "__reduce_ex__": _reduce,
             "__deepcopy__": _deepcopy,
-            "forward": _forward_of(original),
+            "forward": _forward_of(original, sha256),
             STATE: None,
             ORIGINAL: original,
+            KERNEL: sha256,
         }
     ))  # fmt: skip
     return cast("type[nn.Module]", made)
 
 
-def _forward_of(original: type[nn.Module]) -> object:
+def _forward_of(original: type[nn.Module], sha256: str) -> object:
     plain = original.forward
 
     def forward(self: nn.Module, *args: object, **kwargs: object) -> object:
@@ -227,6 +242,9 @@ def _forward_of(original: type[nn.Module]) -> object:
         swap.called += 1
         return found
 
+    # Dynamo keeps at most eight graphs for one code object, whatever function has it.
+    code = forward.__code__
+    forward.__code__ = code.replace(co_name=f"forward_{sha256[:10]}")
     setattr(forward, "__signature__", inspect.signature(plain))  # noqa: B010 - no declared field
     forward.__doc__ = plain.__doc__
     return forward

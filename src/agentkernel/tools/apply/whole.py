@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 import torch
@@ -19,7 +19,7 @@ from agentkernel.errors import one_line
 from agentkernel.tools import gate
 from agentkernel.tools.apply.model import Calls, apply, counts
 from agentkernel.tools.judge.compare import compare_output
-from agentkernel.tools.judge.reference import Answer, call_reference
+from agentkernel.tools.judge.reference import Answer, Blurred, call_reference
 from agentkernel.tools.judge.worst import Leeway
 
 SEEDS = (0, 1, 2)
@@ -56,6 +56,8 @@ class WholeVerdict(Frozen):
     reason: str
     kernel_calls: int = 0
     fallbacks: int = 0
+    provable: bool = True
+    """Whether another choice of kernels could be accepted: the model itself can be judged."""
 
 
 class FlatModel(nn.Module):
@@ -80,6 +82,56 @@ def flat_tensors(output: object) -> tuple[torch.Tensor, ...]:
     return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One seed's call: its inputs as `leaves` of `tree`, and the right answer."""
+
+    leaves: list[object]
+    tree: TreeSpec
+    answer: Answer
+
+
+class Oracle:
+    """The right answers of one model on one device. Each is made when it is first asked for, and
+    stands for every choice of kernels that is checked."""
+
+    def __init__(
+        self, loaded: ModelSource, device: str = "cpu", *, flat: Flat = flat_tensors
+    ) -> None:
+        self.loaded = loaded
+        self.device = device
+        self.flat = flat
+        self._model: nn.Module | None = None
+        self._asked: dict[int, Asked | str] = {}
+
+    def asked(self, seed: int) -> Asked | str:
+        """The call with this seed; why nothing can be proven by it."""
+        if seed not in self._asked:
+            self._asked[seed] = self._answer(seed)
+        found = self._asked[seed]
+        if isinstance(found, str):
+            return found
+        # What an ulp does is drawn anew for each check: kept, the draws would fill the memory.
+        blurred = Blurred(self._flat_model(found.tree), found.leaves, training=False)
+        return replace(found, answer=replace(found.answer, blurred=blurred))
+
+    def _answer(self, seed: int) -> Asked | str:
+        call = self.loaded.make_call(self.device, seed)
+        leaves, tree = tree_flatten((tuple(call.args), dict(call.kwargs)))
+        try:
+            answer = call_reference(self._flat_model(tree), leaves)
+        except torch.OutOfMemoryError:
+            return "the model in fp64 does not fit in memory beside itself"
+        # Its state is a whole model, and is not compared.
+        slim = replace(answer, state_after={}, state_oracle={}, inputs_after=[])
+        return _unusable(answer) or Asked(leaves, tree, slim)
+
+    def _flat_model(self, tree: TreeSpec) -> FlatModel:
+        if self._model is None:
+            self._model = self.loaded.build(self.device)
+        return FlatModel(self._model, tree, self.flat)
+
+
 def check_whole(
     loaded: ModelSource,
     kernels: Mapping[str, Kernel],
@@ -89,23 +141,29 @@ def check_whole(
     form: Form = "regions",
     seeds: Sequence[int] = SEEDS,
     flat: Flat = flat_tensors,
+    oracle: Oracle | None = None,
 ) -> WholeVerdict:
     """Compare the outputs with the kernels in to the fp64 model's under the judge's strict rule.
 
     `form` "regions+torch.compile" compiles the model with the kernels in; their calls are not
-    counted then. Needs memory for three models and one in fp64; a model that does not run or fit in
+    counted then. `oracle` is the one of this model on this device, where several choices of kernels
+    are checked. Needs memory for three models and one in fp64; a model that does not run or fit in
     fp64 is not accepted: nothing else would prove it. Raises what `apply` raises.
     """
+    oracle = oracle or Oracle(loaded, device, flat=flat)
     with gate.working():
         swapped = loaded.build(device)
         apply(swapped, kernels, parameters)
         compiled = form == "regions+torch.compile"
         seen = _Seen()
-        model = loaded.build(device)
         run = torch.compile(swapped) if compiled else swapped
-        refusal = ""
+        refusal, provable = "", True
         for seed in seeds:
-            refusal = _one_call(model, run, loaded.make_call(device, seed), seed, flat, seen)
+            asked = oracle.asked(seed)
+            if isinstance(asked, str):
+                refusal, provable = asked, False
+            else:
+                refusal = _one_call(run, asked, seed, oracle.flat, seen)
             if refusal:
                 break
     calls = counts(swapped).values()
@@ -119,6 +177,7 @@ def check_whole(
         reason=refusal or f"within twice eager's error on {len(seeds)} seeds",
         kernel_calls=ran,
         fallbacks=sum(item.fallback for item in calls),
+        provable=provable,
     )
 
 
@@ -131,28 +190,15 @@ class _Seen:
 
 
 def _one_call(
-    model: nn.Module,
-    swapped: Callable[..., object],
-    call: Call,
-    seed: int,
-    flat: Flat,
-    seen: _Seen,
+    swapped: Callable[..., object], asked: Asked, seed: int, flat: Flat, seen: _Seen
 ) -> str:
     """What is wrong with the outputs on one seed's inputs; "" where nothing is."""
-    leaves, tree = tree_flatten((tuple(call.args), dict(call.kwargs)))
-    try:
-        answer = call_reference(FlatModel(model, tree, flat), leaves)
-    except torch.OutOfMemoryError:
-        return "the model in fp64 does not fit in memory beside itself"
-    refusal = _unusable(answer)
-    if refusal:
-        return refusal
     try:
         with torch.no_grad():
-            found = FlatModel(swapped, tree, flat)(*_copied(leaves))
+            found = FlatModel(swapped, asked.tree, flat)(*_copied(asked.leaves))
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises: no proof
         return f"with the kernels in it raised {type(error).__name__}: {one_line(error, 200)}"
-    return _compare(f"seed {seed}", answer, found, seen)
+    return _compare(f"seed {seed}", asked.answer, found, seen)
 
 
 def _unusable(answer: Answer) -> str:

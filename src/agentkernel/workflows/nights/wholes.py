@@ -19,8 +19,8 @@ from agentkernel.workflows.nights.work import described, gpu_of
 
 if TYPE_CHECKING:
     from agentkernel.tools.apply.forms import FormTimes
-    from agentkernel.tools.apply.whole import WholeVerdict
-    from agentkernel.tools.zoo.load import LoadedModel
+    from agentkernel.tools.apply.useful import Timed
+    from agentkernel.tools.apply.whole import Oracle, WholeVerdict
 
 INTERPRETED_S = 300.0
 """A model's outputs are compared in Triton's interpreter for so long."""
@@ -36,25 +36,40 @@ def whole(job: WholeJob) -> WholeDone:
 
 
 def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
-    """Outputs first, then the time of every form; a kernel that does not help is left out."""
-    from agentkernel.tools.apply.forms import best_form, time_forms
-    from agentkernel.tools.apply.useful import useful
-    from agentkernel.tools.zoo.load import load_model
+    """Outputs first, then the time of every form."""
+    from agentkernel.tools.apply.forms import time_forms
+    from agentkernel.tools.apply.whole import Oracle
+    from agentkernel.tools.zoo.load import flat_outputs, load_model
 
     loaded = load_model(job.part.zoo, job.part.model)
-    verdict = checked(loaded, job.kernels, job) if job.kernels else None
-    right = job.kernels if verdict is None or verdict.accepted else {}
     l2_mb = described(resolved).l2_mb.value
 
     def timed(some: Kernels) -> FormTimes:
         return time_forms(loaded, some, names(some, job), "cuda", l2_mb=l2_mb)
 
-    found = useful(right, timed)
+    return decided(job, Oracle(loaded, "cuda", flat=flat_outputs), timed)
+
+
+def decided(job: WholeJob, oracle: Oracle, timed: Timed) -> ModelRow:
+    """The row: kernels with which the outputs are wrong are left out, and then those that do not
+    help; `timed` times the model with some of them in."""
+    from agentkernel.tools.apply.forms import best_form
+    from agentkernel.tools.apply.right import right
+    from agentkernel.tools.apply.useful import useful
+
+    def judged(some: Kernels) -> WholeVerdict:
+        return checked(oracle, some, job)
+
+    chosen = right(job.kernels, judged) if job.kernels else None
+    fit = {} if chosen is None else chosen.kernels
+    verdict = None if chosen is None else chosen.verdict
+    left_out = {} if chosen is None else dict(chosen.left_out)
+    found = useful(fit, timed)
     times, form = found.times, found.form
-    compared = ("regions", len(right))
+    compared = ("regions", len(fit))
     while form.startswith("regions") and (form, len(found.kernels)) != compared:
         # What is handed over is what was compared: these kernels, in this form.
-        again = checked(loaded, found.kernels, job, form)
+        again = checked(oracle, found.kernels, job, form)
         if again.accepted:
             verdict = again
             break
@@ -75,19 +90,27 @@ def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
         worst_error=verdict.worst_error if verdict is not None else None,
         eager_error=verdict.eager_error if verdict is not None else None,
         swapped=len(swapped),
-        dropped=found.dropped,
+        dropped=tuple(sorted({*found.dropped, *left_out})),
+        left_out=left_out,
         time_in_regions=time_in(job, swapped),
     )
 
 
 def checked(
-    loaded: LoadedModel, kernels: Kernels, job: WholeJob, form: Form = "regions"
+    oracle: Oracle, kernels: Kernels, job: WholeJob, form: Form = "regions"
 ) -> WholeVerdict:
     """The outputs of the model with `kernels` in, under the strict rule."""
     from agentkernel.tools.apply.whole import check_whole
-    from agentkernel.tools.zoo.load import flat_outputs
 
-    return check_whole(loaded, kernels, names(kernels, job), "cuda", form=form, flat=flat_outputs)
+    return check_whole(
+        oracle.loaded,
+        kernels,
+        names(kernels, job),
+        oracle.device,
+        form=form,
+        flat=oracle.flat,
+        oracle=oracle,
+    )
 
 
 def without(times: FormTimes, form: Form, why: str) -> FormTimes:
