@@ -212,7 +212,7 @@ def _forward_of(original: type[nn.Module]) -> object:
             traced = swap.traced_inputs(args, kwargs)
             if traced is None:
                 return plain(self, *args, **kwargs)
-            return swap.new.forward(*traced)
+            return swap.arguments.returned(swap.new.forward(*traced))
         if torch.compiler.is_exporting():
             return plain(self, *args, **kwargs)
         given = swap.inputs(self, args, kwargs)
@@ -220,7 +220,7 @@ def _forward_of(original: type[nn.Module]) -> object:
             swap.refused(given)
             return plain(self, *args, **kwargs)
         try:
-            found = swap.new.forward(*given)
+            found = swap.arguments.returned(swap.new.forward(*given))
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the original answers
             swap.failed(error)
             return plain(self, *args, **kwargs)
