@@ -74,6 +74,24 @@ def test_another_structure_has_another_text_and_does_not_fit(one: object, two: o
         assert not tensors_of(first, two, [])
 
 
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ([TENSOR], (TENSOR,)),
+        ((TENSOR,), (TENSOR, None)),
+        ({"a": TENSOR}, {"b": TENSOR}),
+        ({"a": TENSOR, "b": TENSOR}, {"b": TENSOR, "a": TENSOR}),
+        ((TENSOR, 1), (TENSOR, True)),
+        ((TENSOR, None), (TENSOR, TENSOR)),
+        ({1: TENSOR}, {"1": TENSOR}),
+    ],
+)
+def test_what_is_nearly_the_same_does_not_fit(one: object, two: object) -> None:
+    assert apart(one).structure != apart(two).structure
+    assert not tensors_of(apart(one).structure, two, [])
+    assert not tensors_of(apart((one, None)).structure, (two, None), [])
+
+
 @given(nested(LEAVES))
 def test_a_structure_comes_back_from_json(value: object) -> None:
     held = Held(structure=apart(value).structure)
