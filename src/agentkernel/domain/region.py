@@ -8,6 +8,7 @@ from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.structure import Structure
 
 Basis = Literal["measured", "estimated"]
 
@@ -93,6 +94,9 @@ class Kernel(Frozen):
 
     `input_strides` and `parameter_strides` are in elements, one entry an operand, as they were when
     it was verified (None for a scalar); empty: every operand was contiguous.
+    `arguments` says how the inputs, tensors alone then, lie in the pair of a call's positional
+    arguments and keywords (None: they are its positional arguments), `returns` how the outputs lie
+    in what it returns (None: as the kernel returns them).
     `speedup` over the faster baseline of the region alone, with the lower end of its 95% interval;
     None where nothing was measured. `withdrawn` says why it may not be used any more.
     """
@@ -103,6 +107,8 @@ class Kernel(Frozen):
     parameters: tuple[str, ...]
     input_strides: tuple[tuple[int, ...] | None, ...] = ()
     parameter_strides: tuple[tuple[int, ...], ...] = ()
+    arguments: Structure | None = None
+    returns: Structure | None = None
     certificate: Certificate
     run: str
     created: str

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.structure import Structure
 from agentkernel.tools.library import Library
 from agentkernel.tools.library.rows import OTHER_CERTIFICATE, OTHER_SOURCE
 from library_rows import H200, days_ago, kernel, key, model, night, region
@@ -38,6 +39,18 @@ def test_what_was_put_is_found_by_its_whole_key(library: Library) -> None:
         key(1).model_copy(update={"dtype": "bfloat16"}),
     ):
         assert library.find(other) is None
+
+
+def test_how_arguments_and_outputs_are_nested_comes_back(library: Library) -> None:
+    tensor = Structure("tensor")
+    pair = Structure("tuple", items=(tensor, Structure("literal", "None")))
+    call = Structure("tuple", items=(pair, Structure("dict", keys=("'mask'",), items=(tensor,))))
+    for number, update in enumerate(
+        [{"arguments": call}, {"returns": pair}, {"arguments": call, "returns": pair}]
+    ):
+        put = kernel(number).model_copy(update=update)
+        library.put(put)
+        assert library.find(put.key) == put
 
 
 def test_finding_uses_the_index(library: Library) -> None:

@@ -84,7 +84,7 @@ def test_the_whole_takes_all_ops_and_the_outermost_regions_no_more(tower):
 
 def test_what_cannot_stand_says_why(tower):
     reasons = {item.path: item.reason for item in tower.refused}
-    assert reasons["layers.1"].startswith("argument 'cache' is a dict")
+    assert reasons["layers.1"].startswith("argument 'cache' is a Cache, no tensor")
     assert reasons["layers.0.drop"] == "it returns one of its inputs, or a view of it"
     assert "" not in reasons
 

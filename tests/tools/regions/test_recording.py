@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from agentkernel.errors import ProblemError
-from agentkernel.tools.regions.arguments import Unbound, bind_call, describe
+from agentkernel.tools.regions.arguments import Bound, Unbound, bind_call, describe
 from agentkernel.tools.regions.recording import record, record_inputs
-from region_models import WIDTH, FakeLoaded, Gate, Mlp, Tower, loaded
+from region_models import WIDTH, Cache, FakeLoaded, Gate, Mlp, Tower, loaded
 
 
 def recorded(make, *shape):
@@ -90,9 +90,10 @@ def test_a_swap_of_two_equal_parameters_is_another_trace():
     [
         (lambda x: x, "it returns one of its inputs, or a view of it"),
         (lambda x: x.transpose(0, 1), "it returns one of its inputs, or a view of it"),
-        (lambda x: {"y": x + 1}, "it returns a dict, no tensor or tuple of tensors"),
-        (lambda x: (x + 1, 3), "it returns a tuple, no tensor or tuple of tensors"),
-        (lambda x: None, "it returns a NoneType, no tensor or tuple of tensors"),
+        (lambda x: {"y": x.mT}, "it returns one of its inputs, or a view of it"),
+        (lambda x: (x + 1, 3), "it returns a tuple, no tensors in tuples, lists and dicts"),
+        (lambda x: None, "it returns a NoneType, no tensors in tuples, lists and dicts"),
+        (lambda x: {"y": x + 1, "z": [x + 2, None]}, None),
         (lambda x: torch.empty(3), "it does no work on the device"),
         (lambda x: (x + 1, None), None),
     ],
@@ -104,11 +105,21 @@ def test_what_is_returned_decides(function, reason):
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda inner, x: inner(x, cache=1), "argument 'cache' is passed by keyword alone"),
         (
-            lambda inner, x: inner(x, mask=(x, x)),
-            "argument 'mask' is a tuple, no tensor, number, string or None",
+            lambda inner, x: inner(x, mask=(x, {"a": [slice(3)]})),
+            "argument \"mask[1]['a'][0]\" is a slice, no tensor or plain data",
         ),
+        (
+            lambda inner, x: inner(x, mask=torch.Size([1])),
+            "argument 'mask' is a Size, no tensor or plain data",
+        ),
+        (
+            lambda inner, x: inner(x, cache=Cache()),
+            "argument 'cache' is a Cache, no tensor or plain data",
+        ),
+        (lambda inner, x: inner(x, mask=x[:0]), "argument 'mask' has no elements: [0, 4, 16]"),
+        (lambda inner, x: inner(x, mask=x.to_sparse()), "argument 'mask' is a sparse tensor"),
+        (lambda inner, x: inner(x, cache=1, mask=(x, {"a": [x, 2.5]})), None),
         (lambda inner, x: inner(x=x, cache=None), None),
     ],
 )
@@ -122,13 +133,14 @@ def test_keywords_go_to_their_places_and_gaps_get_defaults():
             return x
 
     x = torch.ones(1)
-    assert bind_call(Three(), (x,), {}) == (x,)
-    assert bind_call(Three(), (), {"y": 5, "x": x}) == (x, 5)
-    assert bind_call(Three(), (x,), {"z": 1}) == (x,)
-    assert isinstance(bind_call(Three(), (x,), {"z": 2}), Unbound)
+    assert bind_call(Three(), (x,), {}) == Bound((x,), ("x",))
+    assert bind_call(Three(), (), {"y": 5, "x": x}) == Bound((x, 5), ("x", "y"))
+    assert bind_call(Three(), (x,), {"z": 1}) == Bound((x,), ("x",))
+    named = bind_call(Three(), (x,), {"z": 2})
+    assert (named.inputs, named.structure.text) == ((x,), "((*,), {'z': 2})")
     assert isinstance(bind_call(Three(), (3,), {}), Unbound)
     assert isinstance(bind_call(Three(), (x, 1, 2), {}), Unbound)
-    assert bind_call(Gate(), (x,), {"mask": 1}) == (x, 1)
+    assert bind_call(Gate(), (x,), {"mask": 1}) == Bound((x, 1), ("x", "mask"))
 
 
 def test_strides_are_told_but_for_dimensions_of_one():
@@ -182,6 +194,6 @@ def test_inputs_are_the_models_own_values_with_their_strides():
 
     source = FakeLoaded(Wide, inputs)
     wide, plain = record_inputs(source, source.build(), "mlp")
-    assert wide[0].stride() == (0, WIDTH, 1)
-    assert torch.equal(wide[0][2], kept[0][0])
-    assert torch.equal(plain[0], kept[0])
+    assert wide.inputs[0].stride() == (0, WIDTH, 1)
+    assert torch.equal(wide.inputs[0][2], kept[0][0])
+    assert torch.equal(plain.inputs[0], kept[0])

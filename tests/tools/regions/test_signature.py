@@ -9,13 +9,17 @@ from torch import nn
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.regions.arguments import bind_call
+from agentkernel.tools.regions.flat import flat_module
 from agentkernel.tools.regions.signature import random_op, sign
 from region_models import WIDTH, Mlp
 
 
 def signed(module, *inputs):
     module = module.eval()
-    return sign(capture(problem_from_module(module, inputs)), module, inputs)
+    bound = bind_call(module, inputs, {})
+    problem = problem_from_module(flat_module(module, bound), bound.inputs)
+    return sign(capture(problem), module, bound)
 
 
 def signature(module, *inputs):

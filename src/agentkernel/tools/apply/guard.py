@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -16,8 +16,10 @@ from torch.utils._device import DeviceContext
 
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel
-from agentkernel.errors import KernelRefused
+from agentkernel.domain.structure import Structure
+from agentkernel.errors import KernelRefused, ProblemError
 from agentkernel.tools.apply.operands import Form, Operand, contiguous_strides
+from agentkernel.tools.structures import put_together, tensors_of, value_of, values_of
 
 STATE: Final = "_agentkernel_swap"
 """The attribute that holds a swapped module's state."""
@@ -28,24 +30,65 @@ _MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
+class Nested:
+    """The structures of a call's arguments: `positional`, then one for each of `keywords`."""
+
+    positional: tuple[Structure, ...]
+    keywords: tuple[str, ...]
+    named: tuple[Structure, ...]
+
+    def inputs(self, values: Sequence[object]) -> Sequence[object] | None:
+        """The tensors in `values`; None where they are nested otherwise, or a scalar is another."""
+        found: list[object] = []
+        for structure, value in zip(self.positional + self.named, values, strict=True):
+            if not tensors_of(structure, value, found):
+                return None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """How calls bind to the kernel's inputs: a Form for a tensor, a literal for a scalar.
 
     `positional` are forward's parameters with their defaults, `keywords` those given by name only.
     `open`: forward takes keywords that it does not name, and None under one counts as not given.
+    `nested`: how the inputs lie in positional arguments and keywords, where they are not all of
+    them. `returns`: how the outputs lie in what is returned, with the `values` of its texts.
     """
 
     inputs: tuple[Form | str, ...]
     positional: tuple[tuple[str, object], ...]
     keywords: Mapping[str, object]
     open: bool = False
+    nested: Nested | None = None
+    returns: Structure | None = None
+    values: Mapping[str, object] = field(default_factory=dict)
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Sequence[object] | None:
         """The kernel's inputs in order; None where the call has others."""
-        wanted = len(self.inputs)
-        if not kwargs and len(args) == wanted:
+        if self.nested is None:
+            return self._values(args, kwargs, len(self.inputs), ())
+        values = self._values(args, kwargs, len(self.nested.positional), self.nested.keywords)
+        return None if values is None else self.nested.inputs(values)
+
+    def returned(self, found: object) -> object:
+        """What forward returns where the kernel returned `found`."""
+        if self.returns is None:
+            return found
+        outputs = found if isinstance(found, tuple) else (found,)
+        return put_together(self.returns, outputs, self.values)
+
+    def _values(
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        wanted: int,
+        named: Sequence[str],
+    ) -> Sequence[object] | None:
+        """`wanted` positional arguments, then the keywords `named`; None where there are others."""
+        if not kwargs and not named and len(args) == wanted:
             return args
-        if len(args) > len(self.positional):
+        if len(args) > max(wanted, len(self.positional)):
             return None
         values = list(args)
         left = dict(kwargs)
@@ -55,9 +98,12 @@ class Arguments:
         extra = zip(values[wanted:], (default for _, default in beyond), strict=True)
         if len(values) < wanted or not all(value is default for value, default in extra):
             return None
+        if not all(name in left for name in named):
+            return None
+        values = values[:wanted] + [left.pop(name) for name in named]
         if not all(self._unsaid(name, value) for name, value in left.items()):
             return None
-        return values[:wanted]
+        return values
 
     def _unsaid(self, name: str, value: object) -> bool:
         """Whether this keyword says no more than its absence."""
@@ -121,7 +167,36 @@ def arguments_of(kernel: Kernel, module: nn.Module) -> Arguments:
             keywords[item.name] = item.default
         elif item.kind is kinds.VAR_KEYWORD:
             beyond = True
-    return Arguments(tuple(inputs), tuple(positional), keywords, beyond)
+    return Arguments(
+        tuple(inputs),
+        tuple(positional),
+        keywords,
+        beyond,
+        _nested(kernel),
+        kernel.returns,
+        _values(kernel),
+    )
+
+
+def _nested(kernel: Kernel) -> Nested | None:
+    if kernel.arguments is None:
+        return None
+    inputs = len(kernel.certificate.problem.shape_sets[0].inputs)
+    if kernel.arguments.tensors != inputs or len(kernel.arguments.items) != 2:
+        raise KernelRefused(
+            f"Kernel {kernel.sha256[:10]!r} has {inputs} inputs, and its arguments "
+            f"{kernel.arguments.text!r} hold {kernel.arguments.tensors} tensors. Expected one an "
+            "input, in a pair of positional arguments and keywords. Next: cut the model again."
+        )
+    positional, named = kernel.arguments.items
+    return Nested(positional.items, tuple(str(value_of(key)) for key in named.keys), named.items)
+
+
+def _values(kernel: Kernel) -> dict[str, object]:
+    try:
+        return {} if kernel.returns is None else values_of(kernel.returns)
+    except ProblemError as error:
+        raise KernelRefused(f"Kernel {kernel.sha256[:10]!r}: {error}") from error
 
 
 def watched_in(module: nn.Module) -> tuple[Watched, ...]:

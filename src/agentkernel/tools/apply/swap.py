@@ -227,7 +227,7 @@ def _forward_of(original: type[nn.Module], sha256: str) -> object:
             traced = swap.traced_inputs(args, kwargs)
             if traced is None:
                 return plain(self, *args, **kwargs)
-            return swap.new.forward(*traced)
+            return swap.arguments.returned(swap.new.forward(*traced))
         if torch.compiler.is_exporting():
             return plain(self, *args, **kwargs)
         given = swap.inputs(self, args, kwargs)
@@ -235,7 +235,7 @@ def _forward_of(original: type[nn.Module], sha256: str) -> object:
             swap.refused(given)
             return plain(self, *args, **kwargs)
         try:
-            found = swap.new.forward(*given)
+            found = swap.arguments.returned(swap.new.forward(*given))
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the original answers
             swap.failed(error)
             return plain(self, *args, **kwargs)

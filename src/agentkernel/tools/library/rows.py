@@ -88,7 +88,7 @@ def to_row(kernel: Kernel, certificate_sha256: str) -> dict[str, Cell]:
         "problem": certificate.problem.name,
         "source": kernel.source,
         "parameters": json.dumps(kernel.parameters),
-        "strides": json.dumps([kernel.input_strides, kernel.parameter_strides]),
+        "strides": _layout_text(kernel),
         "certificate": certificate_sha256,
         "signer": certificate.signature.key if certificate.signature else "",
         "judge_sha256": certificate.judge_sha256,
@@ -102,6 +102,14 @@ def to_row(kernel: Kernel, certificate_sha256: str) -> dict[str, Cell]:
         "verified": kernel.verified,
         "withdrawn": kernel.withdrawn,
     }
+
+
+def _layout_text(kernel: Kernel) -> str:
+    """Strides; behind them how arguments and outputs are nested, where they are."""
+    dumped = kernel.model_dump(mode="json", include={"arguments", "returns"})
+    nested = [dumped["arguments"], dumped["returns"]]
+    strides = [kernel.input_strides, kernel.parameter_strides]
+    return json.dumps([*strides, *nested] if any(nested) else strides)
 
 
 def certificate_text(kernel: Kernel) -> str:
@@ -141,7 +149,8 @@ def to_stored(row: sqlite3.Row) -> StoredKernel | None:
     try:
         certificate = Certificate.model_validate_json(text)
         parameters = tuple(map(str, json.loads(str(row["parameters"]))))
-        input_strides, parameter_strides = json.loads(str(row["strides"]))
+        input_strides, parameter_strides, *nested = json.loads(str(row["strides"]))
+        arguments, returns = nested or (None, None)
         kernel = Kernel(
             key=_key(row),
             sha256=str(row["sha256"]),
@@ -149,6 +158,8 @@ def to_stored(row: sqlite3.Row) -> StoredKernel | None:
             parameters=parameters,
             input_strides=input_strides,
             parameter_strides=parameter_strides,
+            arguments=arguments,
+            returns=returns,
             certificate=certificate,
             run=str(row["run"]),
             created=str(row["created"]),

@@ -1,11 +1,16 @@
-"""On which positional arguments does a submodule's call run, and what are they, values aside?"""
+"""What goes into a submodule's call, however it is written, and what is it, values aside?"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from agentkernel.domain.structure import Structure
+from agentkernel.tools.structures import Apart, NotPlain, Place, take_apart
 
 if TYPE_CHECKING:
     import torch
@@ -14,19 +19,91 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unbound:
-    """A call that no positional arguments stand for, and why, in one line."""
+    """A call that no region stands for, and why, in one line."""
 
     reason: str
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A call's arguments as its region's problem takes them: `inputs`, by position.
+
+    Where all arguments are tensors and scalars by position, those are the inputs, and `structure`
+    is None. Else the inputs are the tensors alone, and `structure` says how they lie in the pair of
+    positional arguments and keywords. `names` are the inputs', `returns` is how the tensors lie in
+    what the call returned (None for a tensor, or a flat tuple or list).
+    """
+
+    inputs: tuple[object, ...]
+    names: tuple[str, ...]
+    structure: Structure | None = None
+    returns: Structure | None = None
+
+    @property
+    def nested(self) -> bool:
+        """Whether the problem's arguments or outputs are others than the submodule's own."""
+        return self.structure is not None or self.returns is not None
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Positional arguments up to the last one given, gaps filled with defaults, and keywords."""
+
+    positional: tuple[object, ...]
+    names: tuple[str, ...]
+    keywords: dict[str, object]
+
+
 def bind_call(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
-) -> tuple[object, ...] | Unbound:
-    """The call's arguments by position, up to the last one given, gaps filled with defaults.
+) -> Bound | Unbound:
+    """The call's arguments, the same for a keyword and for its position.
 
-    A keyword that `forward` has no name for counts as not given where it is None. Every argument
-    must be a tensor, a number, a string or None, and one at least a tensor.
+    A keyword that `forward` has no name for counts as not given where it is None, and one that has
+    no position where it is the default. Arguments are tensors, numbers, strings, None, and tuples,
+    lists and dicts of them; at least one is a tensor, and none is empty.
     """
+    given = _given(module, args, kwargs)
+    if isinstance(given, Unbound):
+        return given
+    flat: list[Apart] = []
+    for name, value in [
+        *zip(given.names, given.positional, strict=True),
+        *given.keywords.items(),
+    ]:
+        apart = take_apart(value, name)
+        reason = _refused(apart)
+        if isinstance(apart, NotPlain) or reason is not None:
+            return Unbound(reason or "")
+        flat.append(apart)
+    places = [place for apart in flat for place in apart.places]
+    if not places:
+        return Unbound("it takes no tensor")
+    if not given.keywords and all(item.structure.kind in ("tensor", "literal") for item in flat):
+        return Bound(given.positional, _names(given.names))
+    if "forward" in vars(module):
+        return Unbound("its arguments are nested, and this instance has a forward of its own")
+    return _nested(given, flat, places)
+
+
+def _nested(given: _Given, flat: Sequence[Apart], places: Sequence[Place]) -> Bound:
+    items = tuple(apart.structure for apart in flat)
+    by_position, by_name = items[: len(given.positional)], items[len(given.positional) :]
+    keys = tuple(map(repr, given.keywords))
+    structure = Structure(
+        "tuple",
+        items=(Structure("tuple", items=by_position), Structure("dict", keys=keys, items=by_name)),
+    )
+    return Bound(
+        tuple(place.tensor for place in places),
+        _names([place.path for place in places]),
+        structure,
+    )
+
+
+def _given(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> _Given | Unbound:
     signature = inspect.signature(module.forward)
     try:
         bound = signature.bind(*args, **kwargs)
@@ -35,23 +112,87 @@ def bind_call(
     given = set(bound.arguments)
     bound.apply_defaults()
     positional: list[object] = []
+    names: list[str] = []
+    keywords: dict[str, object] = {}
     last = 0
     for name, parameter in signature.parameters.items():
         value = bound.arguments[name]
         if parameter.kind == parameter.VAR_KEYWORD:
-            named = [key for key, item in value.items() if item is not None]
-            if named:
-                return Unbound(f"argument {named[0]!r} is passed by keyword alone")
+            keywords.update({key: item for key, item in value.items() if item is not None})
         elif parameter.kind == parameter.KEYWORD_ONLY:
             if name in given and value is not parameter.default:
-                return Unbound(f"argument {name!r} is passed by keyword alone")
+                keywords[name] = value
         elif parameter.kind == parameter.VAR_POSITIONAL:
             positional += value
+            names += [f"{name}[{index}]" for index in range(len(value))]
             last = len(positional) if value else last
         else:
             positional.append(value)
+            names.append(name)
             last = len(positional) if name in given else last
-    return _checked(tuple(positional[:last]), tuple(signature.parameters))
+    return _Given(
+        tuple(positional[:last]),
+        tuple(names[:last]),
+        {key: keywords[key] for key in sorted(keywords)},
+    )
+
+
+def _refused(found: Apart | NotPlain) -> str | None:
+    """Why no kernel takes this argument; None where one may."""
+    import torch
+
+    if isinstance(found, NotPlain):
+        return f"argument {found.path!r} is {found.what}, no tensor or plain data"
+    for place in found.places:
+        if place.tensor.layout != torch.strided:
+            return f"argument {place.path!r} is a sparse tensor"
+        if 0 in place.tensor.shape:
+            return f"argument {place.path!r} has no elements: {list(place.tensor.shape)}"
+    return None
+
+
+def _names(paths: Sequence[str]) -> tuple[str, ...]:
+    """An identifier for each place, no two the same: `masks['full'][0]` -> `masks_full_0`."""
+    found: dict[str, None] = {}
+    for path in paths:
+        name = "_".join(re.findall(r"[A-Za-z0-9_]+", path))
+        if not name.isidentifier() or keyword.iskeyword(name):
+            name = f"input_{name}"
+        while name in found:
+            name += "_"
+        found[name] = None
+    return tuple(found)
+
+
+def describe_call(bound: Bound) -> tuple[str, ...]:
+    """One text an input, as `describe` has it, and behind them the structure where there is one."""
+    structure = () if bound.structure is None else (bound.structure.text,)
+    return (*describe(bound.inputs), *structure)
+
+
+def label_call(bound: Bound) -> str:
+    """The arguments for people: `float32[2, 8], (float32[8], None), mask=bool[8]`."""
+    if bound.structure is None:
+        return label(bound.inputs)
+    inputs = iter(bound.inputs)
+    positional, keywords = bound.structure.items
+    words = [_shown(item, inputs) for item in positional.items]
+    for key, item in zip(keywords.keys, keywords.items, strict=True):
+        words.append(f"{key[1:-1]}={_shown(item, inputs)}")
+    return ", ".join(words)
+
+
+def _shown(structure: Structure, inputs: Iterator[object]) -> str:
+    if structure.kind == "tensor":
+        return label([next(inputs)])
+    if structure.kind == "literal":
+        return structure.literal
+    inner = [_shown(item, inputs) for item in structure.items]
+    if structure.kind == "dict":
+        pairs = zip(structure.keys, inner, strict=True)
+        return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+    text = ", ".join(inner)
+    return f"[{text}]" if structure.kind == "list" else f"({text})"
 
 
 def describe(values: Sequence[object]) -> tuple[str, ...]:
@@ -98,20 +239,3 @@ def without_values(value: object) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-
-def _checked(values: tuple[object, ...], names: Sequence[str]) -> tuple[object, ...] | Unbound:
-    import torch
-
-    for index, value in enumerate(values):
-        name = names[min(index, len(names) - 1)]
-        if isinstance(value, torch.Tensor):
-            if value.layout != torch.strided:
-                return Unbound(f"argument {name!r} is a sparse tensor")
-        elif value is not None and not isinstance(value, bool | int | float | str):
-            return Unbound(
-                f"argument {name!r} is a {type(value).__name__}, no tensor, number, string or None"
-            )
-    if not any(isinstance(value, torch.Tensor) for value in values):
-        return Unbound("it takes no tensor")
-    return values

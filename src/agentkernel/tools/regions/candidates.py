@@ -12,7 +12,8 @@ from agentkernel.domain.target import Target
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.regions.arguments import describe, label
+from agentkernel.tools.regions.arguments import describe, label_call
+from agentkernel.tools.regions.flat import flat_module
 from agentkernel.tools.regions.recording import Recording
 from agentkernel.tools.regions.signature import Signed, digest_tensor, random_op, sign
 from agentkernel.tools.regions.submodule_call import SubmoduleCall
@@ -118,15 +119,16 @@ def _too_large(
 def _capture(module: nn.Module, call: SubmoduleCall, target: Target) -> Costed | str:
     """The costs of one call, or why it is no region."""
     try:
-        problem = problem_from_module(_without_memory(module), call.arguments)
+        bare = flat_module(_without_memory(module), call.bound)
+        problem = problem_from_module(bare, call.arguments)
         captured = capture(problem)
         reason = _refused_graph(captured)
         if reason is not None:
             return reason
         return Costed(
-            signed=sign(captured, module, call.arguments),
+            signed=sign(captured, module, call.bound),
             name=type(module).__name__,
-            shapes=label(call.arguments),
+            shapes=label_call(call.bound),
             eager_us=estimate_eager(captured, target).time_us,
             bound_us=analyse(captured, target).bound_us,
         )

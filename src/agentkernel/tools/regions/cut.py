@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.region import Basis, ModelCut, Refused, Region, RegionUse
+from agentkernel.domain.structure import Structure
 from agentkernel.domain.target import Target
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.regions.arguments import label
+from agentkernel.tools.regions.arguments import Bound, Unbound, bind_call, label_call
 from agentkernel.tools.regions.candidates import Costed, costed_calls, op_time_us
+from agentkernel.tools.regions.flat import flat_module, is_flat, returned
 from agentkernel.tools.regions.merge import by_score, headroom
 from agentkernel.tools.regions.recording import record, record_inputs
 from agentkernel.tools.regions.signature import sign
@@ -30,12 +32,16 @@ if TYPE_CHECKING:
 class RegionCall:
     """One submodule on the inputs that its model gives it.
 
-    `parameters`: its own state_dict names in the order of the graph.
+    `parameters`: its own state_dict names in the order of the graph. `arguments` and `returns`: how
+    the problem's inputs lie in the call's arguments, and its outputs in what the call returns;
+    None where they are the same.
     """
 
     problem: LoadedProblem
     signature: str
     parameters: tuple[str, ...]
+    arguments: Structure | None = None
+    returns: Structure | None = None
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,9 @@ def region_problem(
 ) -> RegionCall:
     """The submodule at `path` as a live problem on the CPU, with its own weights and real inputs.
 
-    `calls`: positional inputs of its different calls, on the CPU; None runs the model once on
-    `device` and sees them. `signature` picks among calls on several shapes; None takes the first.
+    `calls`: positional arguments of its different calls, on the CPU; None runs the model once on
+    `device` and sees them. Where they are nested, the problem takes their tensors alone, by
+    position. `signature` picks among calls on several shapes; None takes the first.
     Raises ProblemError for an unknown path, a submodule that is not called, or a signature that no
     call has.
     """
@@ -107,16 +114,20 @@ def region_problem(
             f"Model {loaded.spec.name!r} has no submodule {path!r}. Expected a path such as "
             f"{_some_path(module)!r}. Next: cut the model again."
         )
-    found = record_inputs(loaded, module, path, device) if calls is None else calls
+    child = module.get_submodule(path)
+    if calls is None:
+        found = record_inputs(loaded, module, path, device)
+    else:
+        found = tuple(_bound(child, args) for args in calls)
     seen: list[str] = []
-    for inputs in found:
-        region = _region_call(module.get_submodule(path), inputs)
+    for bound in found:
+        region = _region_call(child, bound)
         if signature in (None, region.signature):
             return region
-        seen.append(f"{region.signature} on {label(inputs)}")
+        seen.append(f"{region.signature} on {label_call(bound)}")
     raise ProblemError(
         f"Submodule {path!r} of {loaded.spec.name!r} has no call of signature {signature or 'any'}."
-        f" Found: {'; '.join(seen) or 'none with positional tensors'}. Next: cut the model again."
+        f" Found: {'; '.join(seen) or 'none on plain data'}. Next: cut the model again."
     )
 
 
@@ -198,11 +209,28 @@ def _heaviest(members: Sequence[Member]) -> float:
     return heaviest(weights)
 
 
-def _region_call(module: nn.Module, inputs: Sequence[object]) -> RegionCall:
+def _region_call(module: nn.Module, bound: Bound) -> RegionCall:
     own = copy.deepcopy(module).to("cpu")
-    problem = problem_from_module(own, inputs)
-    signed = sign(capture(problem), own, inputs)
-    return RegionCall(problem, signed.signature, signed.parameters)
+    problem = problem_from_module(flat_module(own, bound), bound.inputs)
+    signed = sign(capture(problem), own, bound)
+    return RegionCall(problem, signed.signature, signed.parameters, bound.structure, bound.returns)
+
+
+def _bound(module: nn.Module, args: Sequence[object]) -> Bound:
+    """Given arguments, and how the outputs lie, which only a forward can tell."""
+    import torch
+
+    bound = bind_call(module, args, {})
+    if isinstance(bound, Unbound):
+        raise ProblemError(
+            f"{type(module).__name__} cannot be a region on these arguments: {bound.reason}. "
+            "Expected tensors and plain data. Next: give the calls that the model makes."
+        )
+    with torch.no_grad():
+        apart = returned(copy.deepcopy(module).to("cpu").eval()(*args))
+    if apart is None or is_flat(apart.structure):
+        return bound
+    return replace(bound, returns=apart.structure)
 
 
 def _some_path(module: nn.Module) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.profile import OpCost
 from agentkernel.errors import ProblemError, one_line
-from agentkernel.tools.regions.arguments import Unbound, bind_call, describe
+from agentkernel.tools.regions.arguments import Bound, Unbound, bind_call, describe_call
+from agentkernel.tools.regions.flat import is_flat, returned
 from agentkernel.tools.regions.source import ModelCall, ModelSource
 from agentkernel.tools.regions.submodule_call import SubmoduleCall
 
@@ -51,27 +52,42 @@ def record(loaded: ModelSource, module: nn.Module, device: str = "cpu") -> Recor
 
 def record_inputs(
     loaded: ModelSource, module: nn.Module, path: str, device: str = "cpu"
-) -> tuple[tuple[object, ...], ...]:
-    """Values of the positional arguments of `path`'s calls in one forward, one entry a description.
+) -> tuple[Bound, ...]:
+    """Values of the arguments of `path`'s calls in one forward, one entry a description.
 
     The tensors are copies on the CPU. Calls that do not bind are left out.
     """
     import torch
 
-    kept: dict[tuple[str, ...], tuple[object, ...]] = {}
+    kept: dict[tuple[str, ...], Bound] = {}
+    fresh: list[tuple[str, ...] | None] = []
 
     def keep(child: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         bound = bind_call(child, args, kwargs)
-        if not isinstance(bound, Unbound) and describe(bound) not in kept:
-            kept[describe(bound)] = tuple(map(_copied, bound))
+        key = None if isinstance(bound, Unbound) else describe_call(bound)
+        new = key is not None and key not in kept
+        fresh.append(key if new else None)
+        if new and key is not None and isinstance(bound, Bound):
+            kept[key] = replace(bound, inputs=tuple(map(_copied, bound.inputs)))
 
-    handle = module.get_submodule(path).register_forward_pre_hook(keep, with_kwargs=True)
+    def see(child: nn.Module, args: object, output: object) -> None:
+        key = fresh.pop()
+        apart = None if key is None else returned(output)
+        if key is not None and apart is not None and not is_flat(apart.structure):
+            kept[key] = replace(kept[key], returns=apart.structure)
+
+    child = module.get_submodule(path)
+    handles = (
+        child.register_forward_pre_hook(keep, with_kwargs=True),
+        child.register_forward_hook(see),
+    )
     call = loaded.make_call(device)
     try:
         with torch.no_grad():
             module(*call.args, **call.kwargs)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     return tuple(kept.values())
 
 

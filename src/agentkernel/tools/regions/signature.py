@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkernel.errors import ProblemError
 from agentkernel.tools.op_cost import is_free, op_name
-from agentkernel.tools.regions.arguments import describe, layout
+from agentkernel.tools.regions.arguments import Bound, describe, layout
 from agentkernel.tools.roofline import sizes_of
 
 if TYPE_CHECKING:
@@ -38,16 +38,21 @@ class Signed:
     ops: tuple[str, ...]
 
 
-def sign(captured: Captured, module: nn.Module, arguments: Sequence[object]) -> Signed:
-    """Name the graph that `module` runs on `arguments` (positional; their values do not count).
+def sign(captured: Captured, module: nn.Module, bound: Bound) -> Signed:
+    """Name the graph that `module` runs on `bound` (its tensors' values do not count).
 
-    Part of the name are ops with their overloads, constants, the order of operands, and shapes,
-    dtypes and strides at the sizes of the call. Names and values of parameters and inputs are not;
-    values of tensors outside of the state_dict are, for a kernel has them written into it.
+    Part of the name are ops with their overloads, constants, the order of operands, shapes, dtypes
+    and strides at the sizes of the call, and how arguments and outputs are nested, if they are.
+    Names and values of parameters and inputs are not; values of tensors outside of the state_dict
+    are, for a kernel has them written into it.
     """
     writer = _Writer(captured, module)
-    lines = [f"input {index}: {text}" for index, text in enumerate(describe(arguments))]
+    lines = [f"input {index}: {text}" for index, text in enumerate(describe(bound.inputs))]
+    if bound.structure is not None:
+        lines.append(f"arguments: {bound.structure.text}")
     lines += writer.graph_lines()
+    if bound.returns is not None:
+        lines.append(f"returned as: {bound.returns.text}")
     lines += writer.parameter_lines()
     text = "\n".join(lines)
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentkernel.tools.regions.arguments import Unbound, bind_call, describe
+from agentkernel.tools.regions.arguments import Unbound, bind_call, describe_call
 from agentkernel.tools.regions.source import ModelCall
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ WARM_UP = 3
 MARK = "agentkernel region "
 
 CallKey = tuple[str, tuple[str, ...]]
-"""A submodule's path, and the descriptions of its positional arguments."""
+"""A submodule's path, and the descriptions of its arguments."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _marks(module: nn.Module, keys: dict[CallKey, int]) -> Iterator[None]:
 
     def enter(path: str, child: nn.Module, args: object, kwargs: dict[str, object]) -> None:
         bound = bind_call(child, args if isinstance(args, tuple) else (args,), kwargs)
-        specs = () if isinstance(bound, Unbound) else describe(bound)
+        specs = () if isinstance(bound, Unbound) else describe_call(bound)
         number = keys.setdefault((path, specs), len(keys))
         opened.append(torch.profiler.record_function(f"{MARK}{number}"))
         opened[-1].__enter__()  # type: ignore[no-untyped-call]

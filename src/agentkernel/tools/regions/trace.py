@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -20,13 +20,15 @@ from torch.utils.weak import WeakIdKeyDictionary
 from agentkernel.domain.profile import OpCost
 from agentkernel.tools.op_cost import is_free, op_cost
 from agentkernel.tools.regions.arguments import (
+    Bound,
     Unbound,
     bind_call,
-    describe,
+    describe_call,
     describe_tensor,
-    label,
+    label_call,
     without_values,
 )
+from agentkernel.tools.regions.flat import is_flat, returned
 from agentkernel.tools.regions.submodule_call import SubmoduleCall
 
 
@@ -44,8 +46,10 @@ class _Frame:
     """A submodule's call that has not returned yet; `start` is the number of ops before it."""
 
     path: str
-    bound: tuple[object, ...] | Unbound
+    bound: Bound | Unbound
     start: int
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     numbers: dict[int, str] = field(default_factory=dict)
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
@@ -95,32 +99,32 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter(self, path: str) -> Callable[..., None]:
         def enter(child: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             bound = bind_call(child, args, kwargs)
-            frame = _Frame(path, bound, len(self.costs))
+            frame = _Frame(path, bound, len(self.costs), args, kwargs)
             self._frames.append(frame)
             if not isinstance(bound, Unbound):
-                self._operand(bound)
+                self._operand(bound.inputs)
 
         return enter
 
     def _leave(self, child: nn.Module, args: object, output: object) -> None:
         frame = self._frames.pop()
-        bound = frame.bound if not isinstance(frame.bound, Unbound) else ()
-        specs = describe(bound)
-        reason = frame.bound.reason if isinstance(frame.bound, Unbound) else None
         costs = tuple(self.costs[frame.start :])
-        reason = reason or _refused_output(output, bound, child)
+        bound, reason = _call_of(frame, child, output)
         if not reason and not costs:
             reason = "it does no work on the device"
+        specs = describe_call(bound)
+        if bound.returns is not None:
+            frame.digest.update(bound.returns.text.encode())
         known = self.calls.get((frame.path, specs))
         trace = frame.digest.hexdigest()
         if known is None:
-            values = tuple(map(without_values, bound))
+            values = replace(bound, inputs=tuple(map(without_values, bound.inputs)))
             self.calls[frame.path, specs] = SubmoduleCall(
                 frame.path, values, specs, trace, costs, refused=reason
             )
             return
         if not reason and known.trace != trace:
-            reason = f"its calls on {label(bound)} run different ops"
+            reason = f"its calls on {label_call(bound)} run different ops"
         refused = known.refused or reason
         self.calls[frame.path, specs] = replace(known, calls=known.calls + 1, refused=refused)
 
@@ -168,13 +172,34 @@ def _local(value: object, frame: _Frame) -> str:
     return f"{frame.numbers[value.number]}:{value.description}"
 
 
-def _refused_output(output: object, inputs: Sequence[object], module: nn.Module) -> str | None:
-    """Why what a call returned keeps it from being a region; None where nothing does."""
-    plain = type(output) in (tuple, list)
-    items = list(output) if plain else [output]  # type: ignore[call-overload]
-    tensors = [item for item in items if isinstance(item, torch.Tensor)]
-    if not tensors or len(tensors) + items.count(None) != len(items):
-        return f"it returns a {type(output).__name__}, no tensor or tuple of tensors"
+def _call_of(frame: _Frame, child: nn.Module, output: object) -> tuple[Bound, str | None]:
+    """The call that has returned, and why it is no region."""
+    if isinstance(frame.bound, Unbound):
+        return Bound((), ()), frame.bound.reason
+    bound = frame.bound
+    apart = returned(output)
+    if apart is None:
+        what = type(output).__name__
+        return bound, f"it returns a {what}, no tensors in tuples, lists and dicts"
+    if not is_flat(apart.structure):
+        bound = replace(bound, returns=apart.structure)
+    if bound.structure is not None and not _unchanged(bound, child, frame):
+        return bound, "it changes its arguments"
+    return bound, _refused_output(apart.tensors, bound.inputs, child)
+
+
+def _unchanged(bound: Bound, child: nn.Module, frame: _Frame) -> bool:
+    """Whether lists and dicts among the arguments hold what they held before the call."""
+    after = bind_call(child, frame.args, frame.kwargs)
+    if isinstance(after, Unbound) or after.structure != bound.structure:
+        return False
+    return all(now is then for now, then in zip(after.inputs, bound.inputs, strict=True))
+
+
+def _refused_output(
+    tensors: Sequence[torch.Tensor], inputs: Sequence[object], module: nn.Module
+) -> str | None:
+    """Why the tensors that a call returned keep it from being a region; None where nothing does."""
     taken = {_storage(item) for item in inputs if isinstance(item, torch.Tensor)}
     if any(_storage(item) in taken for item in tensors):
         return "it returns one of its inputs, or a view of it"

@@ -133,6 +133,8 @@ def to_kernel(result: Result, job: KernelJob, call: RegionCall) -> Kernel:
         parameters=call.parameters,
         input_strides=strides_of(call.problem.live_inputs),
         parameter_strides=parameter_strides(call.problem.build(seed=0), call.parameters),
+        arguments=call.arguments,
+        returns=call.returns,
         certificate=certificate,
         run=result.run,
         created=certificate.created,
