@@ -37,6 +37,7 @@ from agentkernel.tools.apply.guard import (
 from agentkernel.tools.apply.operands import Operand, tie_operands
 from agentkernel.tools.apply.passed import Passed, passed
 from agentkernel.tools.apply.source import kernel_class, needs_triton
+from agentkernel.tools.apply.traced import REFUSED, Traced, traced_function
 
 ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""
@@ -50,7 +51,7 @@ NO_DEVICE = torch.device("meta")
 @dataclass
 class Swap:
     """A module's kernel and what became of its calls. `off` says why it is not used any more;
-    `passed` is the last call that the guard let through."""
+    `passed` is the last call that the guard let through, `traced` what torch.compile reads."""
 
     kernel: Kernel
     names: tuple[str, ...]
@@ -63,6 +64,7 @@ class Swap:
     raised: int = 0
     off: str | None = None
     passed: Passed | None = None
+    traced: Traced | None = None
     reasons: Counter[str] = field(default_factory=Counter)
 
     def inputs(
@@ -134,6 +136,7 @@ class Swap:
         self.reasons["raised"] += 1
         self.raised += 1
         if self.raised >= MOST_RAISED:
+            self.traced = None
             self.off = f"raised {self.raised} times: {type(error).__name__}: {one_line(error, 200)}"
 
 
@@ -156,15 +159,18 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
             f"Kernel {kernel.sha256[:10]!r} cannot be built without arguments: {one_line(error)}. "
             "Expected the drop-in of a live module. Next: optimize the module itself."
         ) from error
-    triton = needs_triton(kernel.source)
+    arguments, watched = arguments_of(kernel, module), watched_in(module)
+    operands = tie_operands(module, new, kernel, names)
+    on_cpu = not needs_triton(kernel.source) or _interpreted()
     return Swap(
         kernel=kernel,
         names=tuple(names),
         new=new,
-        arguments=arguments_of(kernel, module),
-        operands=tie_operands(module, new, kernel, names),
-        watched=watched_in(module),
-        on_cpu=not triton or _interpreted(),
+        arguments=arguments,
+        operands=operands,
+        watched=watched,
+        on_cpu=on_cpu,
+        traced=traced_function(module, kernel, new, arguments, operands, watched, on_cpu),
     )
 
 
@@ -224,6 +230,9 @@ def _forward_of(original: type[nn.Module], sha256: str) -> object:
             return plain(self, *args, **kwargs)
         # Asked first: torch 2.11's tracer takes `is_exporting` for true whenever it traces.
         if torch.compiler.is_dynamo_compiling():
+            if swap.traced is not None:
+                answer = swap.traced(self, *args, **kwargs)
+                return plain(self, *args, **kwargs) if answer is REFUSED else answer
             traced = swap.traced_inputs(args, kwargs)
             if traced is None:
                 return plain(self, *args, **kwargs)
