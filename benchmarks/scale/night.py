@@ -29,11 +29,12 @@ from agentkernel.cli.batch_zoo import Screen, kernels_of
 from agentkernel.tools.library import Library
 from agentkernel.tools.nights.compare import compare_nights
 from agentkernel.tools.nights.files import write_night
-from agentkernel.tools.regions import budget_of, merge_cuts, order_of_work
+from agentkernel.tools.regions import WorkOrder, budget_of, merge_cuts
 from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.nights.agenda import Agenda, Ranking
+from agentkernel.workflows.nights.agenda import Agenda
 from agentkernel.workflows.nights.engine import LocalEngine
 from agentkernel.workflows.nights.night import Wanted, run_night
+from agentkernel.workflows.nights.question import Ranking
 
 BUDGET_S = 1e7
 """Never spent: each job's part of it is computed all the same."""
@@ -57,7 +58,7 @@ class Watched:
 
 def ranking(least_share: float) -> Ranking:
     """The real one, with another floor."""
-    return Ranking(merge_cuts, partial(order_of_work, least_share=least_share), budget_of)
+    return Ranking(merge_cuts, partial(WorkOrder, least_share=least_share), budget_of)
 
 
 def call(asked: argparse.Namespace) -> dict[str, float]:

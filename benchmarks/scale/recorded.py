@@ -177,7 +177,9 @@ def region_of(
     parts: tuple[str, ...],
 ) -> Region:
     """A recorded region at `paths`, with times that are `scale` of the recorded ones."""
-    uses = [RegionUse(model=model, path=path, calls=calls, parameters=("weight",)) for path in paths]
+    uses = [
+        RegionUse(model=model, path=path, calls=calls, parameters=("weight",)) for path in paths
+    ]
     return Region(
         signature=signature,
         name=row.name,
@@ -198,8 +200,7 @@ def in_all(region: Region, time_us: float) -> Region:
     """With its shares of the model's `time_us`."""
     each = [use.calls * region.eager_us / time_us for use in region.uses]
     uses = [
-        use.model_copy(update={"share": part})
-        for use, part in zip(region.uses, each, strict=True)
+        use.model_copy(update={"share": part}) for use, part in zip(region.uses, each, strict=True)
     ]
     share = sum(each)
     changed = {"uses": tuple(uses), "share": share, "score": share * region.headroom}

@@ -119,6 +119,14 @@ class Library:
                 return stored.kernel
         return None
 
+    def has(self, key: KernelKey) -> bool:
+        """True where `find` has something to look at: its certificate is not read."""
+        rows = self._rows(
+            f"select 1 from kernels k where {BY_KEY} and k.withdrawn is null limit 1",
+            *key_values(key),
+        )
+        return bool(rows)
+
     def withdraw(self, sha256: str, why: str, *, key: KernelKey | None = None) -> int:
         """Give a kernel out no more, under all its keys or one. Answers how many there were.
 
