@@ -89,7 +89,7 @@ def call(asked: argparse.Namespace) -> dict[str, float]:
         began = time.monotonic()
         comparison = compare_nights(before, night)
         library.save_night(night, comparison.exit_code)
-        history = library.nights(zoo.name)
+        history = library.history(zoo.name)
         kernels = kernels_of(library, night)
         paths = write_night(folder / "reports", night, comparison, history, kernels)
         figures["report_s"] = time.monotonic() - began

@@ -328,7 +328,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         comparison = compare_nights(before, night)
         library.save_night(night, comparison.exit_code)
         folder = asked.out or night_folder(night)
-        history = library.nights(zoo.name)
+        history = library.history(zoo.name)
         write_night(folder, night, comparison, history, kernels_of(library, night))
     show(night, comparison, folder, as_json=asked.as_json)
     return comparison.exit_code
@@ -340,14 +340,19 @@ def night_folder(night: Night) -> Path:
 
 
 def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
-    """The kernels of a night's regions, and their parents, by SHA-256."""
-    shown = {row.sha256 for row in night.regions} | {row.parent for row in night.regions}
-    return {
-        kernel.sha256: kernel
-        for sha256 in shown
-        if sha256 is not None
-        for kernel in library.kernels(sha256=sha256)
-    }
+    """The kernels that a night's page shows, and their parents, by SHA-256: those of its largest
+    regions. All of a large zoo's, with their certificates, do not fit in memory."""
+    from agentkernel.tools.nights.folds import MOST_KERNELS
+    from agentkernel.tools.nights.tables import MOST_ROWS, region_order
+
+    found: dict[str, Kernel] = {}
+    for number, row in enumerate(region_order(night)):
+        if number >= MOST_ROWS and len(found) >= 2 * MOST_KERNELS:  # each with its parent
+            break
+        for sha256 in (row.sha256, row.parent):
+            if sha256 is not None and sha256 not in found:
+                found |= {kernel.sha256: kernel for kernel in library.kernels(sha256=sha256)}
+    return found
 
 
 def earlier(library: Library, zoo: str, compare: str | None) -> Night | None:
