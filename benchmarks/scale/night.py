@@ -85,6 +85,7 @@ def call(asked: argparse.Namespace) -> dict[str, float]:
             wanted, library, engine, recorded.work, ranking(asked.least_share), watched.watch
         )
         figures["night_s"] = time.monotonic() - began
+        figures["night_cpu_s"] = time.process_time()
         figures["night_peak_mb"] = peak_mb()
         began = time.monotonic()
         comparison = compare_nights(before, night)
@@ -99,13 +100,12 @@ def call(asked: argparse.Namespace) -> dict[str, float]:
     figures["exit_code"] = comparison.exit_code
     figures |= {f"{path.name}_mb": megabytes(path) for path in paths}
     figures["peak_mb"] = peak_mb()
-    figures["worker_peak_mb"] = peak_mb(resource.RUSAGE_CHILDREN)
     return figures
 
 
-def peak_mb(who: int = resource.RUSAGE_SELF) -> float:
-    """Largest resident set so far (Linux gives kilobytes)."""
-    return resource.getrusage(who).ru_maxrss / 1e3
+def peak_mb() -> float:
+    """Largest resident set of this process so far (Linux gives kilobytes), without the lanes'."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def megabytes(path: Path) -> float:

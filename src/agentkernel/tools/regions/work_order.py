@@ -19,10 +19,10 @@ class _At(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """The `index`-th use of a region."""
+    """The `number`-th use of a region."""
 
     signature: str
-    index: int
+    number: int
 
 
 class WorkOrder:
@@ -86,10 +86,10 @@ class WorkOrder:
         """True where this use was not chosen before."""
         region = self._viable.get(other.signature)
         chosen = self._chosen[other.signature]
-        if region is None or chosen[other.index]:
+        if region is None or chosen[other.number]:
             return False
-        chosen[other.index] = self._is_chosen(other.signature, region.uses[other.index])
-        return chosen[other.index]
+        chosen[other.number] = self._is_chosen(other.signature, region.uses[other.number])
+        return chosen[other.number]
 
     def _renew(self, signature: str) -> Region | None:
         """The region with its chosen uses; None where it is answered, or not worth it."""
