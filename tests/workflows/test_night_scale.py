@@ -120,7 +120,8 @@ def test_a_night_is_killed_and_finished_and_the_next_one_uses_it(tmp_path: Path)
         if len(agenda.decided) == 30:
             raise Killed
 
-    with CountedLibrary(tmp_path / "library.sqlite") as library:
+    library = CountedLibrary(tmp_path / "library.sqlite")
+    with library:
         with pytest.raises(Killed):
             go(tmp_path, library, 10, kill)
         night = go(tmp_path, library, 10)
