@@ -21,6 +21,7 @@ from agentkernel.domain.night import ModelRow, RegionStatus
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.errors import MissingDependency
+from agentkernel.tools.regions import Rest
 from agentkernel.workflows.nights.engine import GpuLost
 from agentkernel.workflows.nights.jobs import (
     Answer,
@@ -166,8 +167,24 @@ def order(regions: Sequence[Region], done: Mapping[str, bool]) -> tuple[Region, 
     return tuple(sorted(chosen, key=lambda item: (-item.score, item.signature)))
 
 
-def budget(region: Region, left: Sequence[Region], seconds: float) -> float:
-    return seconds / max(1, len(left))
+class Order:
+    """`order`, asked anew after each answer."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self.all, self.done = tuple(regions), dict[str, bool]()
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(item for item in order(self.all, self.done) if item.signature not in self.done)
+
+    def answered(self, signature: str, found: bool) -> tuple[Region, ...]:
+        before = {item.signature for item in self.regions}
+        self.done[signature] = found
+        return tuple(item for item in self.regions if item.signature not in before)
+
+
+def budget(region: Region, rest: Rest, seconds: float) -> float:
+    return seconds / (1 + rest.others)
 
 
 def note(folder: Path, job: Job) -> None:

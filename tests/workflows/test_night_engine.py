@@ -24,13 +24,14 @@ from agentkernel.domain.zoo import Zoo
 from agentkernel.errors import MissingDependency, RunBusy
 from agentkernel.tools.library import Library
 from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.nights.agenda import Agenda, Ranking
+from agentkernel.workflows.nights.agenda import Agenda
 from agentkernel.workflows.nights.engine import Engine, LocalEngine
 from agentkernel.workflows.nights.jobs import KernelJob
 from agentkernel.workflows.nights.night import ENDED_UNDER_WAY, Wanted, run_night
+from agentkernel.workflows.nights.question import Ranking
 from fakes import VERSIONS
 
-RANKING = Ranking(night_work.merge, night_work.order, night_work.budget)
+RANKING = Ranking(night_work.merge, night_work.Order, night_work.budget)
 KILLED = {"a": "one shared two", "b": "shared nothing(inside)", "c": "three four"}
 CHILD = """
 import sys

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import yaml
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from agentkernel.workflows.nights.engine import Engine
     from agentkernel.workflows.nights.jobs import Part
 
+T = TypeVar("T")
 LAST = ("last", "last-green")
 MEASURED_RESERVE, ESTIMATED_RESERVE = 0.35, 0.1
 """Shares of the budget that are kept for the models' end-to-end figures: on a GPU each is compiled
@@ -35,6 +40,7 @@ and timed in four forms."""
 DEFAULTS = ("profile.max_autotune=false",)
 """A model is held against eager and torch.compile; so are its regions."""
 SHOWN_REGIONS = 12
+REFRESH_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,10 @@ class Screen:
     """What is shown while a night goes on: a table on a terminal, else a line an event."""
 
     as_json: bool
-    said: set[str] = field(default_factory=set)
+    said: Counter[str] = field(default_factory=Counter)
+    """How many of each kind."""
     _live: Live | None = None
+    _shown: float = -math.inf
 
     @contextmanager
     def live(self) -> Iterator[Screen]:
@@ -154,19 +162,19 @@ class Screen:
         if self.as_json or not screen.is_terminal:
             yield self
             return
-        with Live(console=screen, refresh_per_second=2, transient=True) as shown:
+        with Live(console=screen, refresh_per_second=1 / REFRESH_S, transient=True) as shown:
             self._live = shown
             yield self
 
     def watch(self, agenda: Agenda) -> None:
-        """Show what has changed."""
+        """Show what has changed; a table is made as often as it is shown."""
         if self._live is not None:
-            self._live.update(progress(agenda))
+            if time.monotonic() - self._shown > REFRESH_S:
+                self._live.update(progress(agenda))
+                self._shown = time.monotonic()
             return
-        for key, values in _news(agenda).items():
-            if key not in self.said:
-                self.said.add(key)
-                self._say(values)
+        for values in _news(agenda, self.said):
+            self._say(values)
 
     def _say(self, values: Mapping[str, str]) -> None:
         from agentkernel.cli.output import print_json
@@ -177,28 +185,31 @@ class Screen:
             print(": ".join(item for item in list(values.values())[1:] if item), flush=True)
 
 
-def _news(agenda: Agenda) -> dict[str, dict[str, str]]:
-    """What is decided, each under a name of its own."""
-    regions = {item.signature: item for item in agenda.regions or ()}
-    found: dict[str, dict[str, str]] = {}
-    for name, cut in agenda.cuts.items():
-        counted = f"{len(cut.regions)} regions"
-        found[f"cut {name}"] = {"kind": "cut", "what": name, "status": counted}
-    for signature, decided in agenda.decided.items():
-        region = regions[signature]
-        found[signature] = {
+def _news(agenda: Agenda, said: Counter[str]) -> Iterator[dict[str, str]]:
+    """What came since `said`, which is brought up to date. All of these only ever grow."""
+    for name, cut in _since(agenda.cuts, "cut", said):
+        yield {"kind": "cut", "what": name, "status": f"{len(cut.regions)} regions"}
+    for signature, decided in _since(agenda.decided, "region", said):
+        yield {
             "kind": "region",
-            "what": f"{region.name} {signature[:8]}",
+            "what": f"{agenda.regions[signature].name} {signature[:8]}",
             "status": decided.status,
             "reason": decided.reason,
         }
-    for name, row in agenda.rows.items():
-        found[f"row {name}"] = {"kind": "model", "what": name, "status": row.form}
-    for name, why in agenda.errors.items():
-        found[f"error {name}"] = {"kind": "model", "what": name, "status": "failed", "reason": why}
-    for index, lost in enumerate(agenda.lost_jobs):
-        found[f"lost {index}"] = {"kind": "lost", "what": lost.job, "status": lost.why}
-    return found
+    for name, row in _since(agenda.rows, "model", said):
+        yield {"kind": "model", "what": name, "status": row.form}
+    for name, why in _since(agenda.errors, "error", said):
+        yield {"kind": "model", "what": name, "status": "failed", "reason": why}
+    for lost in agenda.lost_jobs[said["lost"] :]:
+        yield {"kind": "lost", "what": lost.job, "status": lost.why}
+    said["lost"] = len(agenda.lost_jobs)
+
+
+def _since(found: dict[str, T], kind: str, said: Counter[str]) -> list[tuple[str, T]]:
+    """The entries past the first `said[kind]`, without going through those."""
+    new = list(islice(reversed(found.items()), len(found) - said[kind]))
+    said[kind] = len(found)
+    return new[::-1]
 
 
 def progress(agenda: Agenda) -> Table:
@@ -221,9 +232,9 @@ def progress(agenda: Agenda) -> Table:
         row, error = agenda.rows.get(name), agenda.errors.get(name)
         status = error or (row.form if row else "cut" if name in agenda.cuts else "waits")
         table.add_row(name, "", "", status)
-    running = {job.region.signature for job in agenda.running.values() if job.kind == "kernel"}
-    shown = [item for item in agenda.order if item.signature in running]
-    shown += [item for item in agenda.order if item.signature in agenda.decided]
+    shown = [job.region for job in agenda.running.values() if job.kind == "kernel"]
+    latest = islice(reversed(agenda.decided), SHOWN_REGIONS)
+    shown += [agenda.regions[signature] for signature in latest]
     for region in shown[:SHOWN_REGIONS]:
         decided = agenda.decided.get(region.signature)
         models = ", ".join(dict.fromkeys(use.model for use in region.uses))
@@ -317,7 +328,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         comparison = compare_nights(before, night)
         library.save_night(night, comparison.exit_code)
         folder = asked.out or night_folder(night)
-        history = library.nights(zoo.name)
+        history = library.history(zoo.name)
         write_night(folder, night, comparison, history, kernels_of(library, night))
     show(night, comparison, folder, as_json=asked.as_json)
     return comparison.exit_code
@@ -329,14 +340,19 @@ def night_folder(night: Night) -> Path:
 
 
 def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
-    """The kernels of a night's regions, and their parents, by SHA-256."""
-    shown = {row.sha256 for row in night.regions} | {row.parent for row in night.regions}
-    return {
-        kernel.sha256: kernel
-        for sha256 in shown
-        if sha256 is not None
-        for kernel in library.kernels(sha256=sha256)
-    }
+    """The kernels that a night's page shows, and their parents, by SHA-256: those of its largest
+    regions. All of a large zoo's, with their certificates, do not fit in memory."""
+    from agentkernel.tools.nights.folds import MOST_KERNELS
+    from agentkernel.tools.nights.tables import MOST_ROWS, region_order
+
+    found: dict[str, Kernel] = {}
+    for number, row in enumerate(region_order(night)):
+        if number >= MOST_ROWS and len(found) >= 2 * MOST_KERNELS:  # each with its parent
+            break
+        for sha256 in (row.sha256, row.parent):
+            if sha256 is not None and sha256 not in found:
+                found |= {kernel.sha256: kernel for kernel in library.kernels(sha256=sha256)}
+    return found
 
 
 def earlier(library: Library, zoo: str, compare: str | None) -> Night | None:

@@ -116,14 +116,15 @@ def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
         with Library(place) as library:
             found = library.night(name)
             if found is not None:
-                history = [item for item in library.nights(found.zoo) if item.id <= found.id]
+                history = [item for item in library.history(found.zoo) if item.id <= found.id]
                 kernels = kernels_of(library, found)
+                earlier = [item.id for item in history if item.id != found.id]
+                before = library.night(earlier[-1]) if earlier else None
     if found is None:
         raise RunNotFound(
             f"No night {name!r} in the library {str(place)!r}. Expected the id of one that "
             "is over. Next: agentkernel batch ZOO.yaml, or name the file with --library."
         )
-    before = next((item for item in reversed(history) if item.id != found.id), None)
     page = night_page(found, compare_nights(before, found), history, kernels)
     return render(page), night_folder(found) / "night.html"
 

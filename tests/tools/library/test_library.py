@@ -75,6 +75,7 @@ def test_the_newest_is_found_and_the_one_before_where_it_is_withdrawn(library: L
     assert library.find(key()) == new
     assert library.withdraw(new.sha256, "wrong at 3 x 5") == 1
     assert library.withdraw(new.sha256, "another reason") == 0
+    assert library.has(key())
     assert library.find(key()) == old
     assert [item.withdrawn for item in library.kernels()] == [None, "wrong at 3 x 5"]
     assert library.kernels(withdrawn=False) == (old,)
@@ -188,6 +189,15 @@ def test_nights_come_back_whole_and_oldest_first(library: Library) -> None:
     assert len(library.nights()) == 3
     assert library.night("n1") == first
     assert library.night("n9") is None
+
+
+def test_a_history_has_the_regions_whose_kernel_changed(library: Library) -> None:
+    kept, new, lost = region(0, "kept"), region(1), region(2, "withdrawn")
+    library.save_night(night("n1", regions=(kept, new, lost, region(3, "reused"))))
+    library.save_night(night("other", zoo="transformers"))
+    (found,) = library.history("tiny")
+    assert found.regions == (new, lost)
+    assert found.models == night("n1").models
 
 
 def test_a_night_that_is_saved_again_replaces_itself(library: Library) -> None:

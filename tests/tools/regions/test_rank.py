@@ -9,6 +9,7 @@ from agentkernel.tools.regions.merge import merge_cuts
 from agentkernel.tools.regions.rank import (
     LEAST_SECONDS,
     LEAST_SHARE,
+    Rest,
     budget_of,
     chosen_regions,
     order_of_work,
@@ -41,6 +42,11 @@ LAYER = region(1, [("m", "0", 0.3), ("m", "1", 0.3)], parts=(2, 3))
 LINEAR = region(2, [("m", "0.a", 0.2), ("m", "1.a", 0.2)])
 NORM = region(3, [("m", "0.n", 0.1), ("m", "1.n", 0.1), ("m", "n", 0.05)])
 TREE = (LINEAR, NORM, LAYER)
+
+
+def beside(one, regions):
+    others = [item for item in regions if item.signature != one.signature]
+    return Rest(len(others), sum(item.score for item in others))
 
 
 def names(regions):
@@ -145,7 +151,7 @@ def test_answering_false_to_all_comes_to_an_end_with_every_worthy_region_tried(r
 def test_the_budget_is_never_overspent(regions, seconds, found):
     left, done = seconds, {}
     while work := order_of_work(regions, done):
-        budget = budget_of(work[0], work, left)
+        budget = budget_of(work[0], beside(work[0], work), left)
         assert 0 <= budget <= left
         if budget:
             assert budget >= LEAST_SECONDS
@@ -157,11 +163,10 @@ def test_the_budget_is_never_overspent(regions, seconds, found):
 
 def test_a_budget_is_in_proportion_to_the_score():
     small, large = region(1, [("m", "0", 0.1)]), region(2, [("m", "1", 0.9)])
-    assert budget_of(small, (small, large), 1000) == pytest.approx(100)
-    assert budget_of(small, (large,), 1000) == pytest.approx(100)
-    assert budget_of(large, (small, large), 1000) == pytest.approx(1000 / 3)
-    assert budget_of(small, (small, large), 100) == LEAST_SECONDS
-    assert budget_of(small, (small, large), LEAST_SECONDS - 1) == 0.0
+    assert budget_of(small, beside(small, (small, large)), 1000) == pytest.approx(100)
+    assert budget_of(large, beside(large, (small, large)), 1000) == pytest.approx(1000 / 3)
+    assert budget_of(small, beside(small, (small, large)), 100) == LEAST_SECONDS
+    assert budget_of(small, beside(small, (small, large)), LEAST_SECONDS - 1) == 0.0
 
 
 def cut(model, time_us, *regions):

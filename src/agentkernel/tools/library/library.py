@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agentkernel.database import transaction
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import Night, RegionStatus
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.tools.library.night_rows import NightLine, read_nights, read_trend, write_night
 from agentkernel.tools.library.opening import Say, open_library
@@ -55,6 +55,8 @@ class Measured:
 
 
 LIVE_GRACE_S = 3600.0
+CHANGED: tuple[RegionStatus, ...] = ("new", "retuned", "withdrawn")
+"""Where a region got another kernel, or lost it."""
 PUT_AGAIN = {
     "verified": "max(verified, excluded.verified)",
     "withdrawn": "case when excluded.certificate = certificate "
@@ -119,6 +121,14 @@ class Library:
                 return stored.kernel
         return None
 
+    def has(self, key: KernelKey) -> bool:
+        """True where `find` has something to look at: its certificate is not read."""
+        rows = self._rows(
+            f"select 1 from kernels k where {BY_KEY} and k.withdrawn is null limit 1",
+            *key_values(key),
+        )
+        return bool(rows)
+
     def withdraw(self, sha256: str, why: str, *, key: KernelKey | None = None) -> int:
         """Give a kernel out no more, under all its keys or one. Answers how many there were.
 
@@ -179,11 +189,12 @@ class Library:
 
     def nights(self, zoo: str | None = None) -> tuple[Night, ...]:
         """Whole nights, oldest first; for their speedups alone ask `trend`."""
-        with self._snapshot() as db:
-            rows = db.execute(
-                "select id from nights where ?1 is null or zoo = ?1 order by started, id", (zoo,)
-            ).fetchall()
-            return tuple(read_nights(db, [str(row["id"]) for row in rows]))
+        return self._nights(zoo)
+
+    def history(self, zoo: str) -> tuple[Night, ...]:
+        """The nights over a zoo, oldest first, with those of their regions alone whose kernel
+        changed: what a page needs of them. Whole ones of a large zoo do not fit in memory."""
+        return self._nights(zoo, CHANGED)
 
     def night(
         self, name: str, *, zoo: str | None = None, other_than: str | None = None
@@ -245,6 +256,15 @@ class Library:
             self._db.execute("pragma incremental_vacuum").fetchall()
             self._drop_lives()
         return Pruned(found.kernels, found.spared, found.nights, found.jobs, dropped=True)
+
+    def _nights(
+        self, zoo: str | None, statuses: tuple[RegionStatus, ...] = ()
+    ) -> tuple[Night, ...]:
+        with self._snapshot() as db:
+            rows = db.execute(
+                "select id from nights where ?1 is null or zoo = ?1 order by started, id", (zoo,)
+            ).fetchall()
+            return tuple(read_nights(db, [str(row["id"]) for row in rows], statuses))
 
     def _update(
         self, change: str, values: tuple[str, ...], sha256: str, key: KernelKey | None

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from pydantic import ValidationError
 
-from agentkernel.domain.night import ModelRow, Night, RegionRow
+from agentkernel.domain.night import ModelRow, Night, RegionRow, RegionStatus
 from agentkernel.domain.region import Basis
 from agentkernel.errors import LibraryError, one_line
 
@@ -93,8 +93,14 @@ def write_night(db: sqlite3.Connection, night: Night, exit_code: int | None) -> 
     )
 
 
-def read_nights(db: sqlite3.Connection, ids: Sequence[str]) -> Iterator[Night]:
-    """Whole, in the order of `ids`. Raises LibraryError for one that this version cannot read."""
+def read_nights(
+    db: sqlite3.Connection, ids: Sequence[str], statuses: Sequence[RegionStatus] = ()
+) -> Iterator[Night]:
+    """In the order of `ids`; whole, or with the regions of some `statuses` alone.
+
+    Raises LibraryError for one that this version cannot read.
+    """
+    only = f"and status in ({', '.join('?' for _ in statuses)})" if statuses else ""
     for night_id in ids:
         row = db.execute("select value from nights where id = ?", (night_id,)).fetchone()
         if row is None:
@@ -102,9 +108,8 @@ def read_nights(db: sqlite3.Connection, ids: Sequence[str]) -> Iterator[Night]:
         try:
             head = Night.model_validate_json(row[0])
             models = tuple(map(ModelRow.model_validate_json, _values(db, "night_models", night_id)))
-            regions = tuple(
-                map(RegionRow.model_validate_json, _values(db, "night_regions", night_id))
-            )
+            rows = _values(db, "night_regions", night_id, only, statuses)
+            regions = tuple(map(RegionRow.model_validate_json, rows))
         except ValidationError as error:
             raise LibraryError(
                 f"The night {night_id!r} cannot be read: {one_line(error, 120)}. Expected one "
@@ -150,6 +155,10 @@ def _line(rows: Sequence[sqlite3.Row]) -> NightLine:
     )
 
 
-def _values(db: sqlite3.Connection, table: str, night_id: str) -> Iterator[str]:
-    rows = db.execute(f"select value from {table} where night = ? order by number", (night_id,))
+def _values(
+    db: sqlite3.Connection, table: str, night_id: str, only: str = "", more: Sequence[str] = ()
+) -> Iterator[str]:
+    rows = db.execute(
+        f"select value from {table} where night = ? {only} order by number", (night_id, *more)
+    )
     return (str(row[0]) for row in rows)

@@ -2,10 +2,13 @@
 
 from agentkernel.tools.regions.cut import RegionCall, cut_model, region_problem
 from agentkernel.tools.regions.merge import merge_cuts
-from agentkernel.tools.regions.rank import budget_of, chosen_regions, order_of_work
+from agentkernel.tools.regions.rank import Rest, budget_of, chosen_regions, order_of_work
+from agentkernel.tools.regions.work_order import WorkOrder
 
 __all__ = [
     "RegionCall",
+    "Rest",
+    "WorkOrder",
     "budget_of",
     "chosen_regions",
     "cut_model",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from agentkernel.domain.region import Region, RegionUse
 from agentkernel.tools.regions.merge import by_score, with_uses
@@ -18,8 +19,17 @@ MOST_OF_THE_REST = 1 / 3
 NOTHING_DONE: Mapping[str, bool] = MappingProxyType({})
 
 
+class Rest(NamedTuple):
+    """The regions that wait beside one: how many, and the sum of their scores."""
+
+    others: int
+    score: float
+
+
 def chosen_regions(
-    regions: Sequence[Region], done: Mapping[str, bool] = NOTHING_DONE
+    regions: Sequence[Region],
+    done: Mapping[str, bool] = NOTHING_DONE,
+    least_share: float = LEAST_SHARE,
 ) -> tuple[Region, ...]:
     """Regions of which no submodule lies in another's, by falling score, each with the uses for
     which it is chosen.
@@ -29,7 +39,9 @@ def chosen_regions(
     True of stays chosen: it is where the kernels go.
     """
     viable = {
-        region.signature for region in regions if done.get(region.signature, _is_worth_it(region))
+        region.signature
+        for region in regions
+        if done.get(region.signature, is_worth_it(region, least_share))
     }
     at: dict[tuple[str, str], Region] = {}
     for region in by_score(regions)[::-1]:
@@ -39,37 +51,53 @@ def chosen_regions(
     for region in regions:
         uses = [use for use in region.uses if _is_chosen(region, use, at)]
         if uses:
-            chosen.append(_restricted(region, uses))
+            chosen.append(restricted(region, uses))
     return by_score(chosen)
 
 
 def order_of_work(
-    regions: Sequence[Region], done: Mapping[str, bool] = NOTHING_DONE
+    regions: Sequence[Region],
+    done: Mapping[str, bool] = NOTHING_DONE,
+    least_share: float = LEAST_SHARE,
 ) -> tuple[Region, ...]:
     """What to work on next, the best first: the chosen regions that are not `done` yet.
 
     Where only some uses of a region are chosen (its others lie in a chosen one), its share is that
-    of these, and it is left out where that is too small.
+    of these, and it is left out where that is below `least_share`. `WorkOrder` keeps the same
+    order from answer to answer.
     """
-    chosen = chosen_regions(regions, done)
-    return tuple(item for item in chosen if item.signature not in done and _is_worth_it(item))
+    chosen = chosen_regions(regions, done, least_share)
+    return tuple(
+        item for item in chosen if item.signature not in done and is_worth_it(item, least_share)
+    )
 
 
-def budget_of(region: Region, regions_left: Sequence[Region], seconds_left: float) -> float:
-    """Seconds for `region`: its part of the scores of `regions_left` (itself among them or not).
+def budget_of(region: Region, rest: Rest, seconds_left: float) -> float:
+    """Seconds for `region`: its part of the scores of all that waits, `rest` being the others.
 
     At least what one draft needs, at most a third of what is left; 0 where not even one draft fits.
     """
     if seconds_left < LEAST_SECONDS:
         return 0.0
-    others = [item for item in regions_left if item.signature != region.signature]
-    total = region.score + sum(item.score for item in others)
-    part = region.score / total if total > 0 else 1 / (1 + len(others))
+    total = region.score + rest.score
+    part = region.score / total if total > 0 else 1 / (1 + rest.others)
     return max(LEAST_SECONDS, min(part, MOST_OF_THE_REST) * seconds_left)
 
 
-def _is_worth_it(region: Region) -> bool:
-    return region.share >= LEAST_SHARE and region.score > 0
+def is_worth_it(region: Region, least_share: float = LEAST_SHARE) -> bool:
+    """True where a search may pay."""
+    return region.share >= least_share and region.score > 0
+
+
+def restricted(region: Region, uses: Sequence[RegionUse]) -> Region:
+    """`region` with these of its uses alone."""
+    if len(uses) == len(region.uses):
+        return region
+    if any(use.share for use in region.uses):
+        return with_uses(region, uses)
+    part = sum(use.calls for use in uses) / sum(use.calls for use in region.uses)
+    shared = [use.model_copy(update={"share": region.share * part / len(uses)}) for use in uses]
+    return with_uses(region, shared)
 
 
 def _is_chosen(region: Region, use: RegionUse, at: Mapping[tuple[str, str], Region]) -> bool:
@@ -78,13 +106,3 @@ def _is_chosen(region: Region, use: RegionUse, at: Mapping[tuple[str, str], Regi
     if best is None or best.signature != region.signature:
         return False
     return not any((use.model, path) in at for path in ancestors(use.path))
-
-
-def _restricted(region: Region, uses: Sequence[RegionUse]) -> Region:
-    if len(uses) == len(region.uses):
-        return region
-    if any(use.share for use in region.uses):
-        return with_uses(region, uses)
-    part = sum(use.calls for use in uses) / sum(use.calls for use in region.uses)
-    shared = [use.model_copy(update={"share": region.share * part / len(uses)}) for use in uses]
-    return with_uses(region, shared)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentkernel.workflows.nights.agenda import Ranking
+from agentkernel.workflows.nights.question import Ranking
 
 
 def ranking() -> Ranking:
     """By the share of the time and the headroom, as the regions were cut."""
-    from agentkernel.tools.regions import budget_of, merge_cuts, order_of_work
+    from agentkernel.tools.regions import WorkOrder, budget_of, merge_cuts
 
-    return Ranking(merge_cuts, order_of_work, budget_of)
+    return Ranking(merge_cuts, WorkOrder, budget_of)

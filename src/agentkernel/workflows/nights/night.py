@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -19,9 +20,10 @@ from agentkernel.domain.settings import Settings
 from agentkernel.domain.zoo import Zoo
 from agentkernel.errors import RunBusy
 from agentkernel.tools.atomic import make_folder, saving
-from agentkernel.workflows.nights.agenda import Agenda, Books, Question, Ranking
+from agentkernel.workflows.nights.agenda import Agenda
 from agentkernel.workflows.nights.engine import Engine, Work
 from agentkernel.workflows.nights.jobs import Part, asked_of
+from agentkernel.workflows.nights.question import Books, Question, Ranking
 from agentkernel.workflows.nights.rows import night_of
 
 OPENED = "opened"
@@ -51,9 +53,10 @@ class Wanted:
     budget_s: float | None = None
     reserve: float = 0.15
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Identity of the question: the same call, over the same models, with the same versions."""
+        """Identity of the question: the same call, over the same models, with the same versions.
+        It is asked at each change of a night, and goes through all models."""
         words = (
             self.zoo.name,
             *(f"{part.model.model_dump_json()} {part.sha256}" for part in self.parts),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.night import ModelRow, Night, RegionRow
 from agentkernel.domain.region import Basis, Region
-from agentkernel.workflows.nights.agenda import Agenda, Decided
+from agentkernel.workflows.nights.agenda import Agenda
+from agentkernel.workflows.nights.decided import Decided
 
 
 def night_of(
@@ -61,14 +62,13 @@ def model_rows(agenda: Agenda) -> tuple[ModelRow, ...]:
 def region_rows(agenda: Agenda) -> tuple[RegionRow, ...]:
     """Every region that was worked on or was to be, the most promising first."""
     named = {region.signature for region in agenda.order} | set(agenda.decided)
-    regions = [item for item in agenda.regions or () if item.signature in named]
+    regions = [agenda.regions[signature] for signature in named]
     unreached = Decided(status="unreached", reason="the night ended before it")
     ordered = sorted(regions, key=lambda item: (-item.score, item.signature))
     return tuple(_row(item, agenda.decided.get(item.signature, unreached)) for item in ordered)
 
 
 def _row(region: Region, decided: Decided) -> RegionRow:
-    kernel = decided.kernel
     return RegionRow(
         signature=region.signature,
         name=region.name,
@@ -84,11 +84,11 @@ def _row(region: Region, decided: Decided) -> RegionRow:
         bytes_min=region.bytes_min,
         status=decided.status,
         reason=decided.reason,
-        sha256=kernel.sha256 if kernel else None,
+        sha256=decided.sha256,
         parent=decided.parent,
         run=decided.run,
-        time_us=kernel.time_us if kernel else None,
-        speedup=kernel.speedup if kernel else None,
-        speedup_low=kernel.speedup_low if kernel else None,
+        time_us=decided.time_us,
+        speedup=decided.speedup,
+        speedup_low=decided.speedup_low,
         spent_s=round(decided.seconds, 3),
     )
