@@ -324,7 +324,9 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         before = earlier(library, zoo.name, asked.compare)
         engine = engine_for(asked, resolved, locks)
         with screen.live():
-            night = run_night(wanted, library, engine, run_job, ranking(), screen.watch)
+            night = run_night(
+                wanted, library, engine, run_job, ranking(len(zoo.models)), screen.watch
+            )
         comparison = compare_nights(before, night)
         library.save_night(night, comparison.exit_code)
         folder = asked.out or night_folder(night)

@@ -38,7 +38,8 @@ class Region(Frozen):
     the weighted share of all models' time that all uses take together, 0 to 1. `headroom` =
     1 - bound_us / eager_us; `score` = share x headroom is what a perfect kernel would save.
     `parts`: signatures of the regions that lie inside of this one, which are tried where this one
-    finds nothing. `flops` and `bytes_min` of one call are the roofline's own counts; None where
+    finds nothing. `device_ops` of one call are those that launch work, 0 where nobody counted.
+    `flops` and `bytes_min` of one call are the roofline's own counts; None where
     nobody counted.
     """
 
@@ -54,6 +55,7 @@ class Region(Frozen):
     headroom: float
     score: float
     parts: tuple[str, ...] = ()
+    device_ops: int = 0
     flops: int | None = None
     bytes_min: int | None = None
 

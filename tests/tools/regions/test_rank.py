@@ -9,15 +9,18 @@ from agentkernel.tools.regions.merge import merge_cuts
 from agentkernel.tools.regions.rank import (
     LEAST_SECONDS,
     LEAST_SHARE,
+    MOST_OPS_AT_ONCE,
     Rest,
     budget_of,
     chosen_regions,
+    least_share,
     order_of_work,
 )
 from agentkernel.tools.regions.tree import ancestors, heaviest
+from agentkernel.tools.regions.work_order import WorkOrder
 
 
-def region(key, uses, eager_us=10.0, bound_us=5.0, parts=()):
+def region(key, uses, eager_us=10.0, bound_us=5.0, parts=(), device_ops=0):
     """`uses`: (model, path, share)."""
     made = tuple(RegionUse(model=m, path=p, share=s) for m, p, s in uses)
     share = sum(use.share for use in made)
@@ -35,6 +38,7 @@ def region(key, uses, eager_us=10.0, bound_us=5.0, parts=()):
         headroom=headroom,
         score=share * headroom,
         parts=tuple(f"{part:016x}" for part in parts),
+        device_ops=device_ops,
     )
 
 
@@ -97,6 +101,24 @@ def test_equal_paths_of_two_models_do_not_cover_each_other():
     outer = region(1, [("one", "0", 0.3)])
     inner = region(2, [("two", "0.a", 0.3)])
     assert names(order_of_work((outer, inner))) == ["R1", "R2"]
+
+
+def test_a_region_of_many_ops_is_left_to_its_parts():
+    large = region(1, [("m", "0", 0.6)], parts=(2,), device_ops=MOST_OPS_AT_ONCE + 1)
+    part = region(2, [("m", "0.a", 0.2)], device_ops=3)
+    alone = region(3, [("m", "1", 0.2)], device_ops=MOST_OPS_AT_ONCE + 1)
+    assert order_of_work((large, part, alone)) == (part, alone)
+    assert WorkOrder((large, part, alone)).regions == (part, alone)
+    small = large.model_copy(update={"device_ops": MOST_OPS_AT_ONCE})
+    assert order_of_work((small, part)) == (small,)
+
+
+def test_in_a_large_zoo_a_region_may_have_less_of_the_time():
+    assert least_share(1) == least_share(10) == LEAST_SHARE
+    assert least_share(2000) == LEAST_SHARE / 200
+    small = region(1, [("m", "0", 0.0002)])
+    assert WorkOrder((small,), least_share(2000)).regions == (small,)
+    assert not WorkOrder((small,), least_share(10)).regions
 
 
 PATHS = ("0", "0.a", "0.a.x", "0.b", "1", "1.a", "10", "10.a")

@@ -2,7 +2,13 @@
 
 from agentkernel.tools.regions.cut import RegionCall, cut_model, region_problem
 from agentkernel.tools.regions.merge import merge_cuts
-from agentkernel.tools.regions.rank import Rest, budget_of, chosen_regions, order_of_work
+from agentkernel.tools.regions.rank import (
+    Rest,
+    budget_of,
+    chosen_regions,
+    least_share,
+    order_of_work,
+)
 from agentkernel.tools.regions.work_order import WorkOrder
 
 __all__ = [
@@ -12,6 +18,7 @@ __all__ = [
     "budget_of",
     "chosen_regions",
     "cut_model",
+    "least_share",
     "merge_cuts",
     "order_of_work",
     "region_problem",

@@ -31,7 +31,7 @@ from agentkernel.tools.roofline import (
 if TYPE_CHECKING:
     from torch import nn
 
-MOST_OPS = 200
+MOST_OPS = 64
 """A region of more device ops takes minutes to capture, and no one kernel stands for it."""
 REPEATS = 3
 REPEATED_PART = 0.8

@@ -185,6 +185,7 @@ def _region(
         headroom=room,
         score=share * room,
         parts=tuple(parts),
+        device_ops=len(group[0].call.costs),
     )
 
 

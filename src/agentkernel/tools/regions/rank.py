@@ -11,7 +11,13 @@ from agentkernel.tools.regions.merge import by_score, with_uses
 from agentkernel.tools.regions.tree import ancestors
 
 LEAST_SHARE = 0.005
-"""Below this share of all time, no kernel is worth its search."""
+"""Below this share of all time, no kernel is worth its search, in a zoo of up to `FEW_MODELS`; in
+a larger one each model has less of the time, and a region that matters to it too."""
+FEW_MODELS = 10
+MOST_OPS_AT_ONCE = 12
+"""A region of more device ops is left to its parts, where it has any. Of 23 regions that a night
+over twelve transformers worked on with an H200, none of more than eleven ops beat torch.compile
+(docs/nightly.md); a whole layer takes three times as long to search as its parts."""
 LEAST_SECONDS = 20.0
 """What one draft and its judgement need."""
 MOST_OF_THE_REST = 1 / 3
@@ -26,6 +32,11 @@ class Rest(NamedTuple):
     score: float
 
 
+def least_share(models: int) -> float:
+    """The floor on a region's share of all time in a zoo of so many models."""
+    return LEAST_SHARE * min(1.0, FEW_MODELS / max(models, 1))
+
+
 def chosen_regions(
     regions: Sequence[Region],
     done: Mapping[str, bool] = NOTHING_DONE,
@@ -34,14 +45,14 @@ def chosen_regions(
     """Regions of which no submodule lies in another's, by falling score, each with the uses for
     which it is chosen.
 
-    In each model's tree a region goes before its parts, unless it is too small, has no headroom, or
-    `done[signature]` is False: nothing was found for it, so its parts come in. What `done` says
+    In each model's tree a region goes before its parts, unless it is too small or too large, has no
+    headroom, or `done[signature]` is False: nothing was found for it, so its parts come in. What `done` says
     True of stays chosen: it is where the kernels go.
     """
     viable = {
         region.signature
         for region in regions
-        if done.get(region.signature, is_worth_it(region, least_share))
+        if done.get(region.signature, is_viable(region, least_share))
     }
     at: dict[tuple[str, str], Region] = {}
     for region in by_score(regions)[::-1]:
@@ -87,6 +98,12 @@ def budget_of(region: Region, rest: Rest, seconds_left: float) -> float:
 def is_worth_it(region: Region, least_share: float = LEAST_SHARE) -> bool:
     """True where a search may pay."""
     return region.share >= least_share and region.score > 0
+
+
+def is_viable(region: Region, least_share: float = LEAST_SHARE) -> bool:
+    """True where a search may pay for the region in one piece."""
+    in_one = region.device_ops <= MOST_OPS_AT_ONCE or not region.parts
+    return in_one and is_worth_it(region, least_share)
 
 
 def restricted(region: Region, uses: Sequence[RegionUse]) -> Region:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.region import Region, RegionUse
 from agentkernel.tools.regions.merge import by_score
-from agentkernel.tools.regions.rank import LEAST_SHARE, is_worth_it, restricted
+from agentkernel.tools.regions.rank import LEAST_SHARE, is_viable, is_worth_it, restricted
 from agentkernel.tools.regions.tree import ancestors
 
 
@@ -37,7 +37,7 @@ class WorkOrder:
         self._viable = {
             region.signature: region
             for region in by_score(regions)
-            if is_worth_it(region, least_share)
+            if is_viable(region, least_share)
         }
         self._at: dict[_At, list[str]] = {}
         """The viable regions at a path, the best first."""

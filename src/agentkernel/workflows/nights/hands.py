@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from agentkernel.workflows.nights.question import Ranking
 
 
-def ranking() -> Ranking:
-    """By the share of the time and the headroom, as the regions were cut."""
-    from agentkernel.tools.regions import WorkOrder, budget_of, merge_cuts
+def ranking(models: int) -> Ranking:
+    """By the share of the time and the headroom, as the regions of so many models were cut."""
+    from agentkernel.tools.regions import WorkOrder, budget_of, least_share, merge_cuts
 
-    return Ranking(merge_cuts, WorkOrder, budget_of)
+    order = partial(WorkOrder, least_share=least_share(models))
+    return Ranking(merge_cuts, order, budget_of)
