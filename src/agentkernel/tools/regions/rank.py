@@ -45,9 +45,9 @@ def chosen_regions(
     """Regions of which no submodule lies in another's, by falling score, each with the uses for
     which it is chosen.
 
-    In each model's tree a region goes before its parts, unless it is too small or too large, has no
-    headroom, or `done[signature]` is False: nothing was found for it, so its parts come in. What `done` says
-    True of stays chosen: it is where the kernels go.
+    In each model's tree a region goes before its parts, unless it is too small or too large, has
+    no headroom, or `done[signature]` is False: nothing was found for it, so its parts come in. What
+    `done` says True of stays chosen: it is where the kernels go.
     """
     viable = {
         region.signature
