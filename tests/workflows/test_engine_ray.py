@@ -62,7 +62,7 @@ HAS_TWO = Connected({"gpu_stand_in": 2.0, "CPU": 2.0})
 class FakeDriver:
     """Does jobs in a thread of this process; `fate` says what becomes of one instead."""
 
-    fate: Callable[[Job], Ended | None] = lambda job: None
+    fate: Callable[[Job], Ended | Refused | None] = lambda job: None
     answer: Connected | Refused = HAS_TWO
     most: int = 1000
     """After so many jobs the cluster is gone."""
@@ -151,15 +151,17 @@ def test_a_night_by_a_driver_has_the_table_of_a_local_one(tmp_path: Path) -> Non
     assert {begin.options["num_cpus"] for begin in driver.begins} == {0.0, 1.0}
 
 
-def lost_once(driver_of: Callable[[str], Ended]) -> Callable[[Job], Ended | None]:
-    """The first draft is lost, as `driver_of` its key says."""
+def lost_once(
+    ended: Callable[[str], Ended | Refused],
+) -> Callable[[Job], Ended | Refused | None]:
+    """The first draft is lost, as `ended` of its key says."""
     seen: set[str] = set()
 
-    def fate(job: Job) -> Ended | None:
+    def fate(job: Job) -> Ended | Refused | None:
         if not isinstance(job, KernelJob) or seen:
             return None
         seen.add(job.key)
-        return driver_of(job.key)
+        return ended(job.key)
 
     return fate
 
@@ -182,17 +184,14 @@ def test_what_is_lost_is_done_again_and_said(
     assert lost.why.startswith(why)
 
 
-def test_a_worker_that_ended_at_the_limit_is_not_tried_again(tmp_path: Path) -> None:
-    fate = lost_once(lambda key: Ended(key, lost="WorkerCrashedError"))
-    driver = FakeDriver(fate)
-    engine = RayEngine("auto", reach=driver.reach, limit_s=of_kernels(0.001))
+def test_a_job_that_hung_is_not_tried_again(tmp_path: Path) -> None:
+    fate = lost_once(lambda key: Ended(key, lost="WorkerCrashedError", hung=True))
+    engine = RayEngine("auto", reach=FakeDriver(fate).reach, limit_s=lambda job: 9.0)
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), engine=engine)
     assert sorted(statuses(night).values()) == ["failed", "new"]
+    (reason,) = [row.reason for row in night.regions if row.status == "failed"]
+    assert reason == "ended after 9 s without an answer"
     assert night.lost == ()
-
-
-def of_kernels(seconds: float) -> Callable[[Job], float]:
-    return lambda job: seconds if isinstance(job, KernelJob) else 600.0
 
 
 def test_with_the_head_gone_the_same_call_goes_on(tmp_path: Path) -> None:
@@ -203,6 +202,16 @@ def test_with_the_head_gone_the_same_call_goes_on(tmp_path: Path) -> None:
     night = go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver().reach))
     assert set(statuses(night).values()) == {"new"}
     assert begun(tmp_path)["cut a"] == 1
+
+
+def test_where_no_node_is_left_no_row_is_failed(tmp_path: Path) -> None:
+    """All that runs is lost at once then; given out again it would be lost to the last row."""
+    zoo = zoo_of(tmp_path, a="one two three")
+    fate = lost_once(lambda key: Refused("LocalRayletDiedError: the raylet died"))
+    with pytest.raises(MissingDependency, match="not answer any more: LocalRaylet"):
+        go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver(fate).reach))
+    night = go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver().reach))
+    assert set(statuses(night).values()) == {"new"}
 
 
 def test_what_a_worker_raises_ends_the_night(tmp_path: Path) -> None:
@@ -278,6 +287,33 @@ def test_what_kills_every_worker_or_hangs_is_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_with_the_head_killed_the_same_call_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHT_PAUSE_S", "1.0")
+    zoo = zoo_of(tmp_path, **REGIONS)
+
+    def kill() -> None:
+        while not any("draft" in name for name in begun(tmp_path)):
+            time.sleep(0.02)
+        for word in ("gcs_server", "raylet"):
+            for pid, text in processes_of(engine.folder).items():
+                if Path(text.split(" ")[0]).name == word:
+                    os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    with cluster(2) as engine:
+        killer.start()
+        with pytest.raises(MissingDependency, match="does not answer any more"):
+            go(tmp_path, zoo, engine=engine)
+    killer.join()
+    monkeypatch.delenv("NIGHT_PAUSE_S")
+    night = go(tmp_path, zoo)
+    assert "failed" not in statuses(night).values()
+    assert all(begun(tmp_path)[f"cut {name}"] == 1 for name in REGIONS)
+
+
+@pytest.mark.slow
 def test_an_interruption_leaves_nothing_of_ray_behind(tmp_path: Path) -> None:
     def interrupt(agenda: Agenda) -> None:
         if agenda.decided:
@@ -292,14 +328,14 @@ def test_an_interruption_leaves_nothing_of_ray_behind(tmp_path: Path) -> None:
         assert not folder.exists()
 
 
-def processes_of(folder: Path) -> list[str]:
-    """The processes with Ray's folder in their command line."""
-    found = []
+def processes_of(folder: Path) -> dict[int, str]:
+    """The command lines, by process, in which Ray's folder stands."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if str(folder) in text:
-                found.append(text)
+                found[int(path.parent.name)] = text
     return found
 
 

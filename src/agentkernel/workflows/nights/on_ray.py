@@ -6,7 +6,6 @@ import importlib.util
 import multiprocessing
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -82,14 +81,6 @@ class Slots:
         return Share(cpus=1.0)
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A job that Ray was given at the monotonic time `since`."""
-
-    job: Job
-    since: float
-
-
 @contextmanager
 def driver(cluster: Cluster, log: Path) -> Iterator[Connection]:
     """The line to a process that talks to Ray, which has ended when this is left."""
@@ -147,7 +138,7 @@ class RayEngine:
     def run(self, jobs: Jobs, work: Work) -> None:
         """Do all jobs. What a node lacks, and the cluster's end, is raised as MissingDependency."""
         patience = Patience()
-        running: dict[str, Begun] = {}
+        running: dict[str, Job] = {}
         try:
             while True:
                 self._begin(jobs, work, patience, running)
@@ -176,10 +167,11 @@ class RayEngine:
             )
         raise MissingDependency(
             f"No Ray cluster answers at {self.address!r}: {answer.why}. Expected auto, local, or "
-            "ray://HOST:10001. Next: start one with 'ray start --head'."
+            "ray://HOST:10001. Next: start one with 'ray start --head'; for one that asks for a "
+            "token set RAY_AUTH_MODE=token."
         )
 
-    def _begin(self, jobs: Jobs, work: Work, patience: Patience, running: dict[str, Begun]) -> None:
+    def _begin(self, jobs: Jobs, work: Work, patience: Patience, running: dict[str, Job]) -> None:
         """Hand Ray as many jobs as hold GPUs; a job that holds none waits for a CPU at Ray."""
         while self._room(running):
             job = patience.again.popleft() if patience.again else jobs.take()
@@ -191,37 +183,37 @@ class RayEngine:
             try:
                 self._line.send(begin)
             except OSError as error:
-                raise self._gone() from error
-            running[job.key] = Begun(job, time.monotonic())
+                raise self._gone(last_words(self._log)) from error
+            running[job.key] = job
 
-    def _room(self, running: Mapping[str, Begun]) -> bool:
-        cuts = sum(isinstance(begun.job, CutJob) for begun in running.values())
+    def _room(self, running: Mapping[str, Job]) -> bool:
+        cuts = sum(isinstance(job, CutJob) for job in running.values())
         if self.slots.gpus or not self.slots.stand_ins:
             return len(running) < self.workers
         return len(running) - cuts < self.workers and cuts < MOST_CUTS
 
     def _ended(self) -> Ended:
         try:
-            ended: Ended = self._line.recv()
+            ended: Ended | Refused = self._line.recv()
         except (EOFError, OSError) as error:
-            raise self._gone() from error
+            raise self._gone(last_words(self._log)) from error
+        if isinstance(ended, Refused):
+            raise self._gone(ended.why)
         return ended
 
-    def _end(self, jobs: Jobs, patience: Patience, begun: Begun, ended: Ended) -> None:
-        job, limit = begun.job, self.limit_s(begun.job)
+    def _end(self, jobs: Jobs, patience: Patience, job: Job, ended: Ended) -> None:
         if ended.answer is not None:
             jobs.done(job, read_answer(ended.answer))
         elif isinstance(ended.error, GpuLost):
             patience.lost(jobs, job, f"the GPU was lost: {one_line(ended.error)}")
         elif ended.error is not None:
             raise ended.error
-        elif time.monotonic() - begun.since >= limit:  # it would hang again
-            jobs.done(job, JobFailed(error=hung(job, limit)))
+        elif ended.hung:  # it would hang again
+            jobs.done(job, JobFailed(error=hung(job, self.limit_s(job))))
         else:
             patience.lost(jobs, job, f"{RAY_GONE} ({ended.lost})")
 
-    def _gone(self) -> MissingDependency:
-        why = last_words(self._log)
+    def _gone(self, why: str) -> MissingDependency:
         return MissingDependency(
             f"The Ray cluster at {self.address!r} does not answer any more"
             f"{f': {why}' if why else '.'} Expected that it outlives the night. Next: start it "

@@ -10,6 +10,7 @@ import faulthandler
 import os
 import pickle
 import platform
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,6 +40,12 @@ SETTINGS = {
 }
 """Environment of a cluster that is started here, where the user's says nothing else."""
 STDOUT, STDERR = 1, 2
+SILENT_S = 10.0
+"""So long has a worker to say that its job hangs."""
+
+
+class ClusterGone(RuntimeError):
+    """Nothing is left that could do a job."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class Refused:
-    """No cluster, and why in one line."""
+    """No cluster, or none any more, and why in one line."""
 
     why: str
 
@@ -79,12 +86,14 @@ class Begin:
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a job: its answer as JSON, what it raised, or how its worker was lost."""
+    """What became of a job: its answer as JSON, what it raised, or how its worker was lost; `hung`
+    where that was at the job's limit."""
 
     key: str
     answer: str | None = None
     error: BaseException | None = None
     lost: str = ""
+    hung: bool = False
 
 
 def serve(line: Connection, cluster: Cluster, log: Path) -> None:
@@ -105,7 +114,10 @@ def serve(line: Connection, cluster: Cluster, log: Path) -> None:
             line.send(Refused(one_line(error)))
             return
         with suppress(EOFError, OSError):  # the parent has gone, or has had enough
-            _relay(ray, line)
+            try:
+                _relay(ray, line)
+            except ClusterGone as error:
+                line.send(Refused(one_line(error)))
     finally:
         ray.shutdown()
 
@@ -141,7 +153,14 @@ def _relay(ray: Any, line: Connection) -> None:
 
 
 def _ended(ray: Any, key: str, reference: Any) -> Ended:
-    from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
+    from ray.exceptions import (
+        LocalRayletDiedError,
+        OutOfMemoryError,
+        RayError,
+        RayTaskError,
+        RuntimeEnvSetupError,
+        WorkerCrashedError,
+    )
 
     try:
         return Ended(key, answer=ray.get(reference))
@@ -153,8 +172,21 @@ def _ended(ray: Any, key: str, reference: Any) -> Ended:
         if cause is None or isinstance(cause, ImportError):
             cause = MissingDependency(_unable(cause or error))
         return Ended(key, error=cause)
-    except RayError as error:
+    except (WorkerCrashedError, OutOfMemoryError) as error:
+        return Ended(key, lost=type(error).__name__, hung=_has_hung(key))
+    except (RayError, ConnectionError) as error:
+        if isinstance(error, LocalRayletDiedError | ConnectionError) or not _any_node(ray):
+            raise ClusterGone(f"{type(error).__name__}: {one_line(error, 120)}") from error
         return Ended(key, lost=type(error).__name__)
+
+
+def _any_node(ray: Any) -> bool:
+    """True where the head answers, and knows of a node that lives. Without a head Ray waits for one
+    for a minute, and then ends this process."""
+    try:
+        return any(node["Alive"] for node in ray.nodes())
+    except (RuntimeError, ConnectionError, ray.exceptions.RayError):
+        return False
 
 
 def _unable(error: BaseException) -> str:
@@ -179,12 +211,39 @@ def do_job(work: Work, text: str, limit_s: float, versions: Versions) -> str:
     """
     _check(versions)
     job = read_job(text)
-    # A timer that also ends what holds the interpreter; where it hung is in the worker's log.
-    faulthandler.dump_traceback_later(limit_s, exit=True, file=STDERR)
+    timer = threading.Timer(limit_s, _end_hanging, (job.key,))
+    timer.daemon = True
+    timer.start()
+    # What holds the interpreter is ended as well, if without a word.
+    faulthandler.dump_traceback_later(limit_s + SILENT_S, exit=True, file=STDERR)
     try:
         return work(job).model_dump_json()
     finally:
+        timer.cancel()
         faulthandler.cancel_dump_traceback_later()
+
+
+def _end_hanging(key: str) -> None:
+    """End this worker; where it hung stands in its log, and that it did at the head."""
+    from ray.experimental import internal_kv
+
+    try:
+        faulthandler.dump_traceback(file=STDERR)
+        internal_kv._internal_kv_put(_hung_name(key), b"1")
+    finally:
+        os._exit(1)
+
+
+def _has_hung(key: str) -> bool:
+    """True where a worker said so before it ended. Ray does not say when a job has begun, which may
+    have waited for a worker for long."""
+    from ray.experimental import internal_kv
+
+    return bool(internal_kv._internal_kv_del(_hung_name(key)))
+
+
+def _hung_name(key: str) -> bytes:
+    return f"agentkernel:hung:{key}".encode()
 
 
 def _check(expected: Versions) -> None:
