@@ -25,6 +25,7 @@ from agentkernel.workflows.nights.engine import (
 )
 from agentkernel.workflows.nights.jobs import CutJob, Job, JobFailed, read_answer
 from agentkernel.workflows.nights.ray_driver import (
+    LEAVE_S,
     Begin,
     Cluster,
     Connected,
@@ -41,8 +42,8 @@ MOST_CUTS = 64
 """Cuts on CPUs that wait at Ray at a time."""
 OTHER_VERSIONS = "version mismatch"
 """In what Ray says where Python or Ray differs."""
-LEAVE_S = 30.0
-"""A cluster that was started here has ended by then."""
+CONNECT_S = 120.0
+"""A cluster answers by then, or there is none: Ray itself would wait on."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class RayEngine:
     stand_ins: int = 0
     """How many custom resources stand for GPUs, where a cluster is started here."""
     limit_s: Callable[[Job], float] = hang_limit_s
+    patience_s: float = CONNECT_S
     reach: Callable[[Cluster, Path], AbstractContextManager[Connection]] = driver
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
 
@@ -154,8 +156,10 @@ class RayEngine:
         self._held.close()
 
     def _connected(self) -> Connected:
+        answer: Connected | Refused = Refused(f"no answer in {self.patience_s:.0f} s")
         try:
-            answer = self._line.recv()
+            if self._line.poll(self.patience_s):
+                answer = self._line.recv()
         except (EOFError, OSError):
             answer = Refused(last_words(self._log) or "Ray's process ended")
         if isinstance(answer, Connected):

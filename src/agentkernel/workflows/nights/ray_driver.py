@@ -7,14 +7,17 @@ processes as long as that one lives. Here this is a child, that the night talks 
 from __future__ import annotations
 
 import faulthandler
+import multiprocessing
 import os
 import pickle
 import platform
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,8 @@ SETTINGS = {
 }
 """Environment of a cluster that is started here, where the user's says nothing else."""
 STDOUT, STDERR = 1, 2
+LEAVE_S = 30.0
+"""A cluster that was started here has ended by then."""
 SILENT_S = 10.0
 """So long has a worker to say that its job hangs."""
 
@@ -99,6 +104,7 @@ class Ended:
 def serve(line: Connection, cluster: Cluster, log: Path) -> None:
     """The child's whole life: connect, do what the line asks for, and leave once it is closed."""
     os.setsid()  # Ctrl-C is the parent's, which closes the line
+    threading.Thread(target=_end_after_parent, daemon=True).start()
     with log.open("ab") as file:
         os.dup2(file.fileno(), STDOUT)
         os.dup2(file.fileno(), STDERR)
@@ -120,6 +126,15 @@ def serve(line: Connection, cluster: Cluster, log: Path) -> None:
                 line.send(Refused(one_line(error)))
     finally:
         ray.shutdown()
+
+
+def _end_after_parent() -> None:
+    """Ray may be in the middle of a call that does not end when the parent has been killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        time.sleep(LEAVE_S)
+        os._exit(1)
 
 
 def _connect(ray: Any, cluster: Cluster) -> None:
