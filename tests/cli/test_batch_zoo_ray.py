@@ -13,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import run
 from agentkernel.domain.night import Night
 
 MAIN = "import sys; from agentkernel.cli.app import main; main(sys.argv[1:])"
 LIMIT_S = 900.0
-NOWHERE = "127.0.0.1:9"
 
 
 def words(*more: str) -> list[str]:
@@ -115,17 +113,3 @@ def comes_from(pid: int, root: int, parents: dict[int, int]) -> bool:
             return True
         pid = parents.get(pid, 0)
     return False
-
-
-@pytest.mark.slow
-def test_without_a_cluster_one_line_and_exit_4(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("ray")
-    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    monkeypatch.chdir(tmp_path)
-    assert run(words("--ray", NOWHERE)) == 4
-    said = capfd.readouterr()
-    assert f"No Ray cluster answers at {NOWHERE!r}" in said.err
-    assert len(said.err.splitlines()) == 1

@@ -342,5 +342,5 @@ def processes_of(folder: Path) -> dict[int, str]:
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_one_line() -> None:
     pytest.importorskip("ray")
-    with pytest.raises(MissingDependency, match="No Ray cluster answers at '127.0.0.1:9'"):
-        RayEngine("127.0.0.1:9")
+    with pytest.raises(MissingDependency, match=r"No Ray cluster answers at '127\.0\.0\.1:9'"):
+        RayEngine("127.0.0.1:9", patience_s=5.0)
