@@ -31,6 +31,17 @@ def test_what_it_starts_gives_way_too_and_we_do_not() -> None:
     give_way(process.pid)
 
 
+def test_who_gives_way_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `nice -n 15`, without the right to raise a priority, nothing is asked for."""
+    monkeypatch.setattr(os, "getpriority", lambda which, who: 15)
+
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    give_way(0)
+
+
 def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without the right to raise a priority is not stopped by it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:

@@ -131,7 +131,9 @@ def engine_for(asked: Asked, resolved: ResolvedTarget, locks: Path) -> Engine:
     if asked.ray is not None:
         from agentkernel.workflows.nights.on_ray import RayEngine
 
-        return RayEngine(asked.ray, most=asked.workers)
+        # Without a GPU as many jobs at a time as are asked for, not as many as there are cores.
+        stand_ins = 0 if visible_devices() else asked.workers or 0
+        return RayEngine(asked.ray, most=asked.workers, stand_ins=stand_ins)
     cpus = len(os.sched_getaffinity(0))
     devices = visible_devices() if resolved.measurable else ()
     if not devices:

@@ -17,7 +17,9 @@ def give_way(pid: int) -> None:
     """Lower the priority of the thread that leads process `pid` (0: of this thread) and of all that
     it starts from now on. For good: never where something is timed."""
     with contextlib.suppress(ProcessLookupError):
-        os.setpriority(os.PRIO_PROCESS, pid, COMPILER_NICE)
+        # One that is lower already (under `nice`, or a Ray worker) may not be raised.
+        if os.getpriority(os.PRIO_PROCESS, pid) < COMPILER_NICE:
+            os.setpriority(os.PRIO_PROCESS, pid, COMPILER_NICE)
 
 
 @contextlib.contextmanager

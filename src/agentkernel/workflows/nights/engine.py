@@ -152,7 +152,7 @@ class LocalEngine:
             if ended.answer is not None:
                 jobs.done(ended.job, ended.answer)
             elif ended.hung:  # it would hang again
-                jobs.done(ended.job, JobFailed(error=_hung(ended.job, self.limit_s(ended.job))))
+                jobs.done(ended.job, JobFailed(error=hung(ended.job, self.limit_s(ended.job))))
             elif ended.died or isinstance(ended.error, GpuLost):
                 patience.lost(jobs, ended.job, _why(ended))
             elif ended.error is not None:
@@ -169,7 +169,8 @@ def _keeps(ended: Ended[Job, Answer]) -> bool:
     return ended.answer is not None and not isinstance(ended.answer, JobFailed)
 
 
-def _hung(job: Job, limit_s: float) -> str:
+def hung(job: Job, limit_s: float) -> str:
+    """Why a job that was ended at its limit has no answer."""
     budget = job.budget_s if isinstance(job, KernelJob) else None
     of = f", with a budget of {budget:.0f} s" if budget is not None else ""
     return f"ended after {limit_s:.0f} s without an answer{of}"

@@ -1,34 +1,49 @@
-"""How are a night's jobs done on a Ray cluster, with what is lost done again by Ray?"""
+"""How are a night's jobs done on a Ray cluster, also where a worker, a node or the head is lost?"""
 
 from __future__ import annotations
 
+import importlib.util
+import multiprocessing
 import os
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-from agentkernel.domain.base import Frozen
-from agentkernel.errors import EnvironmentFailure, MissingDependency, one_line
-from agentkernel.workflows.nights.engine import AGAIN, GpuLost, Jobs, Work
-from agentkernel.workflows.nights.jobs import CutJob, Job, JobFailed, read_answer, read_job
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from agentkernel.errors import MissingDependency, one_line
+from agentkernel.tools.versions import installed_versions
+from agentkernel.workflows.nights.engine import (
+    GpuLost,
+    Jobs,
+    Patience,
+    Work,
+    hang_limit_s,
+    hung,
+)
+from agentkernel.workflows.nights.jobs import CutJob, Job, JobFailed, read_answer
+from agentkernel.workflows.nights.ray_driver import (
+    LEAVE_S,
+    Begin,
+    Cluster,
+    Connected,
+    Ended,
+    Refused,
+    last_words,
+    serve,
+)
 
 STAND_IN = "gpu_stand_in"
 """A custom resource that stands for a GPU where a cluster has none: one of it a job."""
-LOCAL = "local"
 RAY_GONE = "its worker or its node was lost"
 MOST_CUTS = 64
 """Cuts on CPUs that wait at Ray at a time."""
-
-
-class Told(Frozen):
-    """What comes back from a worker: the answer as JSON, and how often the job had begun before."""
-
-    answer: str
-    attempt: int
+OTHER_VERSIONS = "version mismatch"
+"""In what Ray says where Python or Ray differs."""
+CONNECT_S = 120.0
+"""A cluster answers by then, or there is none: Ray itself would wait on."""
 
 
 @dataclass(frozen=True)
@@ -67,116 +82,153 @@ class Slots:
         return Share(cpus=1.0)
 
 
+@contextmanager
+def driver(cluster: Cluster, log: Path) -> Iterator[Connection]:
+    """The line to a process that talks to Ray, which has ended when this is left."""
+    if importlib.util.find_spec("ray") is None:
+        raise MissingDependency(
+            f"--ray {cluster.address} needs the package 'ray', which is not installed. "
+            "Next: pip install 'agentkernel[ray]'."
+        )
+    # Not forked: Ray has threads, and so may we. A daemon, lest an exit in between waits for it.
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    child = context.Process(target=serve, args=(there, cluster, log), daemon=True)
+    child.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        here.close()
+        child.join(LEAVE_S)
+        if child.is_alive():
+            child.kill()
+            child.join()
+
+
 @dataclass
 class RayEngine:
     """Tasks of the cluster at `address` ("auto", "ray://host:port"), or of one that is started here
-    ("local"). At most `most` jobs at a time, else as many as there are GPUs.
+    ("local"). At most `most` jobs at a time, else as many as there are GPUs. The cluster is left,
+    or ended, with the end of `run`.
 
-    The zoo's folder and this package have to be at the same place on every node.
+    The zoo's folder and this package have to be at the same place on every node. Raises
+    MissingDependency without the package or the cluster.
     """
 
     address: str
     most: int | None = None
     stand_ins: int = 0
     """How many custom resources stand for GPUs, where a cluster is started here."""
+    limit_s: Callable[[Job], float] = hang_limit_s
+    patience_s: float = CONNECT_S
+    reach: Callable[[Cluster, Path], AbstractContextManager[Connection]] = driver
+    _held: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def __post_init__(self) -> None:
-        self._ray = connected(self.address, self.stand_ins)
-        self.slots = slots_of(self._ray.cluster_resources())
-        self.workers = min(self.most or self.slots.jobs, self.slots.jobs)
+        with ExitStack() as held:
+            self.folder = Path(held.enter_context(_folder()))
+            self._log = self.folder / "driver.log"
+            resources = {STAND_IN: float(self.stand_ins)} if self.stand_ins else {}
+            cluster = Cluster(self.address, resources, self.folder)
+            self._line = held.enter_context(self.reach(cluster, self._log))
+            self.slots = slots_of(self._connected().resources)
+            self.workers = min(self.most or self.slots.jobs, self.slots.jobs)
+            self._versions = installed_versions()
+            self._held = held.pop_all()
 
     def run(self, jobs: Jobs, work: Work) -> None:
-        """Do all jobs. What the machine lacks is raised, and the cluster's end as well."""
-        ray = self._ray
-        task = ray.remote(max_retries=AGAIN, retry_exceptions=[GpuLost])(do_job)
-        running: dict[Any, Job] = {}
-        while True:
-            self._begin(jobs, work, task, running)
-            if not running:
-                return
-            done, _ = ray.wait(list(running), num_returns=1)
-            for reference in done:
-                self._end(jobs, running.pop(reference), reference)
+        """Do all jobs. What a node lacks, and the cluster's end, is raised as MissingDependency."""
+        patience = Patience()
+        running: dict[str, Job] = {}
+        try:
+            while True:
+                self._begin(jobs, work, patience, running)
+                if not running:
+                    return
+                ended = self._ended()
+                self._end(jobs, patience, running.pop(ended.key), ended)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        self._ray.shutdown()
+        self._held.close()
 
-    def _begin(self, jobs: Jobs, work: Work, task: Any, running: dict[Any, Job]) -> None:
+    def _connected(self) -> Connected:
+        answer: Connected | Refused = Refused(f"no answer in {self.patience_s:.0f} s")
+        try:
+            if self._line.poll(self.patience_s):
+                answer = self._line.recv()
+        except (EOFError, OSError):
+            answer = Refused(last_words(self._log) or "Ray's process ended")
+        if isinstance(answer, Connected):
+            return answer
+        if OTHER_VERSIONS in answer.why.lower():
+            raise MissingDependency(
+                f"The Ray cluster at {self.address!r} cannot be used from here: {answer.why} "
+                "Expected the same versions of Python and Ray. Next: install the cluster's here."
+            )
+        raise MissingDependency(
+            f"No Ray cluster answers at {self.address!r}: {answer.why}. Expected auto, local, or "
+            "ray://HOST:10001. Next: start one with 'ray start --head'; for one that asks for a "
+            "token set RAY_AUTH_MODE=token."
+        )
+
+    def _begin(self, jobs: Jobs, work: Work, patience: Patience, running: dict[str, Job]) -> None:
         """Hand Ray as many jobs as hold GPUs; a job that holds none waits for a CPU at Ray."""
         while self._room(running):
-            job = jobs.take()
+            job = patience.again.popleft() if patience.again else jobs.take()
             if job is None:
                 return
             options = self.slots.share(job).options()
-            reference = task.options(name=job.name, **options).remote(work, job.model_dump_json())
-            running[reference] = job
+            text, limit = job.model_dump_json(), self.limit_s(job)
+            begin = Begin(job.key, job.name, text, work, options, limit, self._versions)
+            try:
+                self._line.send(begin)
+            except OSError as error:
+                raise self._gone(last_words(self._log)) from error
+            running[job.key] = job
 
-    def _room(self, running: Mapping[Any, Job]) -> bool:
+    def _room(self, running: Mapping[str, Job]) -> bool:
         cuts = sum(isinstance(job, CutJob) for job in running.values())
         if self.slots.gpus or not self.slots.stand_ins:
             return len(running) < self.workers
         return len(running) - cuts < self.workers and cuts < MOST_CUTS
 
-    def _end(self, jobs: Jobs, job: Job, reference: Any) -> None:
-        from ray.exceptions import RayError, RayTaskError
-
+    def _ended(self) -> Ended:
         try:
-            told = Told.model_validate_json(self._ray.get(reference))
-        except RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, EnvironmentFailure):
-                raise cause from error
-            jobs.done(job, JobFailed(error=one_line(cause or error)))
-        except RayError as error:
-            if not self._ray.is_initialized():
-                raise
-            why = one_line(f"{RAY_GONE}, {AGAIN + 1} times: {type(error).__name__}")
-            jobs.done(job, JobFailed(error=why))
+            ended: Ended | Refused = self._line.recv()
+        except (EOFError, OSError) as error:
+            raise self._gone(last_words(self._log)) from error
+        if isinstance(ended, Refused):
+            raise self._gone(ended.why)
+        return ended
+
+    def _end(self, jobs: Jobs, patience: Patience, job: Job, ended: Ended) -> None:
+        if ended.answer is not None:
+            jobs.done(job, read_answer(ended.answer))
+        elif isinstance(ended.error, GpuLost):
+            patience.lost(jobs, job, f"the GPU was lost: {one_line(ended.error)}")
+        elif ended.error is not None:
+            raise ended.error
+        elif ended.hung:  # it would hang again
+            jobs.done(job, JobFailed(error=hung(job, self.limit_s(job))))
         else:
-            if told.attempt:
-                jobs.lost(job, RAY_GONE, told.attempt)
-            jobs.done(job, read_answer(told.answer))
+            patience.lost(jobs, job, f"{RAY_GONE} ({ended.lost})")
+
+    def _gone(self, why: str) -> MissingDependency:
+        return MissingDependency(
+            f"The Ray cluster at {self.address!r} does not answer any more"
+            f"{f': {why}' if why else '.'} Expected that it outlives the night. Next: start it "
+            "again, then give the same command: it goes on."
+        )
 
 
-def do_job(work: Work, text: str) -> str:
-    """On a worker: one job, as JSON in and out."""
-    answer = work(read_job(text))
-    return Told(answer=answer.model_dump_json(), attempt=_attempt()).model_dump_json()
-
-
-def _attempt() -> int:
-    """How often Ray has begun this task before; 0 where this version of Ray does not say."""
-    with suppress(ImportError, AttributeError):
-        from ray._private.worker import global_worker
-
-        return int(global_worker.core_worker.get_current_task_attempt_number())
-    return 0
-
-
-def connected(address: str, stand_ins: int = 0) -> ModuleType:
-    """Ray, connected to `address`. Raises MissingDependency without the package or the cluster."""
-    # Ray's own warnings about a driver's settings are nobody's business here.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingDependency(
-            f"--ray {address} needs the package 'ray', which is not installed. "
-            "Next: pip install 'agentkernel[ray]'."
-        ) from error
-    try:
-        if address == LOCAL:
-            held = {STAND_IN: float(stand_ins)} if stand_ins else None
-            ray.init(resources=held, include_dashboard=False, log_to_driver=False)
-        else:
-            ray.init(address=address, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise MissingDependency(
-            f"No Ray cluster answers at {address!r}: {one_line(error)}. Expected auto, local, or "
-            "ray://HOST:10001. Next: start one with 'ray start --head'."
-        ) from error
-    return ray  # type: ignore[no-any-return]
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """For what Ray writes. Its sockets lie there, whose paths may not be long."""
+    parent = os.environ.get("RAY_TMPDIR", "/tmp")
+    return tempfile.TemporaryDirectory(prefix="ak-ray-", dir=parent, ignore_cleanup_errors=True)
 
 
 def slots_of(resources: Mapping[str, float]) -> Slots:
