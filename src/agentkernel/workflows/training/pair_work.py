@@ -43,6 +43,8 @@ Stage = Literal["read", "load", "draft", "length", "judge", "break"]
 POLICY: Literal["triton"] = "triton"
 FILE = "problem.py"
 """What every problem's file is called: nothing of it shows in a kernel."""
+MODES = ("ropout", "training", "BatchNorm", "InstanceNorm", "batch_norm", "instance_norm")
+"""Without one of these words a module computes the same in training mode."""
 
 
 class PairSettings(Frozen):
@@ -186,9 +188,14 @@ def _variants(
         structure,
         variants,
     )
+    from agentkernel.agents.coders.compiler.limits import assume_limits, eval_only
     from agentkernel.tools.targets import find_target
 
     target = find_target(settings.target).target
+    if settings.trim:
+        text = loaded.problem.source
+        differs = any(word in text for word in MODES) and eval_only(loaded, captured)
+        assume_limits(captured, eval_only=differs)
     compiled = partitions(loaded, captured, POLICY)[0]
     wanted = MOST_VARIANTS if "schedule" in settings.kinds and settings.schedules else 1
     # The last of a few schedules differs most from the first, and more cost a tenth of a second.
