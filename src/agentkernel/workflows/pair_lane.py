@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from pydantic import TypeAdapter
 
+from agentkernel.domain.base import Frozen
 from agentkernel.errors import one_line
 from agentkernel.workflows.pair_process import READY, Answer, Failed, Question, Work
 
@@ -25,17 +27,21 @@ MOST_ASKED = 200
 never leave a process."""
 LOG_CHARACTERS = 300
 ANSWERS: TypeAdapter[Answer] = TypeAdapter(Answer)
+Asked = TypeVar("Asked", bound=Frozen)
+Told = TypeVar("Told")
 
 
-class Answerer:
-    """A process for one kind of work; the next question starts another where it is gone."""
+class Lane(Generic[Asked, Told]):
+    """A process of `module`, run with `arguments` and the numbers of its two pipes; the next
+    question starts another where it is gone. `told` reads its answers, a line of JSON each."""
 
-    def __init__(self, work: Work, settings: str) -> None:
-        self._work = work
-        self._settings = settings
+    def __init__(self, module: str, arguments: Sequence[str], told: TypeAdapter[Told]) -> None:
+        self._module = module
+        self._arguments = tuple(arguments)
+        self._told = told
         self._process: _Process | None = None
 
-    def ask(self, question: Question, timeout_s: float) -> Answer:
+    def ask(self, question: Asked, timeout_s: float) -> Told | Failed:
         """The answer, or Failed where the process dies or takes more than `timeout_s`."""
         process = self._ready()
         if isinstance(process, Failed):
@@ -46,11 +52,11 @@ class Answerer:
         process.asked += 1
         if process.asked >= MOST_ASKED:
             self.close()
-        return ANSWERS.validate_json(line)
+        return self._told.validate_json(line)
 
     def _ready(self) -> _Process | Failed:
         if self._process is None:
-            self._process = process = _Process(self._work, self._settings)
+            self._process = process = _Process(self._module, self._arguments)
             if process.line_after("", START_S) != READY:
                 return self._lost(process, START_S)
         return self._process
@@ -86,10 +92,17 @@ class Answerer:
         self.close()
 
 
+class Answerer(Lane[Question, Answer]):
+    """A process for one kind of work of `pair_process`."""
+
+    def __init__(self, work: Work, settings: str) -> None:
+        super().__init__(MODULE, (work, settings), ANSWERS)
+
+
 class _Process:
     """The process with both its pipes; nothing that a module prints or reads gets into them."""
 
-    def __init__(self, work: Work, settings: str) -> None:
+    def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self.asked = 0
         self.log_end = ""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -98,7 +111,7 @@ class _Process:
         self._folder = tempfile.TemporaryDirectory(prefix="agentkernel-pairs-")
         self._left = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, work, settings, str(theirs_in), str(theirs_out)],
+            [sys.executable, "-m", module, *arguments, str(theirs_in), str(theirs_out)],
             pass_fds=(theirs_in, theirs_out),
             stdin=subprocess.DEVNULL,
             stdout=self._log,

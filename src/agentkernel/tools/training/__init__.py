@@ -1,0 +1,1 @@
+"""What is a small model taught with: modules made from nothing, and kernels that are wrong."""

@@ -1,0 +1,289 @@
+"""How do tens of thousands of modules become judged kernels, in a file that a kill cannot harm?"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+
+from pydantic import Field, TypeAdapter
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.training import Judged
+from agentkernel.errors import SettingError
+from agentkernel.tools.training.modules import GeneratedProblem, make_problem
+from agentkernel.workflows.pair_lane import Lane
+from agentkernel.workflows.pair_process import Failed
+from agentkernel.workflows.training.pair_work import (
+    Kind,
+    Missed,
+    PairQuestion,
+    PairSettings,
+    Worked,
+)
+
+MODULE = "agentkernel.workflows.training.pair_work"
+WORKED: TypeAdapter[Worked] = TypeAdapter(Worked)
+KINDS: tuple[Kind, ...] = ("write", "schedule", "broken")
+PROBLEM_S = 300.0
+"""A problem whose kernels take longer to draft and judge is given up, and its process ended."""
+CHUNK = 1 << 20
+MISSED_SUFFIX = ".missed.jsonl.gz"
+
+
+class PairsReport(Frozen):
+    """What one call of `make_pairs` came to. `rows` and `missed` count this call alone, `known` the
+    problems that the file knew before; `labels` and `stages` say of which kind."""
+
+    problems: int
+    known: int
+    rows: int
+    labels: dict[str, int] = Field(default_factory=dict)
+    stages: dict[str, int] = Field(default_factory=dict)
+    cpu_s: dict[str, float] = Field(default_factory=dict)
+    """Processor seconds of the drafting processes by stage, without the sandbox's."""
+    seconds: float
+
+
+def generated(start: int = 0) -> Iterator[GeneratedProblem]:
+    """The modules of the seeds from `start` on, without end; of equal texts the first."""
+    seen: set[str] = set()
+    seed = start
+    while True:
+        problem = make_problem(seed)
+        seed += 1
+        if problem.sha256 not in seen:
+            seen.add(problem.sha256)
+            yield problem
+
+
+def make_pairs(
+    problems: Iterable[GeneratedProblem],
+    out: Path,
+    *,
+    target: str = "h100",
+    jobs: int = 1,
+    device: Literal["cpu", "cuda"] = "cpu",
+    kinds: Sequence[Kind] = KINDS,
+    say: Callable[[str], None] = lambda line: None,
+    most: int | None = None,
+    settings: PairSettings | None = None,
+) -> PairsReport:
+    """Append judged kernels for `problems` to `out` (JSON lines of Judged, gzip), until the
+    problems end or the file holds `most` rows.
+
+    Each problem's rows are written at once and whole: after a kill at any moment the next call goes
+    on, makes nothing twice, and cuts off what was half written. What came to nothing stands beside
+    it (`missed_file`), and is not tried again. `jobs` problems are worked on at a time, each in a
+    process of its own; `device` "cpu" judges in the interpreter. `settings` says more; `target`,
+    `device` and `kinds` come before it. `say` gets a line a problem, from the caller's thread.
+
+    Raises SettingError for `jobs` or `most` below 1, or a name that does not end in ".jsonl.gz".
+    """
+    _check(out, jobs, most)
+    begun_s = time.monotonic()
+    chosen = _settings(settings, target, device, kinds)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done, rows = Counter[str](), 0
+    for row in _healed(out):
+        found = Judged.model_validate_json(row)
+        done[found.problem_sha256] += 1
+        rows += 1
+    for line in _healed(missed_file(out)):
+        done[Missed.model_validate_json(line).problem_sha256] += 1
+    known = set(done)
+    labels, stages, cpu_s = Counter[str](), Counter[str](), Counter[str]()
+    count = 0
+    fresh = (problem for problem in problems if problem.sha256 not in known)
+
+    def left() -> bool:
+        return most is None or rows + labels.total() < most
+
+    for problem, worked in _worked(fresh, chosen, jobs, left):
+        # In this order: rows that a kill leaves without their misses are a problem done.
+        _append(out, [item.model_dump_json() for item in worked.rows])
+        _append(missed_file(out), [item.model_dump_json() for item in worked.missed])
+        labels.update(row.label for row in worked.rows)
+        stages.update(item.stage for item in worked.missed)
+        cpu_s.update(worked.cpu_s)
+        count += 1
+        say(f"[{rows + labels.total()}] {problem.name}: {_words(worked)}")
+    return PairsReport(
+        problems=count,
+        known=len(known),
+        rows=labels.total(),
+        labels=dict(labels),
+        stages=dict(stages),
+        cpu_s={name: round(value, 3) for name, value in cpu_s.items()},
+        seconds=round(time.monotonic() - begun_s, 3),
+    )
+
+
+def read_pairs(path: Path) -> Iterator[Judged]:
+    """The rows of a file that `make_pairs` writes or wrote; what is half written is left out."""
+    for line in _lines(path):
+        yield Judged.model_validate_json(line)
+
+
+def read_missed(path: Path) -> Iterator[Missed]:
+    """What came to nothing beside the rows of `path`."""
+    for line in _lines(missed_file(path)):
+        yield Missed.model_validate_json(line)
+
+
+def missed_file(path: Path) -> Path:
+    """Where it stands what came to nothing: `pairs.missed.jsonl.gz` for `pairs.jsonl.gz`."""
+    return path.with_name(path.name.removesuffix(".jsonl.gz") + MISSED_SUFFIX)
+
+
+def _check(out: Path, jobs: int, most: int | None) -> None:
+    for name, count in (("jobs", jobs), ("most", most)):
+        if count is not None and count < 1:
+            raise SettingError(
+                f"{name} is {count}. Expected 1 or more. Next: give a positive number."
+            )
+    if not out.name.endswith(".jsonl.gz"):
+        raise SettingError(
+            f"Cannot write pairs to {out.name!r}. Expected a name that ends in '.jsonl.gz'. "
+            f"Next: say {out.with_suffix('').name + '.jsonl.gz'!r}."
+        )
+
+
+def _settings(
+    settings: PairSettings | None,
+    target: str,
+    device: Literal["cpu", "cuda"],
+    kinds: Sequence[Kind],
+) -> PairSettings:
+    chosen = settings or PairSettings()
+    judged = chosen.verification.model_copy(update={"device": device})
+    update = {"target": target, "kinds": tuple(kinds), "verification": judged}
+    return chosen.model_copy(update=update)
+
+
+def _words(worked: Worked) -> str:
+    """For people: what became of a problem."""
+    labels = Counter(row.label for row in worked.rows)
+    told = [f"{count} {label}" for label, count in labels.items()]
+    told += [f"{item.stage}: {item.reason}" for item in worked.missed]
+    return "; ".join(told) or "nothing"
+
+
+def _worked(
+    problems: Iterator[GeneratedProblem],
+    settings: PairSettings,
+    jobs: int,
+    left: Callable[[], bool],
+) -> Iterator[tuple[GeneratedProblem, Worked]]:
+    """What becomes of each problem, in the order in which they are done; few are begun ahead, so
+    that `problems` may be without end."""
+    arguments = (settings.model_dump_json(),)
+    lanes = [Lane[PairQuestion, Worked](MODULE, arguments, WORKED) for _ in range(jobs)]
+    free: SimpleQueue[Lane[PairQuestion, Worked]] = SimpleQueue()
+    for lane in lanes:
+        free.put(lane)
+
+    def work(problem: GeneratedProblem) -> Worked:
+        lane = free.get()
+        try:
+            told = lane.ask(PairQuestion(problem=problem), PROBLEM_S)
+        finally:
+            free.put(lane)
+        return _lost(problem, told.reason) if isinstance(told, Failed) else told
+
+    pool = ThreadPoolExecutor(jobs, "pairs")
+    waiting: dict[Future[Worked], GeneratedProblem] = {}
+    try:
+        while True:
+            while len(waiting) < 2 * jobs and left():
+                problem = next(problems, None)
+                if problem is None:
+                    break
+                waiting[pool.submit(work, problem)] = problem
+            if not waiting:
+                return
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                yield waiting.pop(future), future.result()
+                if not left():
+                    return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for lane in lanes:
+            lane.kill()
+        pool.shutdown(wait=True)
+        for lane in lanes:
+            lane.close()
+
+
+def _lost(problem: GeneratedProblem, reason: str) -> Worked:
+    missed = Missed(
+        problem_sha256=problem.sha256, name=problem.name, stage="load", reason=reason[:200]
+    )
+    return Worked(missed=(missed,))
+
+
+def _append(path: Path, lines: Sequence[str]) -> None:
+    """Add `lines` as one gzip member, whole or not at all once it is read again."""
+    if not lines:
+        return
+    member = gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6)
+    with path.open("ab") as file:
+        file.write(member)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _healed(path: Path) -> Iterator[str]:
+    """The lines of every whole member of `path`; what follows the last one is cut off."""
+    if not path.exists():
+        return
+    end = 0
+    for lines, ends in _members(path):
+        yield from lines
+        end = ends
+    if end != path.stat().st_size:
+        with path.open("r+b") as file:
+            file.truncate(end)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    for lines, _ in _members(path) if path.exists() else ():
+        yield from lines
+
+
+def _members(path: Path) -> Iterator[tuple[list[str], int]]:
+    """The lines of each whole gzip member, and where in the file it ends."""
+    with path.open("rb") as file:
+        data, end = file.read(CHUNK), 0
+        while data:
+            inflater = zlib.decompressobj(wbits=31)
+            text, taken = b"", 0
+            with suppress(zlib.error):
+                while data and not inflater.eof:
+                    text += inflater.decompress(data)
+                    taken += len(data) - len(inflater.unused_data)
+                    data = inflater.unused_data or file.read(CHUNK)
+            if not inflater.eof:
+                return
+            end += taken
+            yield text.decode().splitlines(), end
+            data = data or file.read(CHUNK)
+
+
+__all__ = [
+    "PairSettings",
+    "PairsReport",
+    "generated",
+    "make_pairs",
+    "missed_file",
+    "read_missed",
+    "read_pairs",
+]

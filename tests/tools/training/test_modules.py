@@ -1,0 +1,63 @@
+"""Are generated modules real ones, many, small, and the same for the same seed?"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.training.modules import GeneratedProblem, make_problem
+
+FIRST = 5_000
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 60))
+def test_a_module_loads_and_has_a_finite_oracle(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(make_problem(seed).text)
+    loaded = load_problem(str(path))
+    model = loaded.build(seed=0, device="cpu").eval()
+    torch.manual_seed(seed)
+    assert loaded.namespace is not None
+    inputs = loaded.namespace.get_inputs()
+    with torch.no_grad():
+        eager = model(*inputs)
+        wide = [item.double() if item.is_floating_point() else item for item in inputs]
+        exact = copy.deepcopy(model).double()(*wide)
+    assert eager.shape == exact.shape
+    assert torch.isfinite(eager.float()).all()
+    assert torch.isfinite(exact.double()).all()
+
+
+def test_the_same_seed_gives_the_same_module() -> None:
+    assert [make_problem(seed) for seed in range(50)] == [make_problem(seed) for seed in range(50)]
+
+
+def test_modules_are_short() -> None:
+    problems = many()
+    assert max(item.text.count("\n") for item in problems) <= 50
+    assert sorted(item.text.count("\n") for item in problems)[900] <= 40
+    assert max(len(item.text) for item in problems) <= 2_000
+
+
+def test_hardly_a_text_comes_twice_and_structures_are_many() -> None:
+    problems = many()
+    assert len({item.text for item in problems}) > 990
+    found = [structure_of_code(item.text) for item in problems]
+    structures = {item.ops for item in found if item is not None}
+    assert len(structures) > 600
+
+
+def test_every_dtype_and_most_kinds_of_operators_occur() -> None:
+    problems = many()
+    assert {item.dtype for item in problems} == {"float32", "float16", "bfloat16"}
+    assert len({name for item in problems for name in item.operators}) >= 23
+    assert {len(item.operators) for item in problems} == {1, 2, 3, 4, 5}
+
+
+def many() -> list[GeneratedProblem]:
+    return [make_problem(seed) for seed in range(1_000)]

@@ -1,0 +1,166 @@
+"""Do modules become judged kernels once each, whatever is killed, and the poisoned ones never?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from agentkernel.domain.training import Judged
+from agentkernel.errors import SettingError
+from agentkernel.tools.training.modules import GeneratedProblem
+from agentkernel.workflows.pair_process import Failed
+from agentkernel.workflows.training import pairs
+from agentkernel.workflows.training.pair_work import Missed, PairQuestion, PairSettings, Worked
+from agentkernel.workflows.training.pairs import (
+    generated,
+    make_pairs,
+    missed_file,
+    read_missed,
+    read_pairs,
+)
+
+PLAIN = '''import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """Scaled sum of two."""
+
+    def forward(self, x, y):
+        return x + 0.5 * y
+
+
+def get_inputs():
+    return [torch.randn(6, 40), torch.randn(6, 40)]
+
+
+def get_init_inputs():
+    return []
+'''
+
+
+class ScriptedLane:
+    """Two rows a problem, a miss for every third; nothing is run."""
+
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, module: str, arguments: Sequence[str], told: object) -> None:
+        self.settings = PairSettings.model_validate_json(arguments[0])
+
+    def ask(self, question: PairQuestion, timeout_s: float) -> Worked | Failed:
+        problem = question.problem
+        self.asked.append(problem.sha256)
+        assert problem.seed is not None
+        if problem.seed % 3 == 0:
+            return Failed(reason="the process ended with -9: ")
+        return Worked(rows=(judged(problem, "a"), judged(problem, "b")))
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def judged(problem: GeneratedProblem, kernel: str) -> Judged:
+    return Judged(
+        problem=problem.text,
+        kernel=kernel,
+        coder="compiler",
+        source="generated",
+        licence="Apache-2.0",
+        label="interpreter",
+    )
+
+
+def some(count: int) -> list[GeneratedProblem]:
+    source = generated()
+    return [next(source) for _ in range(count)]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedLane]:
+    ScriptedLane.asked.clear()
+    monkeypatch.setattr(pairs, "Lane", ScriptedLane)
+    monkeypatch.setattr(ScriptedLane, "__class_getitem__", lambda _: ScriptedLane, raising=False)
+    return ScriptedLane
+
+
+def test_a_file_cut_off_anywhere_is_completed_and_nothing_comes_twice(
+    scripted: type[ScriptedLane], tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole.jsonl.gz"
+    make_pairs(some(7), whole, jobs=2)
+    rows, missed = whole.read_bytes(), missed_file(whole).read_bytes()
+    expected = sorted((row.problem_sha256, row.kernel) for row in read_pairs(whole))
+    assert len(expected) == 8
+    for cut in [*range(0, len(rows), 97), len(rows) - 1, len(rows)]:
+        torn = tmp_path / f"cut{cut}.jsonl.gz"
+        torn.write_bytes(rows[:cut])
+        missed_file(torn).write_bytes(missed[: max(0, len(missed) - cut % 90)])
+        make_pairs(some(7), torn, jobs=2)
+        assert sorted((row.problem_sha256, row.kernel) for row in read_pairs(torn)) == expected
+        assert len({item.problem_sha256 for item in read_missed(torn)}) == 3
+        scripted.asked.clear()
+        report = make_pairs(some(7), torn)
+        assert (report.known, report.rows, scripted.asked) == (7, 0, [])
+
+
+def test_it_stops_at_so_many_rows_of_problems_without_end(
+    scripted: type[ScriptedLane], tmp_path: Path
+) -> None:
+    out = tmp_path / "pairs.jsonl.gz"
+    report = make_pairs(generated(), out, most=5, jobs=2)
+    assert report.rows == 6
+    assert make_pairs(generated(), out, most=5).problems == 0
+    assert make_pairs(generated(), out, most=9).rows == 4
+
+
+def test_a_process_that_dies_costs_its_problem_and_says_so(
+    scripted: type[ScriptedLane], tmp_path: Path
+) -> None:
+    out = tmp_path / "pairs.jsonl.gz"
+    told: list[str] = []
+    report = make_pairs(some(1), out, say=told.append)
+    assert (report.rows, report.stages) == (0, {"load": 1})
+    assert "ended with -9" in told[0]
+
+
+def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="jobs is 0"):
+        make_pairs([], tmp_path / "pairs.jsonl.gz", jobs=0)
+    with pytest.raises(SettingError, match=r"pairs\.csv"):
+        make_pairs([], tmp_path / "pairs.csv")
+
+
+def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: Path) -> None:
+    spoiled = tmp_path / "spoiled"
+    poison = {
+        "import": f"import os\nos.system('touch {spoiled}')\n{PLAIN}",
+        "exec": f"exec(\"open('{spoiled}', 'w')\")\n{PLAIN}",
+        "network": PLAIN.replace("return x", "torch.hub.load('http://a', 'b'); return x"),
+        "attribute": PLAIN.replace("x + 0.5", f"torch.save(x, '{spoiled}') or x + 0.5"),
+    }
+    problems = [GeneratedProblem(text=text, name=name) for name, text in poison.items()]
+    problems += [
+        GeneratedProblem(text=f"# copyleft\n{PLAIN}", name="licence", licence="GPL-3.0"),
+        GeneratedProblem(text=PLAIN, name="plain"),
+    ]
+    out = tmp_path / "pairs.jsonl.gz"
+    make_pairs(problems, out)
+    missed: dict[str, Missed] = {item.name: item for item in read_missed(out)}
+    for name in (*poison, "licence"):
+        assert missed[name].stage == "read"
+    assert "GPL-3.0" in missed["licence"].reason
+    assert not spoiled.exists()
+    rows = list(read_pairs(out))
+    assert {row.problem for row in rows} == {PLAIN}
+    right = [row for row in rows if row.label == "interpreter"]
+    refused = [row for row in rows if row.label == "refused"]
+    assert right
+    assert refused
+    assert all(row.verdict is not None and row.verdict.accepted for row in right)
+    assert all(row.verdict is not None and row.verdict.failure is not None for row in refused)
+    assert all(row.parent == right[0].sha256 and row.change for row in refused)
+    assert {row.structure for row in rows} == {right[0].structure} != {""}
