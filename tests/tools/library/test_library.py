@@ -10,7 +10,7 @@ import pytest
 
 from agentkernel.domain.structure import Structure
 from agentkernel.tools.library import Library
-from agentkernel.tools.library.rows import OTHER_CERTIFICATE, OTHER_SOURCE
+from agentkernel.tools.library.evidence import OTHER_CERTIFICATE, OTHER_SOURCE
 from library_rows import H200, days_ago, kernel, key, model, night, region
 
 

@@ -149,7 +149,7 @@ def test_a_damaged_file_is_set_aside_and_the_rest_saved(table: str, tmp_path: Pa
         assert library.job("cut/bert") == '{"regions": 3}'
         library.put(kernel(99))
     (line,) = said
-    assert f"{found} kernels and 1 nights were saved" in line
+    assert f"{found} kernels and 1 night were saved" in line
     assert (30 <= found < 60) is (table != "night_regions")
     assert len(saved.models) == 1
     assert (10 <= len(saved.regions) < 60) is (table == "night_regions")

@@ -14,7 +14,11 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.tools.certificate import sign_certificate
 from agentkernel.tools.library import Library
-from agentkernel.tools.library.rows import OTHER_CERTIFICATE, UNREADABLE_ROW
+from agentkernel.tools.library.evidence import (
+    OTHER_CERTIFICATE,
+    OTHER_SIGNATURE,
+    UNREADABLE_ROW,
+)
 from agentkernel.tools.library.verifying import Checked, verify_kernel
 from agentkernel.tools.problems import problem_from_module
 from agentkernel.tools.versions import installed_versions
@@ -95,7 +99,7 @@ def test_an_edited_certificate_withdraws_and_nothing_is_executed(library: Librar
     library.put(kernel(source=RIGHT, at=KEY, signed=True))
     edit_certificate(library, '"reason": ""', '"reason": "better"')
     found = check(library)
-    assert (found.state, found.reason) == ("withdrawn", "edited: signature does not fit")
+    assert (found.state, found.reason) == ("withdrawn", OTHER_SIGNATURE)
     assert library.find(KEY) is None
 
 
