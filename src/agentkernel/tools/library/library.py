@@ -113,7 +113,12 @@ class Library:
             self._keep_live(name, live)
         row = to_row(kernel, name)
         with self._writing() as db:
-            db.execute("insert or ignore into certificates values (?, ?)", (name, text))
+            # A text that was edited since it was put is put right.
+            db.execute(
+                "insert into certificates values (?, ?) on conflict (sha256) do update "
+                "set value = excluded.value where value <> excluded.value",
+                (name, text),
+            )
             db.execute(_put_statement(row), tuple(row.values()))
             if kernel.time_us is not None or kernel.speedup is not None:
                 _measure(db, kernel, night)

@@ -119,7 +119,8 @@ def _finding(line: KernelLine, found: Replay) -> Checked:
 
 def _link_run(live: Path, line: KernelLine, runs: Path | None) -> None:
     # A run's name that was edited into a path must not choose what is unpickled.
-    if live.exists() or not line.run or Path(line.run).name != line.run:
+    plain = Path(line.run).name == line.run and line.run not in ("", "..")
+    if live.exists() or not plain:
         return
     folder = runs or Path()
     nights = folder.glob(f"{NIGHT_RUNS}/{escape(line.run)}/{LIVE}")
