@@ -43,8 +43,8 @@ def why_unfit(
     signature does not fit; None: all of it belongs together.
 
     `certificate_text` is the certificate as it was kept, whose own values are then what the
-    signature must fit. A certificate without signature passes unless it has to be `signed`. About a
-    millisecond. Raises MissingDependency without the package `cryptography`.
+    signature must fit. A certificate without signature passes unless it has to be `signed`. About
+    1.5 ms at 20 kB. Raises MissingDependency without the package `cryptography`.
     """
     certificate = kernel.certificate
     if sha256_text(kernel.source) != kernel.sha256:

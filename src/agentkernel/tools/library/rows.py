@@ -146,7 +146,7 @@ def to_line(row: sqlite3.Row) -> KernelLine:
 
 
 def to_checked_line(row: sqlite3.Row) -> KernelLine:
-    """Of a row of `FULL_QUERY`: with what its certificate says of it. About a millisecond."""
+    """Of a row of `FULL_QUERY`: with what its certificate says of it."""
     kernel = _read(row)
     if kernel is None:
         return replace(to_line(row), unfit=UNREADABLE_ROW, signed=False)
