@@ -12,7 +12,7 @@ from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel, KernelKey, RegionUse
 from agentkernel.tools.certificate import sign_certificate
-from fakes import PROBLEM, VERSIONS, verdict
+from fakes import PROBLEM, VERSIONS, measurement, profile, verdict
 
 H200 = "NVIDIA H200"
 PLUS = Problem(
@@ -39,14 +39,28 @@ def key(number: int = 0, *, gpu: str = H200, torch: str = "2.13.0") -> KernelKey
     )
 
 
-def certificate(source: str, created: str, *, signed: bool = False) -> Certificate:
+def certificate(
+    source: str,
+    created: str,
+    *,
+    signed: bool = False,
+    at: KernelKey | None = None,
+    speedup: float | None = None,
+) -> Certificate:
+    """Of a kernel for `at`, measured there where it has a `speedup`."""
     candidate = Candidate(source=source, coder="scripted", round=1)
+    found = None
+    if at is not None and speedup is not None:
+        ratio = Ratio(value=speedup, low=speedup - 0.1, high=speedup + 0.1)
+        measured = profile(candidate, measurement(ratio, None, candidate_us=10.0))
+        found = measured.model_copy(update={"measured_on": at.gpu})
+    versions = {"torch": at.torch, "triton": at.triton} if at is not None else {}
     bare = Certificate(
         run="plus-1",
         created=created,
         status="verified",
         reason="",
-        basis="estimated",
+        basis="estimated" if found is None else "measured",
         problem=PLUS,
         problem_sha256=PLUS.sha256,
         candidate_source=source,
@@ -54,8 +68,8 @@ def certificate(source: str, created: str, *, signed: bool = False) -> Certifica
         target="h200",
         plan=None,
         verdict=verdict(candidate, problem=PLUS.sha256),
-        profile=None,
-        versions=VERSIONS,
+        profile=found,
+        versions=VERSIONS.model_copy(update=versions),
         judge_sha256="f" * 64,
         seeds=1,
     )
@@ -72,22 +86,22 @@ def kernel(
     signed: bool = False,
 ) -> Kernel:
     text = f"class ModelNew: ...  # {number}\n" if source is None else source
-    made = created or days_ago(1)
+    made, where = created or days_ago(1), at or key(number)
     return Kernel(
-        key=at or key(number),
+        key=where,
         sha256=sha256_text(text),
         source=text,
         parameters=("weight", "bias"),
         input_strides=((8, 1), None),
         parameter_strides=((1, 8), (1,)),
-        certificate=certificate(text, made, signed=signed),
+        certificate=certificate(text, made, signed=signed, at=where, speedup=speedup),
         run="plus-1",
         created=made,
-        basis="measured",
+        basis="estimated" if speedup is None else "measured",
         speedup=speedup,
         speedup_low=speedup and speedup - 0.1,
         time_us=10.0,
-        baseline_us=20.0,
+        baseline_us=10.0 * (speedup or 2.0),
     )
 
 

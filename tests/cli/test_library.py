@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,56 @@ def test_show(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = asked(capsys, 0, "show", sha("old\n")[:6].upper(), *where)
     assert f"kernel {sha('old' + chr(10))}" in shown
     assert "withdrawn: wrong at 3 x 5" in shown
-    assert "10 us, 2.00x" in shown
+    assert "for NVIDIA H200: 10 us" not in shown
+    assert "on NVIDIA H200: 10 us, 2.00x" in shown
+    estimated = asked(capsys, 0, "show", sha("other\n"), *where)
+    assert "\nestimated " in estimated
+    assert "for NVIDIA H200: 10 us\n" in estimated
+    assert "measured 2" not in estimated
     assert shown.endswith("old\n\n")
     found = json.loads(asked(capsys, 0, "show", sha("new\n"), "--json", *where))
     assert found["kernels"][0]["certificate"]["candidate_sha256"] == sha("new\n")
     assert found["measurements"][0]["time_us"] == 10.0
+    assert found["measurements"][0]["basis"] == "measured"
+
+
+def test_what_does_not_fit_the_certificate_is_told(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--library", str(path))
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(
+            "update kernels set speedup = 9.9, gpu = 'NVIDIA B200' where sha256 = ?",
+            (sha("new\n"),),
+        )
+        connection.execute(
+            "update kernels set source = source || '#' where sha256 = ?", (sha("other\n"),)
+        )
+    connection.close()
+    found = json.loads(asked(capsys, 0, "list", "--json", *where))
+    assert [item["unfit"] for item in found] == [
+        None,
+        "gpu, speedup not as in its certificate",
+        "its source is of another text",
+    ]
+    assert json.loads(asked(capsys, 0, "list", "--valid", "--json", *where)) == []
+    assert "not given out: gpu, speedup" in asked(capsys, 0, "show", sha("new\n"), *where)
+    assert "2 withdrawn" in asked(capsys, 6, "verify", "--all", *where)
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("verify", "--all")])
+def test_a_damaged_file_of_which_nothing_could_be_read_ends_in_4(
+    words: tuple[str, ...], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path.write_bytes(b"\xa5" * path.stat().st_size)
+    for side in ("-wal", "-shm"):
+        path.with_name(f"{path.name}{side}").unlink(missing_ok=True)
+    assert run(["library", *words, "--library", str(path)]) == 4
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The library was damaged" in said
+    assert "nothing was saved into a new one" in said
+    assert run(["library", *words, "--library", str(path)]) == 0
 
 
 @pytest.mark.parametrize("name", ["abc", "zzzzzz", "00000000", "' or 1"])

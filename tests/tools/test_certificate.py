@@ -17,9 +17,8 @@ from agentkernel.tools.certificate import (
     read_certificate,
     read_sealed,
     sign_certificate,
-    signed_text,
 )
-from agentkernel.tools.signing import sign
+from agentkernel.tools.signing import sign, signed_text
 from agentkernel.tools.store import Manifest
 from certificates import write_certificate
 from fakes import ANALYSIS, VERSIONS, measurement, profile, settings, small_problem, verdict

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 EXIT_WITHDRAWN, EXIT_UNDECIDED = 6, 4
 SHORTEST_SHA = 4
+ESTIMATED = "estimated:"
+"""Begins the name of a GPU that nobody measured on."""
 LibraryFile = Annotated[
     Path | None,
     typer.Option("--library", metavar="PATH", help="The library's file; the user's own."),
@@ -66,14 +69,18 @@ def list_kernels(path: LibraryFile = None, valid: Valid = False, as_json: AsJson
     from agentkernel.cli.output import console, print_json
 
     with opened(path) as library:
-        lines = [item for item in library.lines() if not (valid and item.withdrawn)]
-        place = library.path
-    if as_json:
-        print_json([_line_values(item) for item in lines])
-    elif lines:
-        console().print(kernel_table(lines))
-    else:
-        print(f"No kernels in {str(place)!r}. Next: agentkernel batch ZOO.yaml --target h100")
+        lines = [
+            item
+            for item in library.checked_lines()
+            if not (valid and (item.withdrawn or item.unfit))
+        ]
+        if as_json:
+            print_json([_line_values(item) for item in lines])
+        elif lines:
+            console().print(kernel_table(lines))
+        else:
+            where = str(library.path)
+            print(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
 
 
 def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None:
@@ -81,21 +88,21 @@ def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None
     from agentkernel.cli.output import console, print_json
 
     with opened(path) as library:
-        lines = _named(library, sha256)
+        lines = library.checked_lines(sha256=_named(library, sha256)[0].sha256)
         kernels = library.kernels(sha256=lines[0].sha256)
         measured = library.measurements(lines[0].sha256)
-    if as_json:
-        print_json(
-            {
-                "kernels": [item.model_dump(mode="json") for item in kernels],
-                "measurements": [asdict(item) for item in measured],
-                "unreadable": len(lines) - len(kernels),
-            }
-        )
-        return
-    screen = console()
-    for line in kernel_lines(lines, kernels, measured):
-        screen.print(line, markup=False, soft_wrap=True)
+        if as_json:
+            print_json(
+                {
+                    "kernels": [item.model_dump(mode="json") for item in kernels],
+                    "measurements": [asdict(item) for item in measured],
+                    "unreadable": len(lines) - len(kernels),
+                }
+            )
+            return
+        screen = console()
+        for line in kernel_lines(lines, kernels, measured):
+            screen.print(line, markup=False, soft_wrap=True)
 
 
 def verify(
@@ -132,12 +139,12 @@ def verify(
             checked.append(found)
             if not as_json:
                 console().print(checked_words(found), markup=False, soft_wrap=True)
-    code = exit_code(checked)
-    if as_json:
-        print_json({"exit_code": code, "kernels": [_checked_values(item) for item in checked]})
-    else:
-        print(count_words(checked))
-    raise typer.Exit(code)
+        code = exit_code(checked, mended=library.mended is not None)
+        if as_json:
+            print_json({"exit_code": code, "kernels": [_checked_values(item) for item in checked]})
+        else:
+            print(count_words(checked))
+        raise typer.Exit(code)
 
 
 def export(
@@ -153,11 +160,11 @@ def export(
 
     with opened(path) as library:
         found = export_library(library, folder, withdrawn=withdrawn, modules=modules)
-    if as_json:
-        print_json({**asdict(found), "folder": str(found.folder)})
-        return
-    left = f"; {found.left_out} that may not be used left out" if found.left_out else ""
-    print(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
+        if as_json:
+            print_json({**asdict(found), "folder": str(found.folder)})
+            return
+        left = f"; {found.left_out} that may not be used left out" if found.left_out else ""
+        print(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
 
 
 def prune(
@@ -195,16 +202,21 @@ def prune(
         )
     with opened(path) as library:
         found = library.prune(rule, yes=yes)
-    if as_json:
-        print_json(_pruned_values(found))
-        return
-    for line in pruned_lines(found):
-        console().print(line, markup=False, soft_wrap=True)
+        if as_json:
+            print_json(_pruned_values(found))
+            return
+        for line in pruned_lines(found):
+            console().print(line, markup=False, soft_wrap=True)
 
 
-def opened(path: Path | None) -> Library:
+@contextmanager
+def opened(path: Path | None) -> Iterator[Library]:
     """The library that the flag names, else the user's own; it has to be there. Raises
-    LibraryError."""
+    LibraryError.
+
+    Where it was damaged the command ends in 4, though it said what could be read: what is missing
+    from its answer nobody knows.
+    """
     from agentkernel.cli.knowledge_options import say_on_stderr
     from agentkernel.errors import LibraryError
     from agentkernel.tools.library import Library, default_library
@@ -215,7 +227,10 @@ def opened(path: Path | None) -> Library:
             f"No library of kernels in {str(place)!r}. Expected the file that 'agentkernel batch' "
             "wrote. Next: check --library, or agentkernel batch ZOO.yaml --target h100"
         )
-    return Library(place, say_on_stderr)
+    with Library(place, say_on_stderr) as library:
+        yield library
+        if library.mended is not None:
+            raise typer.Exit(EXIT_UNDECIDED)
 
 
 def kernel_table(lines: Sequence[KernelLine]) -> Table:
@@ -239,10 +254,19 @@ def kernel_table(lines: Sequence[KernelLine]) -> Table:
             key.dtype,
             speedup_words(item.speedup, item.basis),
             item.created[:10],
-            "valid" if item.withdrawn is None else f"withdrawn: {item.withdrawn}",
+            state_words(item),
         )
         table.add_row(*(Text(on_one_line(cell)) for cell in cells))
     return table
+
+
+def state_words(line: KernelLine) -> str:
+    """For people: whether the library gives it out, and if not, why."""
+    if line.withdrawn is not None:
+        return f"withdrawn: {line.withdrawn}"
+    if line.unfit is not None:
+        return f"not given out: {line.unfit}"
+    return "valid, not signed" if line.signed is False else "valid"
 
 
 def kernel_lines(
@@ -251,6 +275,7 @@ def kernel_lines(
     """For people: each key with its figures, what was measured, the source."""
     from agentkernel.cli.knowledge_text import on_one_line, plain
 
+    states = {item.key.model_dump_json(): state_words(item) for item in lines}
     shown = [f"kernel {lines[0].sha256}", f"problem {on_one_line(lines[0].problem)}"]
     for item in kernels:
         key = item.key
@@ -260,14 +285,16 @@ def kernel_lines(
             f"  {speedup_words(item.speedup, item.basis)}, run {on_one_line(item.run)}, created "
             f"{item.created}, verified {item.verified or 'never again'}",
         ]
-        if item.withdrawn is not None:
-            shown.append(f"  withdrawn: {on_one_line(item.withdrawn)}")
+        shown.append(f"  {on_one_line(states[key.model_dump_json()])}")
     if len(lines) > len(kernels):
         shown.append(f"{len(lines) - len(kernels)} more, whose certificate cannot be read")
     for one in measured:
         time = "no time" if one.time_us is None else f"{one.time_us:g} us"
         speedup = "" if one.speedup is None else f", {one.speedup:.2f}x"
-        shown.append(f"measured {one.taken} on {one.gpu}: {time}{speedup} {one.night}".rstrip())
+        gpu = one.gpu.removeprefix(ESTIMATED)
+        what = f"{one.basis} {one.taken} {'on' if one.basis == 'measured' else 'for'} {gpu}"
+        night = f", night {on_one_line(one.night)}" if one.night else ""
+        shown.append(f"{what}: {time}{speedup}{night}")
     return [*shown, "", *(plain(item.source) for item in kernels[:1])]
 
 
@@ -296,12 +323,13 @@ def count_words(checked: Sequence[Checked]) -> str:
     return ", ".join(parts) or "no kernel to verify"
 
 
-def exit_code(checked: Sequence[Checked]) -> int:
-    """6 outweighs 4: what does not verify is told though another one could not be judged."""
+def exit_code(checked: Sequence[Checked], *, mended: bool = False) -> int:
+    """6 outweighs 4: what does not verify is told though another one could not be judged, or the
+    file was damaged and `mended`."""
     states = {item.state for item in checked}
     if "withdrawn" in states:
         return EXIT_WITHDRAWN
-    return EXIT_UNDECIDED if "undecided" in states else 0
+    return EXIT_UNDECIDED if mended or "undecided" in states else 0
 
 
 def pruned_lines(found: Pruned) -> list[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -16,10 +14,16 @@ from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.errors import AgentKernelError, RunNotFound
-from agentkernel.tools.signing import is_valid, sign
+from agentkernel.tools.signing import (
+    SignatureState,
+    canonical_text,
+    read_tree,
+    sign,
+    signature_of,
+    signature_state,
+    signed_text,
+)
 from agentkernel.tools.store import Manifest
-
-SignatureState = Literal["valid", "invalid", "absent"]
 
 
 @dataclass(frozen=True)
@@ -83,16 +87,7 @@ def sign_certificate(certificate: Certificate) -> Certificate:
 
 def canonical_json(certificate: Certificate) -> str:
     """Sorted keys, two spaces, one final newline: equal certificates have equal bytes."""
-    return _canonical(_tree(certificate))
-
-
-def signed_text(tree: Mapping[str, object]) -> str:
-    """What the signature stands under: all of the file's values but the signature itself.
-
-    Made from the file's own values, not from a Certificate: fields that a later version adds must
-    not break the signatures of before.
-    """
-    return _canonical({key: value for key, value in tree.items() if key != "signature"})
+    return canonical_text(_tree(certificate))
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -113,13 +108,10 @@ def read_certificate(path: Path) -> Certificate:
 def read_sealed(path: Path) -> Sealed:
     """Read a certificate that may have been edited. Raises RunNotFound where there is none."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_repeats)
+        tree = read_tree(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, _first_line(error)) from error
-    if not isinstance(tree, dict):
-        raise _unreadable(path, f"it holds a {type(tree).__name__}, not an object")
-    signature = _signature(tree)
-    state = _state(tree, signature)
+    signature, state = signature_of(tree), signature_state(tree)
     try:
         certificate = Certificate.model_validate_json(json.dumps(tree))
     except ValidationError as error:
@@ -149,37 +141,6 @@ def hash_errors(certificate: Certificate) -> tuple[str, ...]:
 def _tree(certificate: Certificate) -> dict[str, object]:
     tree: dict[str, object] = json.loads(certificate.model_dump_json())
     return tree
-
-
-def _canonical(tree: Mapping[str, object]) -> str:
-    return json.dumps(tree, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
-
-
-def _signature(tree: Mapping[str, object]) -> Signature | None:
-    try:
-        return Signature.model_validate(tree.get("signature"))
-    except ValidationError:
-        return None
-
-
-def _state(tree: Mapping[str, object], signature: Signature | None) -> SignatureState:
-    if tree.get("signature") is None:
-        return "absent"
-    if signature is None:
-        return "invalid"
-    try:
-        content = signed_text(tree).encode()
-    except UnicodeEncodeError:
-        return "invalid"
-    return "valid" if is_valid(content, signature) else "invalid"
-
-
-def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A key that stands twice could be read one way here and another way elsewhere."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
 
 
 def _unreadable(path: Path, reason: str) -> RunNotFound:

@@ -12,8 +12,8 @@ from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
 from agentkernel.errors import RunNotFound
-from agentkernel.tools.certificate import Sealed, SignatureState, hash_errors, read_sealed
-from agentkernel.tools.signing import is_known
+from agentkernel.tools.certificate import Sealed, hash_errors, read_sealed
+from agentkernel.tools.signing import SignatureState, is_known
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured

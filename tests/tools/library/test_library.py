@@ -10,12 +10,20 @@ import pytest
 
 from agentkernel.domain.structure import Structure
 from agentkernel.tools.library import Library
-from agentkernel.tools.library.rows import OTHER_CERTIFICATE, OTHER_SOURCE
+from agentkernel.tools.library.evidence import (
+    OTHER_CERTIFICATE,
+    OTHER_FIGURES,
+    OTHER_SIGNATURE,
+    OTHER_SOURCE,
+)
 from library_rows import H200, days_ago, kernel, key, model, night, region
+
+EDITED = OTHER_SIGNATURE
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Iterator[Library]:
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    monkeypatch.setenv("AGENTKERNEL_HOME", str(tmp_path / "home"))
     with Library(tmp_path / "library.sqlite", pytest.fail) as opened:
         yield opened
 
@@ -135,6 +143,34 @@ def test_what_does_not_belong_together_is_never_given_out(
     assert [item.withdrawn for item in library.kernels()] == [reason]
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("kernels set speedup = 9.9, basis = 'estimated'", f"basis, speedup {OTHER_FIGURES}"),
+        ('certificates set value = replace(value, \'"reason": ""\', \'"reason": "x"\')', EDITED),
+        ('certificates set value = \'{"reason": "x",\' || substr(value, 2)', EDITED),
+    ],
+)
+def test_a_row_that_does_not_fit_what_was_signed_is_told_and_never_given_out(
+    change: str, reason: str, library: Library
+) -> None:
+    put = kernel(signed=True)
+    library.put(put)
+    library.put(kernel(1))
+    edit(library, f"update {change} where sha256 in (?, ?)", *_names(library, kernel().sha256))
+    assert library.find(key()) is None
+    wrong, whole = sorted(library.checked_lines(), key=lambda item: item.unfit is None)
+    assert (wrong.sha256, wrong.unfit, wrong.signed) == (kernel().sha256, reason, True)
+    assert (whole.unfit, whole.signed, whole.withdrawn) == (None, False, None)
+    library.put(put)
+    assert library.find(key()) == put
+
+
+def _names(library: Library, sha256: str) -> tuple[str, str]:
+    (line,) = library.lines(sha256=sha256)
+    return line.sha256, line.certificate
+
+
 def test_a_certificate_of_another_candidate_is_never_given_out(library: Library) -> None:
     older = kernel(source="older\n", created=days_ago(9))
     library.put(older)
@@ -164,6 +200,12 @@ def test_a_measurement_is_kept_with_its_night(library: Library) -> None:
     library.put(kernel(), night="n1")
     (found,) = library.measurements(kernel().sha256)
     assert (found.night, found.gpu, found.time_us, found.speedup) == ("n1", H200, 10.0, 2.0)
+    assert found.basis == "measured"
+
+
+def test_an_estimate_is_no_measurement(library: Library) -> None:
+    library.put(kernel(speedup=None))
+    assert [item.basis for item in library.measurements(kernel().sha256)] == ["estimated"]
 
 
 def test_the_live_module_outlives_its_run(library: Library, tmp_path: Path) -> None:
@@ -175,7 +217,7 @@ def test_the_live_module_outlives_its_run(library: Library, tmp_path: Path) -> N
     kept = library.live_pickle(library.lines()[0])
     assert kept is not None
     assert kept.read_bytes() == b"module"
-    library.put(kernel(1))
+    library.put(kernel(1), live=live)
     assert library.live_pickle(library.lines(sha256=kernel(1).sha256)[0]) is None
 
 

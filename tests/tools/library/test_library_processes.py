@@ -14,6 +14,7 @@ import pytest
 from agentkernel.errors import LibraryError
 from agentkernel.tools.library import Library
 from agentkernel.tools.library import opening as opening_module
+from agentkernel.tools.library.salvage import salvage
 from agentkernel.tools.library.schema import FORMAT, TABLES
 from library_rows import H200, kernel, key, model, night, region
 
@@ -149,7 +150,7 @@ def test_a_damaged_file_is_set_aside_and_the_rest_saved(table: str, tmp_path: Pa
         assert library.job("cut/bert") == '{"regions": 3}'
         library.put(kernel(99))
     (line,) = said
-    assert f"{found} kernels and 1 nights were saved" in line
+    assert f"{found} kernels and 1 night were saved" in line
     assert (30 <= found < 60) is (table != "night_regions")
     assert len(saved.models) == 1
     assert (10 <= len(saved.regions) < 60) is (table == "night_regions")
@@ -237,6 +238,14 @@ def test_a_file_of_version_1_becomes_one_of_today(tmp_path: Path) -> None:
             assert connection.execute(columns).fetchall() == made.execute(columns).fetchall()
     connection.close()
     made.close()
+
+
+def test_a_damaged_file_of_version_1_keeps_its_kernels(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
+    make_old(old)
+    assert salvage(old, new).words == "2 kernels and 1 night were"
+    with Library(new, pytest.fail) as library:
+        assert [item.withdrawn for item in library.lines()] == [None, "wrong at 3 x 5"]
 
 
 def test_a_migration_that_fails_leaves_the_older_version(

@@ -14,7 +14,11 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.tools.certificate import sign_certificate
 from agentkernel.tools.library import Library
-from agentkernel.tools.library.rows import OTHER_CERTIFICATE, UNREADABLE_ROW
+from agentkernel.tools.library.evidence import (
+    OTHER_CERTIFICATE,
+    OTHER_SIGNATURE,
+    UNREADABLE_ROW,
+)
 from agentkernel.tools.library.verifying import Checked, verify_kernel
 from agentkernel.tools.problems import problem_from_module
 from agentkernel.tools.versions import installed_versions
@@ -95,7 +99,7 @@ def test_an_edited_certificate_withdraws_and_nothing_is_executed(library: Librar
     library.put(kernel(source=RIGHT, at=KEY, signed=True))
     edit_certificate(library, '"reason": ""', '"reason": "better"')
     found = check(library)
-    assert (found.state, found.reason) == ("withdrawn", "edited: signature does not fit")
+    assert (found.state, found.reason) == ("withdrawn", OTHER_SIGNATURE)
     assert library.find(KEY) is None
 
 
@@ -146,7 +150,8 @@ def test_a_live_module_comes_from_its_put_or_from_its_run(library: Library, tmp_
     library.put(made)
     found = check(library, tmp_path / "runs")
     assert found.state == "undecided"
-    assert "live module" in found.reason
+    assert found.reason.startswith(f"its live module is neither beside {str(library.path)!r} nor")
+    assert "agentkernel-verify-" not in found.reason
     assert library.find(KEY) is not None
     run = tmp_path / "runs" / made.run
     run.mkdir(parents=True)
@@ -155,6 +160,31 @@ def test_a_live_module_comes_from_its_put_or_from_its_run(library: Library, tmp_
     library.put(made, live=run / "live.pkl")
     (run / "live.pkl").unlink()
     assert check(library).state == "holds"
+
+
+def test_a_live_module_is_found_below_the_night_that_made_it(
+    library: Library, tmp_path: Path
+) -> None:
+    made, pickled = live_kernel()
+    library.put(made)
+    run = tmp_path / "runs" / ".nights" / "20261123-1" / f"{KEY.signature}-1" / made.run
+    run.mkdir(parents=True)
+    (run / "live.pkl").write_bytes(b"broken")
+    found = check(library, tmp_path / "runs")
+    assert found.state == "undecided"
+    assert found.reason.startswith(f"its live module cannot be read from {str(run / 'live.pkl')!r}")
+    (run / "live.pkl").write_bytes(pickled)
+    assert check(library, tmp_path / "runs").state == "holds"
+
+
+def test_a_run_that_was_edited_into_a_path_is_not_unpickled(
+    library: Library, tmp_path: Path
+) -> None:
+    made, pickled = live_kernel()
+    (tmp_path / "live.pkl").write_bytes(pickled)
+    (tmp_path / "runs").mkdir()
+    library.put(made.model_copy(update={"run": ".."}))
+    assert check(library, tmp_path / "runs").state == "undecided"
 
 
 def test_a_reference_that_does_not_run_here_decides_nothing(library: Library) -> None:

@@ -188,7 +188,7 @@ CREATE TABLE kernels (
         verified text not null, withdrawn text, withdrawn_at text not null default '',
         unique (sha256, signature, gpu, torch, triton, precision, dtype));
 INSERT INTO "kernels" VALUES(1,'88348571c959ee0b105d4a4a48e7e1ca0ff5e0c689700c5a7e6f9d21a9f0dc46','5feceb66ffc86f38','NVIDIA H200','2.13.0','3.9.0','strict','float32','plus','class ModelNew: ...  # 0
-','["weight", "bias"]','eab09ddf23cdd673bc36c6679e253e26a2d1393e40b08f427a03a24161fa5310','','ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff','plus-1','2026-11-20T02:00:00+00:00','measured',2.0,1.9,10.0,20.0,'',NULL,'');
+','["weight", "bias"]','eab09ddf23cdd673bc36c6679e253e26a2d1393e40b08f427a03a24161fa5310','','ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff','plus-1','2026-11-20T02:00:00+00:00','estimated',2.0,1.9,10.0,20.0,'',NULL,'');
 INSERT INTO "kernels" VALUES(2,'33b7af1b3c5413d5f1bf2485673c0e4587ac7aa53e1b62ab31ec697f147753b7','6b86b273ff34fce1','NVIDIA H200','2.13.0','3.9.0','strict','float32','plus','class ModelNew: ...  # 1
 ','["weight", "bias"]','9300833dc6b7bbfa2ce8bfec19f60f4e17a8fb9a82544ca4b6fd98af7f45daa7','','ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff','plus-1','2026-11-20T02:00:01+00:00','measured',NULL,NULL,NULL,20.0,'','wrong at 3 x 5','2026-11-23T04:28:05+00:00');
 CREATE TABLE night_models (

@@ -16,7 +16,7 @@ from pathlib import Path
 from agentkernel.database import transaction
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.night import Night, RegionStatus
-from agentkernel.domain.region import Kernel, KernelKey
+from agentkernel.domain.region import Basis, Kernel, KernelKey
 from agentkernel.tools.library.night_rows import NightLine, read_nights, read_trend, write_night
 from agentkernel.tools.library.opening import Say, open_library
 from agentkernel.tools.library.pruning import Pruned, PruneRule, doomed, drop
@@ -30,6 +30,7 @@ from agentkernel.tools.library.rows import (
     StoredKernel,
     certificate_text,
     key_values,
+    to_checked_line,
     to_line,
     to_row,
     to_stored,
@@ -41,11 +42,13 @@ LAST, LAST_GREEN = "last", "last-green"
 
 @dataclass(frozen=True)
 class Measured:
-    """What one measurement of a kernel said; times in microseconds of one call."""
+    """What one measurement of a kernel said, or one estimate (`basis`); times in microseconds of
+    one call."""
 
     sha256: str
     signature: str
     gpu: str
+    basis: Basis
     night: str
     taken: str
     time_us: float | None
@@ -57,6 +60,11 @@ class Measured:
 LIVE_GRACE_S = 3600.0
 CHANGED: tuple[RegionStatus, ...] = ("new", "retuned", "withdrawn")
 """Where a region got another kernel, or lost it."""
+BASIS_OF_ROW = (
+    "case when basis <> '' then basis when gpu like 'estimated:%' then 'estimated' "
+    "else 'measured' end"
+)
+"""What was saved from a damaged file of an older format has no basis of its own."""
 PUT_AGAIN = {
     "verified": "max(verified, excluded.verified)",
     "withdrawn": "case when excluded.certificate = certificate "
@@ -69,13 +77,14 @@ class Library:
     """An open library. Any number of processes and threads may read and write at once.
 
     A failed write raises OutputError and leaves what was there before; damage that is met on the
-    way raises LibraryError, and the next opening saves what can be read; `say` then gets one line.
+    way raises LibraryError, and the next opening saves what can be read; `say` then gets one line,
+    which `mended` keeps (None: the file was whole).
     Opening raises LibraryError for a newer format and for another program's file.
     """
 
     def __init__(self, path: Path, say: Say | None = None) -> None:
         self.path = path
-        self._db, self._in_use = open_library(path, say)
+        self._db, self._in_use, self.mended = open_library(path, say)
         self._db.row_factory = sqlite3.Row
         self._lock = threading.RLock()
 
@@ -95,16 +104,21 @@ class Library:
         """Keep `kernel`, and its times as a measurement of `night`.
 
         `live` is the `live.pkl` of its run, which a replay of a live module needs; it is linked or
-        copied. The same text under the same key is one kernel: the later `created` stays. What was
-        withdrawn comes back with a later certificate only.
+        copied where it is there. The same text under the same key is one kernel: the later
+        `created` stays. What was withdrawn comes back with a later certificate only.
         """
         text = certificate_text(kernel)
         name = sha256_text(text)
-        if live is not None:
+        if live is not None and live.is_file():
             self._keep_live(name, live)
         row = to_row(kernel, name)
         with self._writing() as db:
-            db.execute("insert or ignore into certificates values (?, ?)", (name, text))
+            # A text that was edited since it was put is put right.
+            db.execute(
+                "insert into certificates values (?, ?) on conflict (sha256) do update "
+                "set value = excluded.value where value <> excluded.value",
+                (name, text),
+            )
             db.execute(_put_statement(row), tuple(row.values()))
             if kernel.time_us is not None or kernel.speedup is not None:
                 _measure(db, kernel, night)
@@ -158,6 +172,13 @@ class Library:
         rows = self._rows(f"{LINE_QUERY} where {where} order by k.created, k.id", *values)
         return tuple(map(to_line, rows))
 
+    def checked_lines(self, *, sha256: str = "") -> tuple[KernelLine, ...]:
+        """As `lines`, each compared with its certificate: about 2 ms more a kernel."""
+        where, values = _where(None, sha256)
+        query = f"{FULL_QUERY} where {where} order by k.created, k.id"
+        with self._snapshot() as db:  # one at a time: sources and certificates may be gigabytes
+            return tuple(map(to_checked_line, db.execute(query, values)))
+
     def stored(self, line: KernelLine) -> StoredKernel | None:
         """A kernel with its certificate as it was put; None: gone, or it cannot be read."""
         where = f"{BY_KEY} and k.sha256 = ?"
@@ -170,10 +191,11 @@ class Library:
         return path if path.is_file() else None
 
     def measurements(self, sha256: str) -> tuple[Measured, ...]:
-        """What was ever measured of a kernel, oldest first; also of one that was pruned."""
+        """What was ever measured or estimated of a kernel, oldest first; also of one that was
+        pruned."""
         rows = self._rows(
-            """select sha256, signature, gpu, night, taken, time_us, baseline_us, speedup,
-               speedup_low from measurements where sha256 = ? order by taken, id""",
+            f"""select sha256, signature, gpu, {BASIS_OF_ROW}, night, taken, time_us, baseline_us,
+                speedup, speedup_low from measurements where sha256 = ? order by taken, id""",
             sha256,
         )
         return tuple(Measured(*row) for row in rows)
@@ -343,12 +365,13 @@ def _put_statement(row: dict[str, Cell]) -> str:
 
 def _measure(db: sqlite3.Connection, kernel: Kernel, night: str) -> None:
     db.execute(
-        """insert into measurements (sha256, signature, gpu, night, taken, time_us, baseline_us,
-           speedup, speedup_low) values (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        """insert into measurements (sha256, signature, gpu, basis, night, taken, time_us,
+           baseline_us, speedup, speedup_low) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
         (
             kernel.sha256,
             kernel.key.signature,
             kernel.key.gpu,
+            kernel.basis,
             night,
             kernel.created,
             kernel.time_us,

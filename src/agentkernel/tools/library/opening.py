@@ -37,10 +37,12 @@ SUFFIXES = (".sqlite", ".sqlite3", ".db")
 
 
 class Opened(NamedTuple):
-    """The connection, and the lock that says that somebody uses the file."""
+    """The connection, and the lock that says that somebody uses the file; `mended` says in one line
+    what became of a damaged one."""
 
     connection: sqlite3.Connection
     in_use: IO[str]
+    mended: str | None
 
 
 def default_library() -> Path:
@@ -61,16 +63,16 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
     with TOLD.opening(path):
         finish_replacing(path, writing)
         try:
-            connection = _open(path)
+            mended, connection = None, _open(path)
         except UNREADABLE as error:
             if not is_damage(error):
                 raise
             with TOLD.mending(path, IN_USE_S):
-                line = _replace(path, error)
+                mended = _replace(path, error)
             connection = _open(path)
             if say is not None:
-                say(line)
-        return Opened(connection, TOLD.in_use(path))
+                say(mended)
+        return Opened(connection, TOLD.in_use(path), mended)
 
 
 def _refuse_others(path: Path) -> None:
@@ -108,6 +110,6 @@ def _replace(path: Path, error: Exception) -> str:
     saved = salvage(path, new_of(path))
     aside = replace_damaged(path, writing)
     return (
-        f"The library was damaged ({one_line(error, 120)}): {saved.kernels} kernels and "
-        f"{saved.nights} nights were saved into a new one, the old one is {str(aside)!r}."
+        f"The library was damaged ({one_line(error, 120)}): {saved.words} saved into a new one, "
+        f"the old one is {str(aside)!r}."
     )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from agentkernel.domain.base import sha256_text
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.region import Basis, Kernel, KernelKey
+from agentkernel.tools.library.evidence import OTHER_CERTIFICATE as OTHER_CERTIFICATE
+from agentkernel.tools.library.evidence import OTHER_SOURCE as OTHER_SOURCE
+from agentkernel.tools.library.evidence import UNREADABLE_ROW as UNREADABLE_ROW
+from agentkernel.tools.library.evidence import why_unfit
 
-OTHER_CERTIFICATE = "its certificate is of another text"
-OTHER_SOURCE = "its source is of another text"
-UNREADABLE_ROW = "its certificate cannot be read"
 KEY_COLUMNS = tuple(KernelKey.model_fields)
 LINE_COLUMNS = (
     "id",
@@ -47,7 +46,11 @@ Cell = str | int | float | None
 class KernelLine:
     """A kernel without its source and certificate, for lists. `row` numbers it in this file,
     `problem` is what its certificate calls the module, `certificate` the SHA-256 of that one's
-    text."""
+    text.
+
+    `unfit`: what keeps it from being given out though nobody withdrew it; `signed`: its
+    certificate carries a signature. Both are None where nobody looked at the certificate.
+    """
 
     row: int
     sha256: str
@@ -63,6 +66,8 @@ class KernelLine:
     baseline_us: float | None
     verified: str
     withdrawn: str | None
+    unfit: str | None = None
+    signed: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -140,18 +145,35 @@ def to_line(row: sqlite3.Row) -> KernelLine:
     )
 
 
+def to_checked_line(row: sqlite3.Row) -> KernelLine:
+    """Of a row of `FULL_QUERY`: with what its certificate says of it."""
+    kernel = _read(row)
+    if kernel is None:
+        return replace(to_line(row), unfit=UNREADABLE_ROW, signed=False)
+    signed = kernel.certificate.signature is not None
+    return replace(to_line(row), unfit=_unfit(row, kernel), signed=signed)
+
+
 def to_stored(row: sqlite3.Row) -> StoredKernel | None:
     """Of a row of `FULL_QUERY`; None where this version cannot read its certificate.
 
     What does not belong together comes back withdrawn.
     """
-    text = str(row["certificate_text"])
+    kernel = _read(row)
+    if kernel is None:
+        return None
+    if kernel.withdrawn is None:
+        kernel = kernel.model_copy(update={"withdrawn": _unfit(row, kernel)})
+    return StoredKernel(int(row["id"]), kernel, str(row["certificate_text"]))
+
+
+def _read(row: sqlite3.Row) -> Kernel | None:
     try:
-        certificate = Certificate.model_validate_json(text)
+        certificate = Certificate.model_validate_json(str(row["certificate_text"]))
         parameters = tuple(map(str, json.loads(str(row["parameters"]))))
         input_strides, parameter_strides, *nested = json.loads(str(row["strides"]))
         arguments, returns = nested or (None, None)
-        kernel = Kernel(
+        return Kernel(
             key=_key(row),
             sha256=str(row["sha256"]),
             source=str(row["source"]),
@@ -169,27 +191,23 @@ def to_stored(row: sqlite3.Row) -> StoredKernel | None:
             time_us=row["time_us"],
             baseline_us=row["baseline_us"],
             verified=str(row["verified"]),
-            withdrawn=row["withdrawn"] or row_problem(row, certificate),
+            withdrawn=row["withdrawn"],
         )
     except (ValidationError, ValueError, TypeError):
         return None
-    return StoredKernel(int(row["id"]), kernel, text)
 
 
-def row_problem(row: sqlite3.Row, certificate: Certificate) -> str | None:
-    """Why the row's source, its hash and its certificate are not of one kernel; None: they are."""
-    sha256 = str(row["sha256"])
-    if sha256_text(str(row["source"])) != sha256:
-        return OTHER_SOURCE
+def _unfit(row: sqlite3.Row, kernel: Kernel) -> str | None:
+    """Why the row's source, figures and certificate are not of one kernel; None: they are."""
+    certificate = kernel.certificate
     signer = certificate.signature.key if certificate.signature else ""
-    known: Mapping[str, str | None] = {
-        "sha256": certificate.candidate_sha256,
-        "signer": signer,
-        "judge_sha256": certificate.judge_sha256,
-    }
-    same = all(value == row[name] for name, value in known.items())
-    same = same and certificate.candidate_source in (None, row["source"])
-    return None if same else OTHER_CERTIFICATE
+    found = why_unfit(kernel, certificate_text=str(row["certificate_text"]))
+    if found != OTHER_SOURCE and (signer, certificate.judge_sha256) != (
+        row["signer"],
+        row["judge_sha256"],
+    ):
+        return OTHER_CERTIFICATE
+    return found
 
 
 def _key(row: sqlite3.Row) -> KernelKey:

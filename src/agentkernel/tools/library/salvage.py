@@ -29,6 +29,13 @@ class Saved(NamedTuple):
     kernels: int
     nights: int
 
+    @property
+    def words(self) -> str:
+        """`4 kernels and 1 night were`, `nothing was`."""
+        if not self.kernels and not self.nights:
+            return "nothing was"
+        return f"{_counted(self.kernels, 'kernel')} and {_counted(self.nights, 'night')} were"
+
 
 def salvage(path: Path, new: Path) -> Saved:
     """Copy each row of `path` that can be read, and whose JSON is whole, into a new library.
@@ -58,7 +65,7 @@ def salvage(path: Path, new: Path) -> Saved:
 def _copy(
     source: sqlite3.Connection, target: sqlite3.Connection, table: str, file_bytes: int
 ) -> None:
-    columns = [str(row[1]) for row in target.execute(f"pragma table_info({table})")]
+    columns = _shared_columns(source, target, table)
     texts = [columns.index(name) for name in JSON_COLUMNS if name in columns]
     names, marks = ", ".join(columns), ", ".join("?" for _ in columns)
     with transaction(target):
@@ -66,6 +73,19 @@ def _copy(
             if all(_is_json(row[index]) for index in texts):
                 with contextlib.suppress(sqlite3.IntegrityError):
                     target.execute(f"insert into {table} ({names}) values ({marks})", row)
+
+
+def _shared_columns(
+    source: sqlite3.Connection, target: sqlite3.Connection, table: str
+) -> list[str]:
+    """Those of the new table that a file of an older format has too."""
+    query = f"pragma table_info({table})"
+    columns = [str(row[1]) for row in target.execute(query)]
+    try:
+        known = {str(row[1]) for row in source.execute(query)}
+    except UNREADABLE:
+        return columns
+    return [name for name in columns if name in known] or columns
 
 
 def _rows(source: sqlite3.Connection, table: str, names: str, file_bytes: int) -> Iterator[Row]:
@@ -115,6 +135,10 @@ def _is_json(value: object) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _count(connection: sqlite3.Connection, table: str) -> int:

@@ -65,7 +65,12 @@ VERSION_2 = (
     "create index night_regions_by_signature on night_regions (signature)",
     "alter table kernels add column strides text not null default '[[], []]'",
 )
-MIGRATIONS = (VERSION_1, VERSION_2)
+VERSION_3 = (
+    "alter table measurements add column basis text not null default ''",
+    """update measurements
+        set basis = case when gpu like 'estimated:%' then 'estimated' else 'measured' end""",
+)
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3)
 """The n-th leads from version n to n + 1. One that was released is never changed."""
 FORMAT = len(MIGRATIONS)
 HIGHEST_FORMAT = 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 State = Literal["holds", "withdrawn", "skipped", "undecided"]
 LIVE = "live.pkl"
+NIGHT_RUNS = ".nights/*/*"
+"""Where the runs of nights lie below the folder of all runs."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ def verify_kernel(
     write into the library what came out.
 
     A live module comes from the pickle that was put with the kernel, else from its run's folder
-    below `runs`. Raises SandboxUnavailable where nothing isolates the candidate.
+    below `runs`, or from that of the night below there. Raises SandboxUnavailable where nothing
+    isolates the candidate.
     """
     if line.withdrawn is not None:
         return Checked(line, "withdrawn", line.withdrawn)
@@ -87,11 +91,17 @@ def _check(
         key = line.key
         if (key.torch, key.triton) != (versions.torch, versions.triton):
             return Checked(line, "skipped", f"for torch {key.torch} and triton {key.triton}")
-        _link_run(path.with_name(LIVE), line, runs)
+        live = path.with_name(LIVE)
+        _link_run(live, line, runs)
+        if stored.kernel.certificate.problem.origin == "live" and not live.exists():
+            return Checked(line, "undecided", _no_live(library, line, runs))
         try:
             return _finding(line, replay(path, allow_unsandboxed=allow_unsandboxed))
-        except (ProblemError, RunNotFound) as error:
-            return Checked(line, "undecided", _without(str(error), path))
+        except RunNotFound:
+            why = f"its live module cannot be read from {str(live.resolve())!r}"
+            return Checked(line, "undecided", f"{why}. Next: start the night again.")
+        except ProblemError as error:
+            return Checked(line, "undecided", str(error))
 
 
 def _finding(line: KernelLine, found: Replay) -> Checked:
@@ -108,11 +118,19 @@ def _finding(line: KernelLine, found: Replay) -> Checked:
 
 
 def _link_run(live: Path, line: KernelLine, runs: Path | None) -> None:
-    kept = (runs or Path()) / line.run / LIVE
-    if line.run and not live.exists() and kept.is_file():
+    # A run's name that was edited into a path must not choose what is unpickled.
+    plain = Path(line.run).name == line.run and line.run not in ("", "..")
+    if live.exists() or not plain:
+        return
+    folder = runs or Path()
+    nights = folder.glob(f"{NIGHT_RUNS}/{escape(line.run)}/{LIVE}")
+    kept = next((p for p in (folder / line.run / LIVE, *sorted(nights)) if p.is_file()), None)
+    if kept is not None:
         live.symlink_to(kept.absolute())
 
 
-def _without(text: str, path: Path) -> str:
-    """The file of the replay is gone by the time that this is read."""
-    return text.replace(f"The certificate {str(path)!r}", "It")
+def _no_live(library: Library, line: KernelLine, runs: Path | None) -> str:
+    return (
+        f"its live module is neither beside {str(library.path)!r} nor in the folder of run "
+        f"{line.run!r} below {str(runs or Path())!r}. Next: --runs FOLDER names where that run lies"
+    )
