@@ -185,11 +185,30 @@ def test_flags_of_a_zoo_are_not_a_lists(zoo: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "No such zoo: 'wrong.yaml'"),
+        (b"models: [", "Cannot read the zoo 'wrong.yaml'"),
+        (b"models: [\xff]", "Cannot read the zoo 'wrong.yaml'"),
+        (b"modells: []", "unknown key 'modells'. The nearest known one is 'models'"),
+    ],
+)
+def test_beside_a_zoos_flag_a_mistake_is_told_as_a_zoos(
+    zoo: Path, text: bytes | None, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        Path("wrong.yaml").write_bytes(text)
+    assert run(["batch", "wrong.yaml", "--time", "5m"]) == 2
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("flags", "line"),
     [
         (("--only", "three"), "--only 'three' is no model of zoo 'pair'. Known: one, two."),
         (("--compare", "lost"), "No night 'lost'"),
         (("--time", "soon"), "--time 'soon' is no time span"),
+        (("--workers", "99999999"), "--workers 99999999 is too many for this machine. Expected 1"),
         (("-c", "judge.seed=1"), "Unknown setting 'judge.seed'"),
     ],
 )

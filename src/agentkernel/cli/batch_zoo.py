@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import yaml
-
 from agentkernel.errors import ProblemError, RunNotFound, SettingError
 
 if TYPE_CHECKING:
@@ -39,6 +37,8 @@ MEASURED_RESERVE, ESTIMATED_RESERVE = 0.35, 0.1
 and timed in four forms."""
 DEFAULTS = ("profile.max_autotune=false",)
 """A model is held against eager and torch.compile; so are its regions."""
+MOST_A_CORE = 8
+"""Jobs at a time: each is a process that holds torch and a model."""
 SHOWN_REGIONS = 12
 REFRESH_S = 0.5
 
@@ -70,17 +70,15 @@ class Asked:
         return next((name for name, value in flags.items() if value is not None), None)
 
 
-def is_zoo(path: Path) -> bool:
-    """True for a YAML file with `models:`, and for the name of a packaged zoo."""
-    from agentkernel.tools.zoo.read import packaged_zoos
+def is_zoo(path: Path, flag: str | None = None) -> bool:
+    """True for a YAML file with `models:`, and for the name of a packaged zoo; beside a `flag` that
+    zoos alone take, for all but a list of problems: the zoo's reader then says what is wrong."""
+    from agentkernel.tools.zoo.read import packaged_zoos, top_keys
 
-    if not path.is_file():
-        return str(path) in packaged_zoos()
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return False
-    return isinstance(tree, dict) and "models" in tree
+    if not path.is_file() and str(path) in packaged_zoos():
+        return True
+    keys = top_keys(path) or ()
+    return "models" in keys or (flag is not None and "problems" not in keys)
 
 
 def zoo_overrides(zoo: Zoo) -> list[str]:
@@ -121,6 +119,16 @@ def parts_of(zoo: Zoo) -> tuple[Part, ...]:
         alone = zoo.model_copy(update={"models": (model,)})
         found.append(Part(zoo=alone, sha256=sha256))
     return tuple(found)
+
+
+def check_workers(workers: int | None) -> None:
+    """Raise SettingError for more jobs at a time than this machine could begin."""
+    most = MOST_A_CORE * len(os.sched_getaffinity(0))
+    if workers is not None and workers > most:
+        raise SettingError(
+            f"--workers {workers} is too many for this machine. Expected 1 to {most}, "
+            f"{MOST_A_CORE} a core. Next: give fewer, or leave it out."
+        )
 
 
 def engine_for(asked: Asked, resolved: ResolvedTarget, locks: Path) -> Engine:
@@ -304,6 +312,8 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     from agentkernel.workflows.nights.night import Wanted, run_night
     from agentkernel.workflows.nights.work import gpu_of, run_job
 
+    if asked.ray is None:  # a cluster's own resources limit its jobs
+        check_workers(asked.workers)
     resolved = find_target(settings.target)
     gpu = gpu_of(resolved)
     locks = cache_folder() / "locks"

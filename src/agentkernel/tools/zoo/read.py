@@ -228,8 +228,8 @@ def _check_keys(tree: Mapping[str, object], known: Sequence[str], where: str) ->
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"The nearest known one is {near[0]!r}." if near else ""
             raise ProblemError(
-                f"{where} has the unknown key {one_line(key, SHOWN)!r}. {hint or 'Known: ' + ', '.join(known) + '.'}"
-                " Next: rename or drop it."
+                f"{where} has the unknown key {one_line(key, SHOWN)!r}. "
+                f"{hint or 'Known: ' + ', '.join(known) + '.'} Next: rename or drop it."
             )
 
 
@@ -273,8 +273,8 @@ def _dtype(given: object, where: str) -> str:
         return name
     short = (key for key, value in SHORT_DTYPES.items() if value in long)
     raise ProblemError(
-        f"{where} has dtype {one_line(repr(given), SHOWN)}. Expected one of {', '.join((*long, *short))}. "
-        "Next: name one, or drop the key to keep what the model has."
+        f"{where} has dtype {one_line(repr(given), SHOWN)}. Expected one of "
+        f"{', '.join((*long, *short))}. Next: name one, or drop the key to keep what the model has."
     )
 
 
