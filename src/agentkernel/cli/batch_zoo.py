@@ -310,7 +310,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     from agentkernel.tools.versions import installed_versions
     from agentkernel.workflows.nights.hands import ranking
     from agentkernel.workflows.nights.night import Wanted, run_night
-    from agentkernel.workflows.nights.work import gpu_of, run_job
+    from agentkernel.workflows.nights.work import gpu_of, printing_to_stderr, run_job
 
     if asked.ray is None:  # a cluster's own resources limit its jobs
         check_workers(asked.workers)
@@ -318,9 +318,11 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     gpu = gpu_of(resolved)
     locks = cache_folder() / "locks"
     runs = Path(settings.runs).resolve() / ".nights"
+    with printing_to_stderr():  # the files of models are imported
+        parts = parts_of(zoo)
     wanted = Wanted(
         zoo=zoo,
-        parts=parts_of(zoo),
+        parts=parts,
         target=resolved.target.name,
         settings=settings.model_copy(update={"runs": str(runs)}),
         gpu=gpu,
