@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.batch_zoo import chosen, is_zoo, zoo_overrides
+from agentkernel.cli.batch_zoo import chosen, earlier, is_zoo, nights_folder, zoo_overrides
 from agentkernel.domain.night import Night
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.errors import SettingError
 from agentkernel.tools.library import Library
 from agentkernel.tools.zoo.read import packaged_zoos
+from library_rows import night as made_up
 
 MODELS = '''
 import torch
@@ -166,6 +167,33 @@ def test_a_zoo_from_its_models_to_its_exit_codes(
     assert run(words(zoo)) == 0, "said once; the next night is fine"
     night, _ = told(capsys)
     assert {row.status for row in night.regions if row.sha256} == {"reused"}
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_night(
+    zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("afile").touch()
+    assert run(words(zoo, "--out", "afile")) == 2
+    assert "Cannot write 'afile'" in capsys.readouterr().out
+    assert finished_jobs() == 0
+
+
+def test_a_night_is_never_compared_with_itself(tmp_path: Path) -> None:
+    with Library(tmp_path / "library.sqlite") as books:
+        for number, name in enumerate(("first", "second")):
+            started = f"2026-11-2{number}T02:00:00+00:00"
+            books.save_night(made_up(name, started=started, finished=started), 0)
+        assert earlier(books, "tiny", None) == books.night("second")
+        for compare in (None, "last", "last-green"):
+            assert earlier(books, "tiny", compare, "second") == books.night("first")
+        assert earlier(books, "tiny", "first", "second") == books.night("first")
+        with pytest.raises(SettingError, match="'second' is the night that goes on here"):
+            earlier(books, "tiny", "second", "second")
+
+
+def test_the_folder_of_a_zoos_nights() -> None:
+    assert nights_folder("tiny:a+b") == Path("agentkernel-nights/tiny-a+b")
+    assert len(nights_folder(f"tiny:{'+'.join(['model'] * 99)}").name) == 100
 
 
 def test_what_is_a_zoo(zoo: Path) -> None:

@@ -21,7 +21,7 @@ from night_work import begun, parts_of, zoo_of
 
 from agentkernel.domain.night import Night, RegionRow
 from agentkernel.domain.zoo import Zoo
-from agentkernel.errors import MissingDependency, RunBusy
+from agentkernel.errors import MissingDependency, OutputError, RunBusy
 from agentkernel.tools.library import Library
 from agentkernel.tools.settings import load_settings
 from agentkernel.workflows.nights.agenda import Agenda
@@ -65,11 +65,12 @@ def go(
     engine: Engine | None = None,
     budget_s: float | None = None,
     watch: Callable[[Agenda], None] = lambda agenda: None,
+    report: Callable[[Night], int | None] = lambda night: None,
 ) -> Night:
     here = engine or LocalEngine(("cpu",), folder / "locks")
     with Library(folder / "library.sqlite") as library:
         return run_night(
-            wanted(folder, zoo, budget_s), library, here, night_work.work, RANKING, watch
+            wanted(folder, zoo, budget_s), library, here, night_work.work, RANKING, watch, report
         )
 
 
@@ -229,6 +230,39 @@ def test_an_interruption_leaves_a_night_to_go_on_with(tmp_path: Path) -> None:
     night = go(tmp_path, zoo)
     assert statuses(night) == {"one": "new", "two": "new", "three": "new"}
     assert max(begun(tmp_path).values()) == 1
+
+
+def test_a_night_has_finished_once_it_is_reported(tmp_path: Path) -> None:
+    zoo = zoo_of(tmp_path, a="one two")
+    first = go(tmp_path, zoo)
+    time.sleep(1.1)  # nights are told apart by the second
+
+    def broken(night: Night) -> int:
+        with Library(tmp_path / "library.sqlite") as library:
+            assert library.night("last", zoo="made-up") == first
+            assert night.id in {item.id for item in library.history("made-up")}
+        raise OutputError("no room")
+
+    for _ in range(2):
+        with pytest.raises(OutputError):
+            go(tmp_path, zoo, report=broken)
+        with Library(tmp_path / "library.sqlite") as library:
+            assert library.night("last", zoo="made-up") == first
+    jobs = begun(tmp_path)
+    reported: list[Night] = []
+
+    def report(night: Night) -> int:
+        reported.append(night)
+        return 5
+
+    night = go(tmp_path, zoo, report=report)
+    assert reported == [night]
+    assert begun(tmp_path) == jobs, "the same night goes on, and nothing of it is done again"
+    with Library(tmp_path / "library.sqlite") as library:
+        assert [item.id for item in library.nights()] == [first.id, night.id]
+        assert library.night("last", zoo="made-up") == night
+        assert library.night("last-green", zoo="made-up") == first
+    assert go(tmp_path, zoo).id != night.id
 
 
 def test_the_budget_is_shared_and_what_it_does_not_reach_is_said(tmp_path: Path) -> None:

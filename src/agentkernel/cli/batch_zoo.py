@@ -39,6 +39,8 @@ DEFAULTS = ("profile.max_autotune=false",)
 """A model is held against eager and torch.compile; so are its regions."""
 MOST_A_CORE = 8
 """Jobs at a time: each is a process that holds torch and a model."""
+MOST_FOLDER = 100
+"""Characters of a folder's name; a zoo of many chosen models has a longer one."""
 SHOWN_REGIONS = 12
 REFRESH_S = 0.5
 
@@ -302,6 +304,7 @@ def _cells(row: ModelRow, night: Night) -> tuple[str, ...]:
 
 def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     """The night, its reports and its exit code: 0 fine, 5 a regression, 6 not verified."""
+    from agentkernel.tools.atomic import make_folder
     from agentkernel.tools.bench.baselines import cache_folder
     from agentkernel.tools.library import Library, default_library
     from agentkernel.tools.nights.compare import compare_nights
@@ -312,6 +315,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     from agentkernel.workflows.nights.night import Wanted, run_night
     from agentkernel.workflows.nights.work import gpu_of, printing_to_stderr, run_job
 
+    make_folder(asked.out or nights_folder(zoo.name))  # told before the night, not after it
     if asked.ray is None:  # a cluster's own resources limit its jobs
         check_workers(asked.workers)
     resolved = find_target(settings.target)
@@ -332,25 +336,36 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         reserve=ESTIMATED_RESERVE if gpu is None else MEASURED_RESERVE,
     )
     screen = Screen(asked.as_json)
+    made: list[Comparison] = []
     with Library(asked.library or default_library()) as library:
-        before = earlier(library, zoo.name, asked.compare)
+        earlier(library, zoo.name, asked.compare)  # a name that no night has is told before
+
+        def report(night: Night) -> int:
+            comparison = compare_nights(earlier(library, zoo.name, asked.compare, night.id), night)
+            folder = asked.out or night_folder(night)
+            history = library.history(zoo.name)
+            write_night(folder, night, comparison, history, kernels_of(library, night))
+            made.append(comparison)
+            return comparison.exit_code
+
         engine = engine_for(asked, resolved, locks)
         with screen.live():
             night = run_night(
-                wanted, library, engine, run_job, ranking(len(zoo.models)), screen.watch
+                wanted, library, engine, run_job, ranking(len(zoo.models)), screen.watch, report
             )
-        comparison = compare_nights(before, night)
-        library.save_night(night, comparison.exit_code)
-        folder = asked.out or night_folder(night)
-        history = library.history(zoo.name)
-        write_night(folder, night, comparison, history, kernels_of(library, night))
-    show(night, comparison, folder, as_json=asked.as_json)
+    (comparison,) = made
+    show(night, comparison, asked.out or night_folder(night), as_json=asked.as_json)
     return comparison.exit_code
 
 
 def night_folder(night: Night) -> Path:
     """Where a night's reports lie by default."""
-    return Path("agentkernel-nights") / night.zoo.replace(":", "-") / night.id
+    return nights_folder(night.zoo) / night.id
+
+
+def nights_folder(zoo: str) -> Path:
+    """Where those of all nights over a zoo lie."""
+    return Path("agentkernel-nights") / zoo.replace(":", "-")[:MOST_FOLDER]
 
 
 def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
@@ -369,13 +384,21 @@ def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
     return found
 
 
-def earlier(library: Library, zoo: str, compare: str | None) -> Night | None:
-    """The night to compare with; the last one of this zoo where nothing is asked for.
+def earlier(
+    library: Library, zoo: str, compare: str | None, other_than: str | None = None
+) -> Night | None:
+    """The night to compare with; the last one of this zoo where nothing is asked for. Never the
+    night `other_than`, which is compared.
 
-    Raises RunNotFound for a name that no night has.
+    Raises RunNotFound for a name that no night has, SettingError for that of the night itself.
     """
     if compare is None or compare in LAST:
-        return library.night(compare or LAST[0], zoo=zoo)
+        return library.night(compare or LAST[0], zoo=zoo, other_than=other_than)
+    if compare == other_than:
+        raise SettingError(
+            f"--compare {compare!r} is the night that goes on here. Expected an earlier one. "
+            "Next: give the same command with another, or without it."
+        )
     found = library.night(compare)
     if found is None:
         raise RunNotFound(
