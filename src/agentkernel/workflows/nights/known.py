@@ -11,6 +11,7 @@ from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.tools.library.rows import OTHER_CERTIFICATE, OTHER_SOURCE
 from agentkernel.workflows.nights.jobs import KernelDone, KernelJob, asked_of, read_answer
 from agentkernel.workflows.nights.question import Books
+from agentkernel.workflows.nights.signed import is_of
 
 BROKEN = (OTHER_SOURCE, OTHER_CERTIFICATE)
 """Why the library itself refuses a kernel that nobody has withdrawn yet."""
@@ -54,13 +55,14 @@ class Known:
         return valid[-1] if valid else None
 
     def answered(self, job: str, signature: str, sha256: str | None) -> Kernel | None:
-        """The kernel in the answer to `job`; the library's own where that was pruned meanwhile."""
+        """The kernel with that hash in the answer to `job`; the library's own where that was pruned
+        meanwhile. None where the text of either is another one by now."""
         text = self.books.job(job)
         answer = read_answer(text) if text is not None else None
         if isinstance(answer, KernelDone) and answer.kernel is not None:
-            return answer.kernel
+            return answer.kernel if is_of(answer.kernel, sha256) else None
         same = self.books.kernels(signature=signature)
-        return next((item for item in same if item.sha256 == sha256), None)
+        return next((item for item in same if is_of(item, sha256)), None)
 
     def nothing(self, job: KernelJob) -> Nothing | None:
         """An earlier search that found nothing, where another one is not worth it."""
