@@ -33,6 +33,33 @@ def test_a_failed_write_is_told(error: Exception, said: str, tmp_path: Path) -> 
     assert str(caught.value) == said
 
 
+def of_sqlite(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("made up")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), 2),
+        (OSError(errno.ENOTDIR, "Not a directory"), 2),
+        (OSError(errno.ENOSPC, "No space"), 4),
+        (OSError(errno.EROFS, "Read-only file system"), 4),
+        (OSError(errno.EIO, "Input/output error"), 4),
+        (of_sqlite(sqlite3.SQLITE_FULL), 4),
+        (of_sqlite(sqlite3.SQLITE_IOERR_WRITE), 4),
+        (of_sqlite(sqlite3.SQLITE_BUSY), 4),
+        (of_sqlite(sqlite3.SQLITE_CANTOPEN), 2),
+        (of_sqlite(sqlite3.SQLITE_READONLY), 2),
+    ],
+)
+def test_whose_fault_a_failed_write_is(error: Exception, exit_code: int, tmp_path: Path) -> None:
+    with pytest.raises(OutputError) as caught, explaining(tmp_path / "x", line):
+        raise error
+    assert caught.value.exit_code == exit_code
+
+
 @pytest.mark.parametrize("error", [sqlite3.DatabaseError("malformed"), ValueError("a bug")])
 def test_damage_and_bugs_go_through(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(type(error), match=str(error)), explaining(tmp_path, line):

@@ -11,27 +11,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from agentkernel.errors import AgentKernelError, OutputError
+from agentkernel.errors import AgentKernelError, DiskFailure, OutputError
 
 LOOK_AGAIN_S = 0.1
 FULL = (errno.ENOSPC, errno.EDQUOT)
+MACHINES = (*FULL, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOLCK)
+"""What no other command would mend, unlike a path that is wrong or not the user's to write."""
+MACHINES_SQLITE = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+)
 Line = Callable[[Path, str, bool], str]
 """The user's line, of the path, what the system says, and whether the disk is full."""
 
 
 @contextmanager
 def explaining(path: Path, line: Line) -> Iterator[None]:
-    """Turn a failed write to `path` (file, folder or database) into an OutputError with `line`.
+    """Turn a failed write to `path` (file, folder or database) into an OutputError with `line`;
+    into a DiskFailure where the machine, not the path, is at fault.
 
     A damaged database is no failed write: its sqlite3.DatabaseError goes through.
     """
     try:
         yield
     except OSError as error:
-        full = error.errno in FULL
-        raise OutputError(line(path, error.strerror or str(error), full)) from error
+        told = line(path, error.strerror or str(error), error.errno in FULL)
+        raise (DiskFailure if is_machines(error) else OutputError)(told) from error
     except sqlite3.OperationalError as error:
-        raise OutputError(line(path, str(error), "full" in str(error))) from error
+        told = line(path, str(error), "full" in str(error))
+        raise (DiskFailure if is_machines(error) else OutputError)(told) from error
+
+
+def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
+    """Whether a write failed by the machine's fault, so that the same command may succeed later."""
+    if isinstance(error, OSError):
+        return error.errno in MACHINES
+    # The low byte; the rest says more closely what happened (https://sqlite.org/rescode.html).
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in MACHINES_SQLITE
 
 
 def hold(file: IO[str], busy: AgentKernelError, wait_s: float) -> None:

@@ -6,11 +6,12 @@ AgentKernelError
 │   ├── UnknownTarget         no such GPU
 │   ├── SettingError          a configuration key or flag
 │   ├── RunNotFound           no such run, or its folder is beyond repair
-│   ├── RunBusy               another process works on the run
+│   ├── RunBusy               another process works on the run or the night (exit 4: again later)
 │   ├── KernelRefused         a verified kernel that may not run in this module
 │   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
 │   ├── LibraryError          a library of kernels, or a kernel or night in it, that cannot be used
 │   └── OutputError           a folder that cannot be written
+│       └── DiskFailure       a disk that is full, read-only or broken (exit 4: the machine's)
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
@@ -55,7 +56,9 @@ class RunNotFound(UserError):
 
 
 class RunBusy(UserError):
-    """A run that another process works on."""
+    """A run or a night that another process works on: nothing is wrong with the command."""
+
+    exit_code = 4
 
 
 class KernelRefused(UserError):
@@ -72,6 +75,13 @@ class LibraryError(UserError):
 
 class OutputError(UserError):
     """A file or folder that cannot be written."""
+
+
+class DiskFailure(OutputError):
+    """A disk that is full, read-only or broken, or a file that another process holds: the same
+    command goes on once the machine is mended."""
+
+    exit_code = 4
 
 
 class EnvironmentFailure(AgentKernelError):

@@ -13,7 +13,7 @@ import typer
 
 from agentkernel import __version__
 from agentkernel.cli.app import COMMANDS, explain, run
-from agentkernel.errors import MissingDependency, ProblemError
+from agentkernel.errors import DiskFailure, MissingDependency, OutputError, ProblemError, RunBusy
 
 HELP = [sys.executable, "-m", "agentkernel", "--help"]
 BARE = [sys.executable, "-c", "import typer, rich"]
@@ -61,8 +61,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (ProblemError("no Model"), 2),
         (MissingDependency("no driver"), 4),
+        (DiskFailure("no room"), 4),
+        (RunBusy("another one"), 4),
+        (OutputError("not a folder"), 2),
         (typer.Abort(), 130),
-        (OSError(errno.ENOSPC, "No space left on device"), 2),
+        (OSError(errno.ENOSPC, "No space left on device"), 4),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 2),
         (ZeroDivisionError("division by zero"), 1),
     ],

@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.batch_zoo import chosen, is_zoo, zoo_overrides
+from agentkernel.cli.batch_zoo import chosen, earlier, is_zoo, nights_folder, zoo_overrides
 from agentkernel.domain.night import Night
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.errors import SettingError
 from agentkernel.tools.library import Library
 from agentkernel.tools.zoo.read import packaged_zoos
+from library_rows import night as made_up
 
 MODELS = '''
 import torch
@@ -168,6 +169,33 @@ def test_a_zoo_from_its_models_to_its_exit_codes(
     assert {row.status for row in night.regions if row.sha256} == {"reused"}
 
 
+def test_a_folder_that_cannot_be_written_is_told_before_the_night(
+    zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("afile").touch()
+    assert run(words(zoo, "--out", "afile")) == 2
+    assert "Cannot write 'afile'" in capsys.readouterr().out
+    assert finished_jobs() == 0
+
+
+def test_a_night_is_never_compared_with_itself(tmp_path: Path) -> None:
+    with Library(tmp_path / "library.sqlite") as books:
+        for number, name in enumerate(("first", "second")):
+            started = f"2026-11-2{number}T02:00:00+00:00"
+            books.save_night(made_up(name, started=started, finished=started), 0)
+        assert earlier(books, "tiny", None) == books.night("second")
+        for compare in (None, "last", "last-green"):
+            assert earlier(books, "tiny", compare, "second") == books.night("first")
+        assert earlier(books, "tiny", "first", "second") == books.night("first")
+        with pytest.raises(SettingError, match="'second' is the night that goes on here"):
+            earlier(books, "tiny", "second", "second")
+
+
+def test_the_folder_of_a_zoos_nights() -> None:
+    assert nights_folder("tiny:a+b") == Path("agentkernel-nights/tiny-a+b")
+    assert len(nights_folder(f"tiny:{'+'.join(['model'] * 99)}").name) == 100
+
+
 def test_what_is_a_zoo(zoo: Path) -> None:
     listed = zoo.parent / "list.yaml"
     listed.write_text("problems: [a.py]\n")
@@ -185,11 +213,30 @@ def test_flags_of_a_zoo_are_not_a_lists(zoo: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "No such zoo: 'wrong.yaml'"),
+        (b"models: [", "Cannot read the zoo 'wrong.yaml'"),
+        (b"models: [\xff]", "Cannot read the zoo 'wrong.yaml'"),
+        (b"modells: []", "unknown key 'modells'. The nearest known one is 'models'"),
+    ],
+)
+def test_beside_a_zoos_flag_a_mistake_is_told_as_a_zoos(
+    zoo: Path, text: bytes | None, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        Path("wrong.yaml").write_bytes(text)
+    assert run(["batch", "wrong.yaml", "--time", "5m"]) == 2
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("flags", "line"),
     [
         (("--only", "three"), "--only 'three' is no model of zoo 'pair'. Known: one, two."),
         (("--compare", "lost"), "No night 'lost'"),
         (("--time", "soon"), "--time 'soon' is no time span"),
+        (("--workers", "99999999"), "--workers 99999999 is too many for this machine. Expected 1"),
         (("-c", "judge.seed=1"), "Unknown setting 'judge.seed'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import night_work
 from night_work import begun, parts_of, zoo_of
 
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.night import Night, RegionRow
 from agentkernel.domain.zoo import Zoo
-from agentkernel.errors import MissingDependency, RunBusy
+from agentkernel.errors import MissingDependency, OutputError, RunBusy
 from agentkernel.tools.library import Library
 from agentkernel.tools.settings import load_settings
 from agentkernel.workflows.nights.agenda import Agenda
@@ -65,11 +67,12 @@ def go(
     engine: Engine | None = None,
     budget_s: float | None = None,
     watch: Callable[[Agenda], None] = lambda agenda: None,
+    report: Callable[[Night], int | None] = lambda night: None,
 ) -> Night:
     here = engine or LocalEngine(("cpu",), folder / "locks")
     with Library(folder / "library.sqlite") as library:
         return run_night(
-            wanted(folder, zoo, budget_s), library, here, night_work.work, RANKING, watch
+            wanted(folder, zoo, budget_s), library, here, night_work.work, RANKING, watch, report
         )
 
 
@@ -229,6 +232,103 @@ def test_an_interruption_leaves_a_night_to_go_on_with(tmp_path: Path) -> None:
     night = go(tmp_path, zoo)
     assert statuses(night) == {"one": "new", "two": "new", "three": "new"}
     assert max(begun(tmp_path).values()) == 1
+
+
+@pytest.mark.parametrize("change", ["", "source", "certificate", "unsigned", "kept"])
+def test_an_answer_that_was_changed_in_the_library_is_done_again(
+    tmp_path: Path, change: str
+) -> None:
+    zoo = zoo_of(tmp_path, a="one two three")
+
+    def interrupt(agenda: Agenda) -> None:
+        if len(agenda.decided) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, zoo, watch=interrupt)
+    with Library(tmp_path / "library.sqlite") as library:
+        for key, text in library.jobs("kernel").items():
+            library.save_job(key, "kernel", changed(text, change))
+    night = go(tmp_path, zoo)
+    with Library(tmp_path / "library.sqlite") as library:
+        for text in library.jobs("kernel").values():
+            assert "evil" not in text
+            assert json.loads(text)["kernel"]["certificate"]["signature"]
+    assert all(row.sha256 for row in night.regions)
+    done = sum(count for name, count in begun(tmp_path).items() if name[:5] in ("draft", "verif"))
+    assert done == (3 if change == "" else 5)
+
+
+def changed(text: str, what: str) -> str:
+    """The answer with another kernel, whose hashes fit."""
+    tree = json.loads(text)
+    kernel = tree["kernel"]
+    if what == "unsigned":
+        kernel["certificate"]["signature"] = None
+    elif what == "source":
+        kernel["source"] += "evil = 1\n"
+    elif what in ("certificate", "kept"):
+        tree["status"] = "kept" if what == "kept" else tree["status"]
+        old, evil = kernel["sha256"], kernel["source"] + "evil = 1\n"
+        kernel["source"] = kernel["certificate"]["candidate_source"] = evil
+        return json.dumps(tree).replace(old, sha256_text(evil))
+    return json.dumps(tree)
+
+
+def test_a_kernel_that_is_changed_after_its_answer_is_not_put_in(tmp_path: Path) -> None:
+    zoo = zoo_of(tmp_path, a="one two")
+
+    def change(agenda: Agenda) -> None:
+        if "a" not in agenda.rows and len(agenda.decided) == 2:
+            for key, text in agenda.books.jobs("kernel").items():  # type: ignore[attr-defined]
+                agenda.books.save_job(key, "kernel", changed(text, "certificate"))
+
+    assert go(tmp_path, zoo, watch=change).models[0].swapped == 0
+
+
+def test_a_kernel_is_kept_with_its_night_and_its_live_module(tmp_path: Path) -> None:
+    zoo = zoo_of(tmp_path, a="live one")
+    night = go(tmp_path, zoo)
+    with Library(tmp_path / "library.sqlite") as library:
+        lines = {line.sha256: line for line in library.lines()}
+        pickles = {row.name: library.live_pickle(lines[row.sha256 or ""]) for row in night.regions}
+        assert {item.night for line in lines for item in library.measurements(line)} == {night.id}
+    assert pickles["one"] is None, "its run left none"
+    assert pickles["live"] is not None
+    assert pickles["live"].read_text() == "live"
+
+
+def test_a_night_has_finished_once_it_is_reported(tmp_path: Path) -> None:
+    zoo = zoo_of(tmp_path, a="one two")
+    first = go(tmp_path, zoo)
+    time.sleep(1.1)  # nights are told apart by the second
+
+    def broken(night: Night) -> int:
+        with Library(tmp_path / "library.sqlite") as library:
+            assert library.night("last", zoo="made-up") == first
+            assert night.id in {item.id for item in library.history("made-up")}
+        raise OutputError("no room")
+
+    for _ in range(2):
+        with pytest.raises(OutputError):
+            go(tmp_path, zoo, report=broken)
+        with Library(tmp_path / "library.sqlite") as library:
+            assert library.night("last", zoo="made-up") == first
+    jobs = begun(tmp_path)
+    reported: list[Night] = []
+
+    def report(night: Night) -> int:
+        reported.append(night)
+        return 5
+
+    night = go(tmp_path, zoo, report=report)
+    assert reported == [night]
+    assert begun(tmp_path) == jobs, "the same night goes on, and nothing of it is done again"
+    with Library(tmp_path / "library.sqlite") as library:
+        assert [item.id for item in library.nights()] == [first.id, night.id]
+        assert library.night("last", zoo="made-up") == night
+        assert library.night("last-green", zoo="made-up") == first
+    assert go(tmp_path, zoo).id != night.id
 
 
 def test_the_budget_is_shared_and_what_it_does_not_reach_is_said(tmp_path: Path) -> None:

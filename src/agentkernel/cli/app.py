@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
 from agentkernel.cli.targets import targets
 from agentkernel.cli.verify import verify
+from agentkernel.disk import FULL
 from agentkernel.errors import AgentKernelError
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
@@ -119,8 +119,9 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return "The reader of the output went away.", EXIT_FAILED
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"No disk space left: {error}. Next: free some, or name another --runs.", EXIT_USER
+    if isinstance(error, OSError) and error.errno in FULL:
+        line = f"No disk space left: {error}. Next: free some, or name another --runs."
+        return line, EXIT_ENVIRONMENT
     if isinstance(error, PermissionError):
         return f"Not allowed: {error}. Next: name a folder that can be written.", EXIT_USER
     format_message = getattr(error, "format_message", None)

@@ -91,7 +91,7 @@ def batch(
 
     flags = {"target": target, **drafting.settings(), **configured.settings()}
     asked = Asked(parse_seconds(time), ray, workers, compare, out, library, only or (), as_json)
-    if is_zoo(list_file):
+    if is_zoo(list_file, asked.given()):
         night(list_file, asked, flags, configured)
     if asked.given() is not None:
         raise SettingError(

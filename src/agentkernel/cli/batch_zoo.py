@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import yaml
-
 from agentkernel.errors import ProblemError, RunNotFound, SettingError
 
 if TYPE_CHECKING:
@@ -39,6 +37,10 @@ MEASURED_RESERVE, ESTIMATED_RESERVE = 0.35, 0.1
 and timed in four forms."""
 DEFAULTS = ("profile.max_autotune=false",)
 """A model is held against eager and torch.compile; so are its regions."""
+MOST_A_CORE = 8
+"""Jobs at a time: each is a process that holds torch and a model."""
+MOST_FOLDER = 100
+"""Characters of a folder's name; a zoo of many chosen models has a longer one."""
 SHOWN_REGIONS = 12
 REFRESH_S = 0.5
 
@@ -70,17 +72,15 @@ class Asked:
         return next((name for name, value in flags.items() if value is not None), None)
 
 
-def is_zoo(path: Path) -> bool:
-    """True for a YAML file with `models:`, and for the name of a packaged zoo."""
-    from agentkernel.tools.zoo.read import packaged_zoos
+def is_zoo(path: Path, flag: str | None = None) -> bool:
+    """True for a YAML file with `models:`, and for the name of a packaged zoo; beside a `flag` that
+    zoos alone take, for all but a list of problems: the zoo's reader then says what is wrong."""
+    from agentkernel.tools.zoo.read import packaged_zoos, top_keys
 
-    if not path.is_file():
-        return str(path) in packaged_zoos()
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return False
-    return isinstance(tree, dict) and "models" in tree
+    if not path.is_file() and str(path) in packaged_zoos():
+        return True
+    keys = top_keys(path) or ()
+    return "models" in keys or (flag is not None and "problems" not in keys)
 
 
 def zoo_overrides(zoo: Zoo) -> list[str]:
@@ -121,6 +121,16 @@ def parts_of(zoo: Zoo) -> tuple[Part, ...]:
         alone = zoo.model_copy(update={"models": (model,)})
         found.append(Part(zoo=alone, sha256=sha256))
     return tuple(found)
+
+
+def check_workers(workers: int | None) -> None:
+    """Raise SettingError for more jobs at a time than this machine could begin."""
+    most = MOST_A_CORE * len(os.sched_getaffinity(0))
+    if workers is not None and workers > most:
+        raise SettingError(
+            f"--workers {workers} is too many for this machine. Expected 1 to {most}, "
+            f"{MOST_A_CORE} a core. Next: give fewer, or leave it out."
+        )
 
 
 def engine_for(asked: Asked, resolved: ResolvedTarget, locks: Path) -> Engine:
@@ -296,6 +306,7 @@ def _cells(row: ModelRow, night: Night) -> tuple[str, ...]:
 
 def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     """The night, its reports and its exit code: 0 fine, 5 a regression, 6 not verified."""
+    from agentkernel.tools.atomic import make_folder
     from agentkernel.tools.bench.baselines import cache_folder
     from agentkernel.tools.library import Library, default_library
     from agentkernel.tools.nights.compare import compare_nights
@@ -304,15 +315,20 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     from agentkernel.tools.versions import installed_versions
     from agentkernel.workflows.nights.hands import ranking
     from agentkernel.workflows.nights.night import Wanted, run_night
-    from agentkernel.workflows.nights.work import gpu_of, run_job
+    from agentkernel.workflows.nights.work import gpu_of, printing_to_stderr, run_job
 
+    make_folder(asked.out or nights_folder(zoo.name))  # told before the night, not after it
+    if asked.ray is None:  # a cluster's own resources limit its jobs
+        check_workers(asked.workers)
     resolved = find_target(settings.target)
     gpu = gpu_of(resolved)
     locks = cache_folder() / "locks"
     runs = Path(settings.runs).resolve() / ".nights"
+    with printing_to_stderr():  # the files of models are imported
+        parts = parts_of(zoo)
     wanted = Wanted(
         zoo=zoo,
-        parts=parts_of(zoo),
+        parts=parts,
         target=resolved.target.name,
         settings=settings.model_copy(update={"runs": str(runs)}),
         gpu=gpu,
@@ -322,25 +338,36 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         reserve=ESTIMATED_RESERVE if gpu is None else MEASURED_RESERVE,
     )
     screen = Screen(asked.as_json)
+    made: list[Comparison] = []
     with Library(asked.library or default_library()) as library:
-        before = earlier(library, zoo.name, asked.compare)
+        earlier(library, zoo.name, asked.compare)  # a name that no night has is told before
+
+        def report(night: Night) -> int:
+            comparison = compare_nights(earlier(library, zoo.name, asked.compare, night.id), night)
+            folder = asked.out or night_folder(night)
+            history = library.history(zoo.name)
+            write_night(folder, night, comparison, history, kernels_of(library, night))
+            made.append(comparison)
+            return comparison.exit_code
+
         engine = engine_for(asked, resolved, locks)
         with screen.live():
             night = run_night(
-                wanted, library, engine, run_job, ranking(len(zoo.models)), screen.watch
+                wanted, library, engine, run_job, ranking(len(zoo.models)), screen.watch, report
             )
-        comparison = compare_nights(before, night)
-        library.save_night(night, comparison.exit_code)
-        folder = asked.out or night_folder(night)
-        history = library.history(zoo.name)
-        write_night(folder, night, comparison, history, kernels_of(library, night))
-    show(night, comparison, folder, as_json=asked.as_json)
+    (comparison,) = made
+    show(night, comparison, asked.out or night_folder(night), as_json=asked.as_json)
     return comparison.exit_code
 
 
 def night_folder(night: Night) -> Path:
     """Where a night's reports lie by default."""
-    return Path("agentkernel-nights") / night.zoo.replace(":", "-") / night.id
+    return nights_folder(night.zoo) / night.id
+
+
+def nights_folder(zoo: str) -> Path:
+    """Where those of all nights over a zoo lie."""
+    return Path("agentkernel-nights") / zoo.replace(":", "-")[:MOST_FOLDER]
 
 
 def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
@@ -359,13 +386,21 @@ def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
     return found
 
 
-def earlier(library: Library, zoo: str, compare: str | None) -> Night | None:
-    """The night to compare with; the last one of this zoo where nothing is asked for.
+def earlier(
+    library: Library, zoo: str, compare: str | None, other_than: str | None = None
+) -> Night | None:
+    """The night to compare with; the last one of this zoo where nothing is asked for. Never the
+    night `other_than`, which is compared.
 
-    Raises RunNotFound for a name that no night has.
+    Raises RunNotFound for a name that no night has, SettingError for that of the night itself.
     """
     if compare is None or compare in LAST:
-        return library.night(compare or LAST[0], zoo=zoo)
+        return library.night(compare or LAST[0], zoo=zoo, other_than=other_than)
+    if compare == other_than:
+        raise SettingError(
+            f"--compare {compare!r} is the night that goes on here. Expected an earlier one. "
+            "Next: give the same command with another, or without it."
+        )
     found = library.night(compare)
     if found is None:
         raise RunNotFound(

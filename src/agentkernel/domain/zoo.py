@@ -12,6 +12,10 @@ Plain: TypeAlias = str | int | float | bool | None
 Argument: TypeAlias = Plain | list[Plain] | dict[str, Plain]
 ModelDType = Literal["float32", "float16", "bfloat16"]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+PART_OF = ":"
+"""Between a zoo's name and those of the models that were chosen from it."""
+MOST_SEED = 2**63 - 1
+"""What torch.manual_seed takes, and SQLite keeps."""
 
 
 class ZooModel(Frozen):
@@ -32,16 +36,17 @@ class ZooModel(Frozen):
     dtype: ModelDType | None = None
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share of this model in the total, before it is multiplied by its time."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, le=MOST_SEED)
 
 
 class Zoo(Frozen):
     """The models of one YAML file; `target` and `settings` (dotted keys) hold for all of them.
 
-    `folder` is where relative paths begin.
+    `folder` is where relative paths begin. `name` is part of a folder's name; behind a colon it has
+    the models that were chosen from the zoo of that name, which no file may say of itself.
     """
 
-    name: str
+    name: str = Field(pattern=r"^\w[\w .-]{0,63}(:[a-z0-9._+-]+)?$")
     models: tuple[ZooModel, ...] = Field(min_length=1)
     target: str | None = None
     settings: dict[str, Plain] = Field(default_factory=dict)

@@ -17,7 +17,7 @@ from agentkernel.tools.nights.costs import model_costs
 from agentkernel.tools.nights.junit import junit_xml
 from agentkernel.tools.nights.markdown import markdown
 from agentkernel.tools.nights.merged import merged_regions
-from agentkernel.tools.nights.tables import models_csv, regions_csv
+from agentkernel.tools.nights.tables import model_table, models_csv, regions_csv
 from made_up_nights import (
     estimated_model,
     history,
@@ -116,6 +116,32 @@ def test_comment_is_short_and_begins_with_the_news() -> None:
     estimated = [line for line in text.splitlines() if "clip-text | " in line]
     heading = text.splitlines()[text.splitlines().index(estimated[0]) - 2]
     assert "time (estimated)" in heading
+
+
+def test_what_was_left_out_for_its_outputs_is_told_apart_from_what_did_not_help() -> None:
+    wrong = {"a": "gate 3: error 0.5", "b": "gate 3: error 0.5", "c": "not tried in 24 checks"}
+    dropped = {"dropped": ("a", "b", "c", "d"), "left_out": wrong}
+    found = with_model(night(), "bert-base", lambda row: row.model_copy(update=dropped))
+    found = with_model(found, "llama-8l", lambda row: row.model_copy(update={"dropped": ("e",)}))
+    words = (
+        "2 kernels left out for the outputs: gate 3: error 0.5; "
+        "1 kernel left out for the outputs: not tried in 24 checks; "
+        "1 kernel dropped: no help end to end"
+    )
+    comparison = compare_nights(None, found)
+    table = model_table(found, comparison)
+    (form,) = [place for place, column in enumerate(table.columns) if column.key == "form"]
+    shown = {row.id: cell.more for row in table.rows if (cell := row.cells[form]) is not None}
+    assert shown["model-bert-base"] == words
+    assert shown["model-llama-8l"] == "1 kernel dropped: no help end to end"
+    assert "left out" not in shown["model-gpt2-medium"]
+    assert [
+        line for line in markdown(found, comparison).splitlines() if "kernels left" in line
+    ] == [f"- bert-base: {words}"]
+    rows = {row["model"]: row for row in csv.DictReader(io.StringIO(models_csv(found)))}
+    assert rows["bert-base"]["dropped"] == "d"
+    assert rows["bert-base"]["left_out"].startswith("a: gate 3: error 0.5; b: ")
+    assert (rows["llama-8l"]["dropped"], rows["llama-8l"]["left_out"]) == ("e", "")
 
 
 def test_a_quiet_night_says_so() -> None:

@@ -5,10 +5,20 @@ from pathlib import Path
 import pytest
 
 from agentkernel.errors import ProblemError
-from agentkernel.tools.zoo.read import packaged_zoos, read_zoo
+from agentkernel.tools.zoo.read import packaged_zoos, read_zoo, top_keys
 
 ENTRY = "{name: a, model: 'torch.nn:ReLU', inputs: ['input=f32[4]']}"
 GOOD = f"models: [{ENTRY}]"
+STEPS = list(zip("abcdefgh", "bcdefghi", strict=True))
+ANCHORS = "a: &a [x]\n" + "".join(
+    f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n" for before, here in STEPS
+)
+"""The last of them stands for 10^8 values."""
+BOMB = ", ".join(ANCHORS.strip().splitlines())
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{here}: &{here} {{<<: [{', '.join([f'*{before}'] * 40)}]}}\n" for before, here in STEPS
+)
+"""The last of them merges 40^8 mappings."""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -48,6 +58,28 @@ models:
 
 def test_a_zoo_without_a_name_has_that_of_its_file(tmp_path: Path) -> None:
     assert read_zoo(write(tmp_path, GOOD)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"), [("my (2) zoo", "my -2- zoo"), ("-x", "x"), ("(", "zoo")]
+)
+def test_the_name_of_a_file_becomes_that_of_a_folder(tmp_path: Path, stem: str, name: str) -> None:
+    path = tmp_path / f"{stem}.yaml"
+    path.write_text(GOOD)
+    assert read_zoo(path).name == name
+
+
+def test_a_merge_keeps_the_last_value_of_a_key(tmp_path: Path) -> None:
+    text = "models:\n- &a {name: a, model: 'm:N', inputs: ['x=1'], seed: 1}\n- {<<: *a, name: b}\n"
+    first, second = read_zoo(write(tmp_path, text)).models
+    assert (second.name, second.seed) == ("b", first.seed)
+
+
+def test_the_keys_at_the_top_are_seen_without_their_values(tmp_path: Path) -> None:
+    assert top_keys(write(tmp_path, f"{MERGES}models: 1")) == (*"abcdefghi", "models")
+    assert top_keys(write(tmp_path, "- a")) == ()
+    assert top_keys(write(tmp_path, "models: [")) is None
+    assert top_keys(tmp_path / "none") is None
 
 
 def test_packaged_zoos_are_found_by_name_and_files_go_first(
@@ -107,6 +139,19 @@ def test_packaged_zoos_are_found_by_name_and_files_go_first(
         (f"settings: [1]\n{GOOD}", "under 'settings'. Expected dotted keys"),
         (f"settings: {{budget.rounds: [1]}}\n{GOOD}", "'settings.budget.rounds.str'"),
         (f"target: 5\n{GOOD}", "Zoo mine.yaml: 'target' is 5"),
+        (f"name: ../../evil\n{GOOD}", "Zoo mine.yaml: 'name' is '../../evil'"),
+        (f"name: /tmp/evil\n{GOOD}", "'name' is '/tmp/evil'"),
+        (f"name: ..\n{GOOD}", "'name' is '..'"),
+        (f"name: ''\n{GOOD}", "'name' is ''"),
+        (f"name: tiny:mlp\n{GOOD}", "has the name 'tiny:mlp'. Expected one without ':'"),
+        (entry("seed: 99999999999999999999999"), "Model 'a' of mine.yaml: 'seed' is 9999999"),
+        (entry("seed: -1"), "'seed' is -1"),
+        (f"&a models: [{ENTRY}]\nname: &b [*b]", "Cannot read the zoo"),
+        (f"{ANCHORS}name: *i\n{GOOD}", "stand for more than 100,000 values"),
+        (f"models:\n- init: {{{BOMB}}}\n  name: *i", "stand for more than 100,000 values"),
+        (f"{MERGES}{GOOD}", "has the unknown key 'a'"),
+        (f"? [a]\n: 1\n{GOOD}", "Cannot read the zoo"),
+        ("[" * 5000, "Cannot read the zoo"),
     ],
 )
 def test_a_mistake_is_one_line_with_a_next_step(tmp_path: Path, text: str, line: str) -> None:

@@ -12,7 +12,15 @@ from agentkernel.tools.nights.changes import change_groups, headline
 from agentkernel.tools.nights.costs import ModelCost, model_costs
 from agentkernel.tools.nights.merged import merged_regions
 from agentkernel.tools.nights.speeds import form_time_us, mean_speedup, nearest, speedup
-from agentkernel.tools.nights.wording import NOTHING, caption, count, interval, times, us
+from agentkernel.tools.nights.wording import (
+    NOTHING,
+    caption,
+    count,
+    dropped_words,
+    interval,
+    times,
+    us,
+)
 from agentkernel.tools.report_models import cell
 
 MOST_MODELS, MOST_CHANGES = 40, 5
@@ -50,6 +58,11 @@ def _models(night: Night, basis: Basis) -> Iterator[str]:
     cells = [_cells(row, costs.get(row.name)) for row in rows[:MOST_MODELS]]
     yield from table((*headings, "outputs"), cells)
     yield ""
+    for row in rows[:MOST_MODELS]:
+        if row.left_out:
+            yield f"- {cell(row.name)}: {cell('; '.join(dropped_words(row)))}"
+    if any(row.left_out for row in rows[:MOST_MODELS]):
+        yield ""
     if len(rows) > MOST_MODELS:
         yield from (f"And {count(len(rows) - MOST_MODELS, 'more model')} in models.csv.", "")
 

@@ -20,12 +20,14 @@ from agentkernel.tools.nights.wording import (
     SHORT,
     caption,
     count,
+    dropped_words,
     dtypes_of,
     error_text,
     interval,
     percent,
     span,
     times,
+    unhelpful,
     us,
 )
 
@@ -188,6 +190,8 @@ def models_csv(night: Night) -> str:
                 "worst_error": row.worst_error,
                 "eager_error": row.eager_error,
                 "swapped": row.swapped,
+                "dropped": " ".join(unhelpful(row)),
+                "left_out": "; ".join(f"{name}: {why}" for name, why in row.left_out.items()),
                 "time_in_regions": row.time_in_regions,
                 "error": row.error,
                 **_machine(night),
@@ -376,9 +380,7 @@ def _note(row: ModelRow) -> str:
         why if set(names) == WITH_REGIONS else f"no time for {' and '.join(names)}: {why}"
         for why, names in forms.items()
     ]
-    if row.dropped:
-        parts.append(f"{count(len(row.dropped), 'kernel')} dropped: no help end to end")
-    return "; ".join(parts)
+    return "; ".join([*parts, *dropped_words(row)])
 
 
 def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | None, ...]:

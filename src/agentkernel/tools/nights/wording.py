@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from agentkernel.domain.night import Night, RegionRow
+from agentkernel.domain.night import ModelRow, Night, RegionRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Basis
+from agentkernel.errors import one_line
 
 NOTHING = "–"
 SHORT = 10
@@ -81,6 +82,24 @@ def region_label(row: RegionRow) -> str:
 def count(number: int, noun: str) -> str:
     """`1 model`, `3 models`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def unhelpful(row: ModelRow) -> tuple[str, ...]:
+    """Signatures of the kernels that were dropped though the outputs are right with them."""
+    return tuple(name for name in row.dropped if name not in row.left_out)
+
+
+def dropped_words(row: ModelRow) -> Iterator[str]:
+    """Which kernels were taken out of a model again: for its outputs, one a cause, or for no
+    gain."""
+    causes: dict[str, list[str]] = {}
+    for name, why in row.left_out.items():
+        causes.setdefault(one_line(why, 120), []).append(name)
+    for why, names in causes.items():
+        yield f"{count(len(names), 'kernel')} left out for the outputs: {why}"
+    slow = unhelpful(row)
+    if slow:
+        yield f"{count(len(slow), 'kernel')} dropped: no help end to end"
 
 
 def dtypes_of(texts: Iterable[str]) -> tuple[str, ...]:

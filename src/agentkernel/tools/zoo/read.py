@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -12,7 +14,7 @@ from typing import get_args
 import yaml
 from pydantic import ValidationError
 
-from agentkernel.domain.zoo import ModelDType, Zoo, ZooModel
+from agentkernel.domain.zoo import PART_OF, ModelDType, Zoo, ZooModel
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.problems import SHORT_DTYPES
 from agentkernel.tools.settings import default_tree
@@ -22,6 +24,10 @@ from agentkernel.tools.zoo.references import parse_reference
 ZOO_KEYS = tuple(key for key in Zoo.model_fields if key != "folder")
 MODEL_KEYS = tuple(ZooModel.model_fields)
 MODES = ("inference", "eval")
+MOST_VALUES = 100_000
+"""A file of a few lines may stand for more values than fit in memory, by anchors within anchors."""
+SHOWN = 80
+"""Characters of a value that a message shows."""
 
 
 def packaged_zoos() -> dict[str, Path]:
@@ -52,11 +58,24 @@ def read_zoo(path: Path) -> Zoo:
     folder = file.resolve().parent
     models = [_model(entry, index, file, folder) for index, entry in enumerate(entries, 1)]
     _check_names([model.name for model in models], file.name)
-    values = {"name": file.stem, **tree, "settings": settings}
+    values = {"name": _name_of(file), **tree, "settings": settings}
+    _check_name(values["name"], file.name)
     try:
         return Zoo.model_validate({**values, "models": models, "folder": str(folder)})
     except ValidationError as error:
         raise ProblemError(f"Zoo {file.name}: {_explain(error)}") from error
+
+
+def top_keys(path: Path) -> tuple[str, ...] | None:
+    """The keys that the YAML file at `path` has at its top; none where it holds no mapping, None
+    where it cannot be read. No value is looked at."""
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return ()
+    return tuple(str(key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
 
 
 def _find(path: Path) -> Path:
@@ -77,7 +96,7 @@ class _Loader(yaml.SafeLoader):
     """Refuses a key that is twice in one mapping, where YAML itself keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        keys = Counter(key.value for key, _ in node.value)
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         twice = [key for key, count in keys.items() if count > 1]
         if twice:
             line = node.start_mark.line + 1
@@ -85,11 +104,22 @@ class _Loader(yaml.SafeLoader):
         values: dict[object, object] = super().construct_mapping(node, deep)
         return values
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge what `<<` names; of several values of a key the last alone is kept, as it would be
+        anyway: merges of merges would double them at each step."""
+        super().flatten_mapping(node)
+        last = {
+            key.value if isinstance(key, yaml.ScalarNode) else id(key): (key, value)
+            for key, value in node.value
+        }
+        node.value = list(last.values())
+
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        _check_size(tree)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ProblemError(
             f"Cannot read the zoo {str(path)!r}: {one_line(error)}. "
             "Expected YAML with a list under 'models'. Next: mend that line."
@@ -102,13 +132,45 @@ def _read_yaml(path: Path) -> dict[str, object]:
     return tree
 
 
+def _check_size(tree: object) -> None:
+    """Raise YAMLError where the values, each counted as often as it is named, are too many."""
+    known: dict[int, float] = {}
+
+    def size(value: object) -> float:
+        if not isinstance(value, list | tuple | dict):
+            return 1
+        if id(value) not in known:
+            known[id(value)] = (
+                math.inf
+            )  # while it is counted: it holds itself where it is met again
+            items = value.values() if isinstance(value, dict) else value
+            known[id(value)] = 1 + sum(map(size, items))
+        return known[id(value)]
+
+    if size(tree) > MOST_VALUES:
+        raise yaml.YAMLError(f"its anchors stand for more than {MOST_VALUES:,} values")
+
+
+def _name_of(file: Path) -> str:
+    """Of a zoo whose file says none: what is no part of a name becomes a dash."""
+    return re.sub(r"[^\w .-]", "-", file.stem).lstrip(" .-")[:64] or "zoo"
+
+
+def _check_name(name: object, file: str) -> None:
+    if isinstance(name, str) and PART_OF in name:
+        raise ProblemError(
+            f"Zoo {file} has the name {one_line(name, SHOWN)!r}. Expected one without {PART_OF!r}, "
+            "which stands before the models of '--only'. Next: rename it."
+        )
+
+
 def _model(entry: object, index: int, file: Path, folder: Path) -> ZooModel:
     if not isinstance(entry, dict):
         raise ProblemError(
             f"Model {index} of {file.name} is {_seen(entry)}. Expected keys and values: "
             f"{', '.join(MODEL_KEYS)}. Next: write '- name: NAME' and the others below it."
         )
-    where = f"Model {str(entry.get('name', index))!r} of {file.name}"
+    where = f"Model {one_line(entry.get('name', index), SHOWN)!r} of {file.name}"
     _refuse_training(entry, where)
     _check_keys(entry, MODEL_KEYS, where)
     values = {key: value for key, value in entry.items() if value is not None}
@@ -150,7 +212,7 @@ def _refuse_training(tree: dict[str, object], where: str) -> None:
     """Raise ProblemError where training is asked for, and drop the keys that say inference."""
     training, mode = tree.get("training", False), tree.get("mode", MODES[0])
     if training or mode not in MODES:
-        said = f"training: {training}" if training else f"mode: {mode}"
+        said = one_line(f"training: {training}" if training else f"mode: {mode}", SHOWN)
         raise ProblemError(
             f"{where} has '{said}'. Expected inference: nights hold models in eval mode without "
             "gradients for now. Next: drop that key to have its forward made faster, or drop the "
@@ -166,8 +228,8 @@ def _check_keys(tree: Mapping[str, object], known: Sequence[str], where: str) ->
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"The nearest known one is {near[0]!r}." if near else ""
             raise ProblemError(
-                f"{where} has the unknown key {key!r}. {hint or 'Known: ' + ', '.join(known) + '.'}"
-                " Next: rename or drop it."
+                f"{where} has the unknown key {one_line(key, SHOWN)!r}. "
+                f"{hint or 'Known: ' + ', '.join(known) + '.'} Next: rename or drop it."
             )
 
 
@@ -211,8 +273,8 @@ def _dtype(given: object, where: str) -> str:
         return name
     short = (key for key, value in SHORT_DTYPES.items() if value in long)
     raise ProblemError(
-        f"{where} has dtype {given!r}. Expected one of {', '.join((*long, *short))}. "
-        "Next: name one, or drop the key to keep what the model has."
+        f"{where} has dtype {one_line(repr(given), SHOWN)}. Expected one of "
+        f"{', '.join((*long, *short))}. Next: name one, or drop the key to keep what the model has."
     )
 
 
@@ -230,7 +292,7 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
         return f"{key!r} is missing. Expected it in every entry. Next: add it."
-    return f"{key!r} is {one_line(repr(first['input']), 80)}. {first['msg']}. Next: mend it."
+    return f"{key!r} is {one_line(repr(first['input']), SHOWN)}. {first['msg']}. Next: mend it."
 
 
-__all__ = ["packaged_zoos", "read_zoo"]
+__all__ = ["packaged_zoos", "read_zoo", "top_keys"]

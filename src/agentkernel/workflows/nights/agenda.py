@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from agentkernel.domain.night import Lost, ModelRow
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
+from agentkernel.tools.library.verifying import LIVE
 from agentkernel.workflows.nights.decided import (
     Decided,
     Placed,
@@ -36,6 +38,7 @@ from agentkernel.workflows.nights.jobs import (
 )
 from agentkernel.workflows.nights.known import Known
 from agentkernel.workflows.nights.question import Books, Question, Ranking
+from agentkernel.workflows.nights.signed import is_as_signed
 from agentkernel.workflows.nights.worklist import WorkList
 
 LEAST_S = 20.0
@@ -53,7 +56,8 @@ class Agenda:
     """The jobs of one night. `spent_s` is the wall time of earlier calls of the same night.
 
     Answers are on the books as soon as they are known; a job that is answered there is not given
-    out again. `changed` is called after each change.
+    out again, unless its kernel was changed there since its run signed it. `changed` is called
+    after each change.
     """
 
     question: Question
@@ -242,9 +246,13 @@ class Agenda:
         if text is None:
             return None
         try:
-            return read_answer(text)
+            answer = read_answer(text)
         except ValidationError:  # an older version's: it is done again
             return None
+        if isinstance(answer, KernelDone) and answer.status != "withdrawn":
+            kernel = answer.kernel  # it would run in a model, outside of any sandbox
+            return answer if kernel is None or is_as_signed(kernel, text) else None
+        return answer
 
     def _apply(self, job: Job, answer: Answer) -> None:
         self.running.pop(job.key, None)
@@ -273,7 +281,8 @@ class Agenda:
         if answer.status == "reused" and answer.kernel is not None:
             self.books.verified(answer.kernel.sha256, _now())
         elif answer.kernel is not None and answer.status in ("new", "retuned"):
-            self.books.put(answer.kernel)
+            live = Path(job.runs) / answer.kernel.run / LIVE
+            self.books.put(answer.kernel, live=live if live.is_file() else None, night=job.night)
         elif answer.status == "withdrawn":
             self._withdraw(job, answer)
             return

@@ -8,12 +8,18 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.region import Kernel, KernelKey
-from agentkernel.tools.library.rows import OTHER_CERTIFICATE, OTHER_SOURCE
+from agentkernel.tools.library.evidence import (
+    OTHER_CERTIFICATE,
+    OTHER_FIGURES,
+    OTHER_SIGNATURE,
+    OTHER_SOURCE,
+)
 from agentkernel.workflows.nights.jobs import KernelDone, KernelJob, asked_of, read_answer
 from agentkernel.workflows.nights.question import Books
+from agentkernel.workflows.nights.signed import is_of
 
-BROKEN = (OTHER_SOURCE, OTHER_CERTIFICATE)
-"""Why the library itself refuses a kernel that nobody has withdrawn yet."""
+BROKEN = (OTHER_SOURCE, OTHER_CERTIFICATE, OTHER_SIGNATURE, OTHER_FIGURES)
+"""How the library's own reasons end for refusing a kernel that nobody has withdrawn yet."""
 NOTHING = "nothing"
 """Kind of the record that says that a region's search found nothing."""
 MORE = 1.5
@@ -45,7 +51,7 @@ class Known:
         if found is not None:
             return found
         same = [item for item in self._relatives(key) if _same(item.key, key)]
-        return next((item for item in reversed(same) if item.withdrawn in BROKEN), None)
+        return next((item for item in reversed(same) if _is_broken(item)), None)
 
     def earlier(self, key: KernelKey) -> str | None:
         """The newest kernel's that held with other versions, or on another GPU."""
@@ -54,13 +60,14 @@ class Known:
         return valid[-1] if valid else None
 
     def answered(self, job: str, signature: str, sha256: str | None) -> Kernel | None:
-        """The kernel in the answer to `job`; the library's own where that was pruned meanwhile."""
+        """The kernel with that hash in the answer to `job`; the library's own where that was pruned
+        meanwhile. None where the text of either is another one by now."""
         text = self.books.job(job)
         answer = read_answer(text) if text is not None else None
         if isinstance(answer, KernelDone) and answer.kernel is not None:
-            return answer.kernel
+            return answer.kernel if is_of(answer.kernel, sha256) else None
         same = self.books.kernels(signature=signature)
-        return next((item for item in same if item.sha256 == sha256), None)
+        return next((item for item in same if is_of(item, sha256)), None)
 
     def nothing(self, job: KernelJob) -> Nothing | None:
         """An earlier search that found nothing, where another one is not worth it."""
@@ -90,6 +97,10 @@ class Known:
 def _nothing_key(job: KernelJob) -> str:
     words = job.key_of_kernel.model_dump_json() + asked_of(job.settings)
     return f"{NOTHING}:{sha256_text(words)[:32]}"
+
+
+def _is_broken(kernel: Kernel) -> bool:
+    return kernel.withdrawn is not None and kernel.withdrawn.endswith(BROKEN)
 
 
 def _same(one: KernelKey, other: KernelKey) -> bool:

@@ -30,12 +30,14 @@ OPENED = "opened"
 """Kind of the record of a night that has begun."""
 ENDED_UNDER_WAY = "the night was ended in the middle of it"
 Watch = Callable[[Agenda], None]
+Report = Callable[[Night], int | None]
+"""What is made of a finished night, and the exit code that it comes to (None: nobody compared)."""
 
 
 class Shelf(Books, Protocol):
     """The library, with its nights."""
 
-    def save_night(self, night: Night) -> None: ...
+    def save_night(self, night: Night, exit_code: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,13 @@ def run_night(
     work: Work,
     ranking: Ranking,
     watch: Watch = lambda agenda: None,
+    report: Report = lambda night: None,
 ) -> Night:
     """Do the night that `wanted` asks for, or go on with the one that a kill left.
 
-    The night is saved when it is over. Raises RunBusy where another call works on the same one,
-    and what the engine raises: the same call goes on then.
+    The night has finished once `report` is through with it: before, no other night is compared with
+    it, and after a kill the same call reports it once more. Raises RunBusy where another call works
+    on the same one, and what the engine and `report` raise: the same call goes on then.
     """
     with _alone(wanted):
         opened = _open(wanted, shelf)
@@ -129,7 +133,8 @@ def run_night(
             finished=_now(),
             versions=wanted.versions,
         )
-        shelf.save_night(night)
+        shelf.save_night(night.model_copy(update={"finished": None}))
+        shelf.save_night(night, report(night))
         note(finished=True)
         return night
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from datetime import UTC, datetime
 
 from agentkernel.domain.target import Target
@@ -29,19 +39,22 @@ from agentkernel.workflows.nights.jobs import (
     KernelJob,
 )
 
+STDOUT, STDERR = 1, 2
 NOT_THE_JOBS = (EnvironmentFailure, OutputError, SettingError, UnknownTarget)
 """What the next job would meet as well: it ends the night, and the same call goes on."""
 
 
 def run_job(job: Job) -> Answer:
-    """The job's answer with the seconds it took; what breaks in it is an answer too.
+    """The job's answer with the seconds it took; what breaks in it is an answer too. What the
+    model prints goes to stderr.
 
     Raises GpuLost, and what is the machine's or the caller's.
     """
     began = time.monotonic()
     warnings.simplefilter("ignore")
     try:
-        answer = _answer(job)
+        with printing_to_stderr():
+            answer = _answer(job)
     except NOT_THE_JOBS:
         raise
     except AgentKernelError as error:
@@ -52,6 +65,21 @@ def run_job(job: Job) -> Answer:
         why = f"{type(error).__name__}: {one_line(error)} ({raised_at(error)})"
         answer = JobFailed(error=why)
     return answer.model_copy(update={"seconds": round(time.monotonic() - began, 3)})
+
+
+@contextmanager
+def printing_to_stderr() -> Iterator[None]:
+    """Stdout, of which every line is the command's own, is kept from a user's module. For the whole
+    process, and the processes that it begins meanwhile."""
+    sys.stdout.flush()
+    with ExitStack() as restored:
+        restored.enter_context(redirect_stdout(sys.stderr))
+        with suppress(OSError):  # either is closed
+            own = os.dup(STDOUT)
+            restored.callback(os.close, own)
+            os.dup2(STDERR, STDOUT)
+            restored.callback(os.dup2, own, STDOUT)
+        yield
 
 
 def _answer(job: Job) -> Answer:
