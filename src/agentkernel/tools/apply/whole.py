@@ -207,7 +207,8 @@ def _unusable(answer: Answer) -> str:
         return "the model returns no tensor"
     if answer.no_oracle:
         return f"the model does not run in fp64: {answer.note}"
-    if not any(bool(torch.isfinite(value).any()) for value in answer.oracle):
+    known = (value for value in answer.oracle if value is not None)
+    if not any(bool(torch.isfinite(value).any()) for value in known):
         return "the model returns no finite number: nothing was compared"
     return ""
 
