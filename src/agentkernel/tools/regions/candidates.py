@@ -153,6 +153,8 @@ def _refused_graph(captured: Captured) -> str | None:
         return f"it writes to its input {captured.mutated_inputs[0]!r}"
     if captured.mutated_buffers:
         return f"it writes to its buffer {captured.mutated_buffers[0]!r}"
+    if captured.side_effect is not None:
+        return f"it sets its attribute {captured.side_effect!r}"
     drawn = random_op(captured)
     return f"it draws random numbers with {drawn}" if drawn else None
 
