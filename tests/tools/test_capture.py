@@ -117,7 +117,7 @@ class Keeps(nn.Module):
         if self.how == "seen":
             self.seen.append(y)
         if self.how == "child.last":
-            self.child.last = y  # type: ignore[assignment]
+            self.child.last = y
         return y
 
 
