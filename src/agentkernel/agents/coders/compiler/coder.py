@@ -208,7 +208,9 @@ def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None
     known = {} if isinstance(constructor, NoTemplate) else constructor.expressions
     for node in captured.graph.graph.find_nodes(op="placeholder"):
         path = captured.constants.get(node.name)
-        if path is not None and path not in known and node.users:
+        if path is None or path.startswith("lifted_tensor"):
+            continue
+        if path not in known and node.users:
             reason = f"its attribute {path!r} is a plain tensor; a drop-in can have it as a buffer"
             raise Uncovered("constructor", f"{reason} alone")
 
