@@ -99,6 +99,39 @@ def test_training_statistics_are_listed_as_mutations() -> None:
     assert captured.mutated_buffers == ("bn.running_mean", "bn.running_var")
 
 
+class Keeps(nn.Module):
+    """Keeps a number, a tensor, an entry of a list, or something on its child."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.calls, self.table = how, 0, torch.ones(8)
+        self.child = nn.Identity()
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x) * self.table
+        if self.how == "calls":
+            self.calls += 1
+        if self.how == "table":
+            self.table = y.mean()
+        if self.how == "seen":
+            self.seen.append(y)
+        if self.how == "child.last":
+            self.child.last = y
+        return y
+
+
+@pytest.mark.parametrize("how", ["calls", "table", "seen", "child.last", ""])
+def test_an_attribute_that_forward_sets_is_named_and_taken_back(how: str) -> None:
+    module = Keeps(how).eval()
+    table = module.table
+    assert capture(problem_from_module(module, (torch.randn(4, 8),))).side_effect == (how or None)
+    assert (module.calls, module.seen, hasattr(module.child, "last")) == (0, [], False)
+    assert module.table is table
+    assert not module._forward_hooks
+    assert not module._forward_pre_hooks
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [(Branch(), "branches on tensor values"), (Square(), "on inputs x float32[4, 8]")],

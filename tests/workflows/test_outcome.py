@@ -13,6 +13,7 @@ from agentkernel.workflows.outcome import (
     decide_outcome,
     goals_met,
     safe_to_hand_over,
+    side_effect_note,
 )
 from fakes import attempt, measurement, mismatch
 
@@ -81,6 +82,18 @@ def test_status(history: tuple[Attempt, ...], goals: Goals, status: str, handed:
     assert outcome.reason
     if handed:
         assert outcome.best is not None
+
+
+def test_a_side_effect_that_the_drop_in_leaves_out_is_said() -> None:
+    found = attempt()
+    assert found.verdict is not None
+    notes = ("left out: odd sizes", side_effect_note("aux"))
+    noted = found.model_copy(update={"verdict": found.verdict.model_copy(update={"notes": notes})})
+    outcome = decide_outcome((noted,), Goals(), nothing="")
+    assert outcome.reason.endswith(
+        "; the drop-in does not set the attribute 'aux', as the original does"
+    )
+    assert "odd sizes" not in outcome.reason
 
 
 @pytest.mark.parametrize(

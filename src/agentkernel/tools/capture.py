@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class Captured:
     `graph` carries a fake or meta tensor in `node.meta["val"]`; `parameters` maps placeholders to
     state_dict names (parameters and buffers), `constants` placeholders to attribute paths of plain
     tensors. `outputs` names the nodes that forward returns, in order, None for a non-tensor.
+    `side_effect` is the path of a plain attribute that forward sets, which no drop-in does.
     """
 
     graph: GraphModule
@@ -61,6 +62,7 @@ class Captured:
     free_dims: tuple[FreeDim, ...]
     static_reason: str | None
     guards: tuple[sympy.Basic, ...] = ()
+    side_effect: str | None = None
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the graph holds for these values of the free symbols (symbol -> size).
@@ -114,12 +116,36 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
     with torch.no_grad(), _quiet():
         example = _example(loaded, shape_set)
         example.module.train(training)
-        try:
-            program, reason = _export(example, dynamic=True), None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
-            reason = one_line(error, 200)
-            program = _export_static(loaded, example, shape_set)
-        return _captured(program, reason)
+        with _watched(example.module) as effects:
+            try:
+                program, reason = _export(example, dynamic=True), None
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
+                reason = one_line(error, 200)
+                program = _export_static(loaded, example, shape_set)
+        return replace(_captured(program, reason), side_effect=next(iter(effects), None))
+
+
+@contextmanager
+def _watched(module: nn.Module) -> Iterator[list[str]]:
+    """The plain attributes that forward sets. Export takes them back once it has returned."""
+    from agentkernel.tools.attributes import Picture, changed, picture
+
+    before: list[Picture] = []
+    effects: list[str] = []
+
+    def enter(module: nn.Module, args: object) -> None:
+        before.append(picture(module))
+
+    def leave(module: nn.Module, args: object, output: object) -> None:
+        effect = changed(module, before.pop())
+        effects.extend([] if effect is None else [effect])
+
+    hooks = (module.register_forward_pre_hook(enter), module.register_forward_hook(leave))
+    try:
+        yield effects
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _example(loaded: LoadedProblem, shape_set: int) -> _Example:
@@ -173,15 +199,18 @@ def _like(value: object, device: str) -> object:
 def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
     import torch
 
+    from agentkernel.tools.attributes import kept
+
     shapes = tuple(
         dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO)
         if isinstance(value, torch.Tensor)
         else None
         for value in example.inputs
     )
-    program: ExportedProgram = torch.export.export(
-        example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
-    )
+    with kept(example.module):
+        program: ExportedProgram = torch.export.export(
+            example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
+        )
     with _kept_tables():
         functional: ExportedProgram = program.run_decompositions({})
     return functional

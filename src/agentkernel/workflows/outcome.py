@@ -24,6 +24,8 @@ from agentkernel.tools.targets import load_targets
 Faster = Literal["eager", "torch.compile", "max-autotune"]
 RULE_MOST = 200
 """Characters of what the policy said."""
+UNSET = "the drop-in does not set"
+"""How the verdict's note on a side effect begins."""
 EARLIER = 0
 """The round of what earlier runs drafted."""
 SURELY_SLOWER = 0.98
@@ -244,6 +246,11 @@ def _level(ratio: Ratio) -> bool:
     return ratio.low >= 1.0 - TIE and ratio.high <= 1.0 + TIE
 
 
+def side_effect_note(attribute: str) -> str:
+    """What a verdict says where the original's forward sets an attribute of its module."""
+    return f"{UNSET} the attribute {attribute!r}, as the original does"
+
+
 def decide_outcome(
     history: Sequence[Attempt],
     goals: Goals,
@@ -257,6 +264,19 @@ def decide_outcome(
     `nothing` says why there is no candidate at all (the coder's reason), `baselines` were measured
     without one, `crash` says what ended the run before there was any.
     """
+    found = _decided(history, goals, nothing, baselines, crash)
+    verdict = found.best.verdict if found.handed_over and found.best is not None else None
+    notes = [note for note in verdict.notes if note.startswith(UNSET)] if verdict else []
+    return found.model_copy(update={"reason": "; ".join([found.reason, *notes])})
+
+
+def _decided(
+    history: Sequence[Attempt],
+    goals: Goals,
+    nothing: str,
+    baselines: Baselines | None,
+    crash: str | None,
+) -> Outcome:
     best = best_attempt(history, goals)
     if best is None and crash is not None:
         return Outcome(status="failed", reason=crash, best=None, handed_over=False)

@@ -58,7 +58,7 @@ from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.context import Crew, Kit, Memory, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
-from agentkernel.workflows.outcome import Baselines
+from agentkernel.workflows.outcome import Baselines, side_effect_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,7 +263,11 @@ def _tools(
         if judging.device == "cuda":
             # The second one is the profile's, the third one KernelBench's rule's.
             expect_judged(judging, count=3 if judging.kernelbench else 2)
-        return judge(loaded, captured(), candidate.source, judging_of(candidate))
+        verdict = judge(loaded, captured(), candidate.source, judging_of(candidate))
+        effect = captured().side_effect
+        if effect is None:
+            return verdict
+        return verdict.model_copy(update={"notes": (*verdict.notes, side_effect_note(effect))})
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
         written = written_from(loaded, captured(), candidate)

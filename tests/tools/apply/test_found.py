@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from agentkernel.domain.region import Kernel, RegionUse
 from agentkernel.errors import KernelRefused, RunNotFound
 from agentkernel.tools.apply.from_night import kernels_of_night
 from agentkernel.tools.apply.from_run import kernel_of_run, strides_of
-from agentkernel.tools.certificate import canonical_json, sign_certificate
+from agentkernel.tools.certificate import canonical_json, sign_certificate, signed_text
+from agentkernel.tools.signing import sign
 from agentkernel.workflows.outcome import Result
 from applied_kernels import NORM, VERSIONS, WRONG, block, example, make_kernel, norm_kernel
 
@@ -106,6 +109,8 @@ def write_night(
     folder: Path, form: Form = "regions", status: RegionStatus = "new", dropped: bool = False
 ) -> Path:
     kernel = norm_kernel(WRONG)
+    signed = sign_certificate(kernel.certificate)
+    kernel = kernel.model_copy(update={"certificate": signed})
     own = ("weight", "bias")
     uses = (
         RegionUse(model="one", path="norm", parameters=own),
@@ -159,6 +164,62 @@ def test_what_was_not_handed_over_is_not_put_in(
 def test_what_came_in_the_place_of_a_withdrawn_kernel_is_put_in(tmp_path: Path) -> None:
     found = kernels_of_night(write_night(tmp_path, "regions", "withdrawn"), "one")
     assert list(found.kernels) == ["norm"]
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The night in `folder` with `change` made to its one kernel."""
+    file = write_night(folder) / "night.json"
+    record = json.loads(file.read_text())
+    (kernel,) = record["kernels"].values()
+    change(kernel)
+    new = sha256_text(kernel["source"])
+    file.write_text(json.dumps(record).replace(sha256_text(WRONG), new))
+    return folder
+
+
+def another_text(kernel: dict[str, Any]) -> None:
+    kernel["source"] += "raise SystemExit('must not run')\n"
+    kernel["certificate"]["candidate_source"] = kernel["source"]
+
+
+def another_text_unsigned(kernel: dict[str, Any]) -> None:
+    another_text(kernel)
+    kernel["certificate"]["signature"] = None
+
+
+def another_verdict(kernel: dict[str, Any]) -> None:
+    kernel["certificate"]["reason"] = "as I say"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (another_text, "its signature does not fit"),
+        (another_verdict, "its signature does not fit"),
+        (another_text_unsigned, "is not signed: no signature is there"),
+    ],
+)
+def test_a_nights_kernel_that_was_edited_is_not_imported(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    model = block()
+    with pytest.raises(KernelRefused, match=words):
+        agentkernel.apply(model, rewritten(tmp_path, change), name="two")
+    assert type(model.last) is nn.LayerNorm
+
+
+def test_a_field_that_a_later_version_adds_breaks_no_signature(tmp_path: Path) -> None:
+    folder = write_night(tmp_path)
+    file = folder / "night.json"
+    record = json.loads(file.read_text())
+    (kernel,) = record["kernels"].values()
+    certificate = kernel["certificate"]
+    for key in ("unsigned", "signature"):
+        del certificate[key]
+    signature = sign(signed_text(certificate).encode())
+    certificate["signature"] = json.loads(signature.model_dump_json())
+    file.write_text(json.dumps(record))
+    assert list(kernels_of_night(folder, "one").kernels) == ["norm"]
 
 
 def test_a_folder_without_the_night_or_the_model(tmp_path: Path) -> None:

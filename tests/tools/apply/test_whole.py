@@ -43,6 +43,11 @@ class OnlySingle(Block):
         return super().forward(x)
 
 
+class NoNumbers(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * float("nan")
+
+
 KERNELS = {"norm": norm_kernel(), "mlp": mlp_kernel(), "last": norm_kernel()}
 
 
@@ -77,6 +82,14 @@ def test_a_model_that_does_not_run_in_fp64_is_not_accepted() -> None:
     assert "does not run in fp64" in found.reason
     assert "no fp64 here" in found.reason
     assert found.worst_error is None
+
+
+def test_a_model_without_a_finite_output_proves_nothing() -> None:
+    found = check_whole(Source(NoNumbers), {"last": norm_kernel(WRONG)})
+    assert not found.accepted
+    assert not found.provable
+    assert found.reason == "the model returns no finite number: nothing was compared"
+    assert (found.worst_error, found.eager_error) == (None, None)
 
 
 def test_kernels_that_never_run_prove_nothing() -> None:

@@ -229,3 +229,44 @@ class _OnCpu:
 
     def make_call(self, device="cpu", seed=0):
         return self.source.make_call("cpu", seed)
+
+
+class Kept(nn.Module):
+    """As a mixture of experts keeps its loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.aux = torch.zeros(())
+
+    def forward(self, x):
+        y = torch.relu(self.norm(x))
+        self.aux = y.square().mean()
+        return y
+
+
+def test_a_module_that_keeps_a_tensor_is_left_to_its_parts():
+    cut = cut_model(loaded(lambda: nn.Sequential(Kept())), H100)
+    assert [use.path for region in cut.regions for use in region.uses] == ["0.norm"]
+    assert ("0", "it sets its attribute 'aux'") in {(x.path, x.reason) for x in cut.refused}
+
+
+class Quantised(torch.Tensor):
+    """A kind of tensor that gives no bytes."""
+
+    def numpy(self):
+        raise RuntimeError("no bytes")
+
+
+def test_a_tensor_that_cannot_be_read_costs_its_module_alone():
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.ones(WIDTH).as_subclass(Quantised)
+
+        def forward(self, x):
+            return x * 2
+
+    cut = cut_model(loaded(lambda: nn.Sequential(Holder(), nn.LayerNorm(WIDTH))), H100)
+    assert [use.path for region in cut.regions for use in region.uses] == ["1"]
+    assert any("cannot be read" in item.reason for item in cut.refused)

@@ -1,5 +1,7 @@
 """Does a recording know every submodule's calls, and what keeps one from being a region?"""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -197,3 +199,49 @@ def test_inputs_are_the_models_own_values_with_their_strides():
     assert wide.inputs[0].stride() == (0, WIDTH, 1)
     assert torch.equal(wide.inputs[0][2], kept[0][0])
     assert torch.equal(plain.inputs[0], kept[0])
+
+
+class Counts(nn.Module):
+    """Keeps what its forward computes: on itself, in a list, in an object, or on its child."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.aux, self.losses, self.state = None, [], SimpleNamespace(seen=0)
+        self.kept = {"last": [None]}
+        self.child = nn.Identity()
+        self.child.value = torch.zeros(2)
+
+    def forward(self, x):
+        y = torch.relu(x) * 2
+        if self.how == "aux":
+            self.aux = y.square().mean()
+        elif self.how == "losses":
+            self.losses.append(y.mean())
+        elif self.how == "state":
+            self.state.seen += 1
+        elif self.how == "kept":
+            self.kept["last"][0] = y.mean()
+        elif self.how == "child.value":
+            self.child.value = y.mean()
+        return y
+
+
+@pytest.mark.parametrize("how", ["aux", "losses", "state", "kept", "child.value", ""])
+@pytest.mark.parametrize("real", [False, True])
+def test_what_a_forward_keeps_is_no_region_and_is_taken_back(how, real):
+    def call(inner, x):
+        return inner(x) if not real or x.sum() < 1e9 else x
+
+    source = loaded(lambda: Both(Counts(how), call))
+    module = source.build()
+    inner, value, last = module.inner, module.inner.child.value, module.inner.kept["last"]
+    found = {item.path: item.refused for item in record(source, module).calls}
+    reason = f"it sets its attribute {how!r}" if how else None
+    assert found["inner"] == reason
+    record_inputs(source, module, "inner")
+    assert (inner.aux, inner.losses, inner.state.seen) == (None, [], 0)
+    assert inner.kept["last"] is last
+    assert last == [None]
+    assert inner.child.value is value
+    assert type(value) is torch.Tensor

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from agentkernel.domain.certificate import Certificate, Signature
 from agentkernel.domain.night import ModelRow, Night
 from agentkernel.domain.region import Kernel
-from agentkernel.errors import RunNotFound
+from agentkernel.errors import KernelRefused, RunNotFound
+from agentkernel.tools.certificate import signed_text
 from agentkernel.tools.nights.record import JSON_NAME, NightFile, read_night_file
+from agentkernel.tools.signing import is_valid
 
 UNUSED = ("kept", "failed", "unreached")
 """Regions without a kernel to use. One that was withdrawn may have another in its place."""
@@ -26,9 +33,11 @@ def kernels_of_night(folder: Path, model: str | None = None) -> Chosen:
     """What the night in `folder` handed over for `model` (its name in the zoo; None where the zoo
     has but one). Empty where a baseline was handed over.
 
-    Raises RunNotFound where the folder holds no night, or not this model or its kernels.
+    Raises RunNotFound where the folder holds no night, or not this model or its kernels,
+    KernelRefused where a kernel's certificate is not what was signed.
     """
     record = read_night_file(folder)
+    written = _certificates(folder)
     row = _row(record.night, model)
     kernels: dict[str, Kernel] = {}
     parameters: dict[str, tuple[str, ...]] = {}
@@ -37,7 +46,9 @@ def kernels_of_night(folder: Path, model: str | None = None) -> Chosen:
             continue
         for use in region.uses:
             if use.model == row.name:
-                kernels[use.path] = _kernel(record, region.sha256, folder)
+                kernel = _kernel(record, region.sha256, folder)
+                _require_signed(kernel, written.get(region.sha256), folder)
+                kernels[use.path] = kernel
                 parameters[use.path] = use.parameters
     return Chosen(kernels, parameters)
 
@@ -49,6 +60,39 @@ def _kernel(record: NightFile, sha256: str, folder: Path) -> Kernel:
             f"{JSON_NAME}. Next: 'agentkernel library show {sha256[:10]}'."
         )
     return record.kernels[sha256]
+
+
+def _certificates(folder: Path) -> dict[str, object]:
+    """The certificates by their kernels' SHA-256, as the file has them: fields that a version adds
+    to Certificate are not under the signatures of before."""
+    file = folder / JSON_NAME if folder.is_dir() else folder
+    kernels = json.loads(file.read_text(encoding="utf-8")).get("kernels", {})
+    return {sha256: kernel["certificate"] for sha256, kernel in kernels.items()}
+
+
+def _require_signed(kernel: Kernel, written: object, folder: Path) -> None:
+    """Raise KernelRefused unless a signature stands under this very certificate."""
+    name = f"Kernel {kernel.sha256[:10]!r} of the night in {str(folder)!r}"
+    if kernel.certificate.signature is None:
+        why = kernel.certificate.unsigned or "no signature is there"
+        raise KernelRefused(
+            f"{name} is not signed: {why}. Expected the signature that its run made. "
+            "Next: optimize the region again where a signing key can be kept."
+        )
+    if not isinstance(written, dict) or not _is_as_signed(kernel.certificate, written):
+        raise KernelRefused(
+            f"{name} has a certificate that was changed: its signature does not fit. Expected it "
+            "as its run signed it. Next: take the night's own record, or run the night again."
+        )
+
+
+def _is_as_signed(certificate: Certificate, written: Mapping[str, object]) -> bool:
+    try:
+        signature = Signature.model_validate(written.get("signature"))
+        same = Certificate.model_validate_json(json.dumps(written)) == certificate
+        return same and is_valid(signed_text(written).encode(), signature)
+    except (ValidationError, UnicodeEncodeError):
+        return False
 
 
 def _row(night: Night, model: str | None) -> ModelRow:

@@ -19,14 +19,21 @@ from agentkernel.domain.region import Kernel
 from agentkernel.domain.structure import Structure
 from agentkernel.errors import KernelRefused, ProblemError
 from agentkernel.tools.apply.operands import Form, Operand, contiguous_strides
+from agentkernel.tools.attributes import (
+    INTERNAL,
+    MISSING,
+    OURS,
+    PLAIN,
+    by_value,
+    class_attributes,
+    same,
+)
 from agentkernel.tools.structures import put_together, tensors_of, value_of, values_of
 
 STATE: Final = "_agentkernel_swap"
 """The attribute that holds a swapped module's state."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 PLAIN_TENSORS = frozenset({torch.Tensor, nn.Parameter, nn.Buffer})
-PLAIN_VALUES = (bool, int, float, complex, str, tuple, type(None), torch.Tensor, torch.dtype)
-_MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +121,22 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One module of the region as it was when the kernel was put in: its children and plain
-    attributes, which the graph has as constants. `inner` modules are not called by the kernel."""
+    """One module of the region as it was when the kernel was put in: its children, and its own
+    attributes and those of its class (`shared`), which the graph has as constants. `inner` modules
+    are not called by the kernel."""
 
     module: nn.Module
     inner: bool
     children: tuple[tuple[str, nn.Module | None], ...]
-    plain: tuple[tuple[str, object], ...]
+    own: tuple[tuple[str, object], ...]
+    shared: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def traceable(self) -> bool:
+        """Whether torch.compile guards all that `refusal` compares. What `is` says of an object
+        that is no constant it takes for good."""
+        values = [value for _, value in (*self.own, *self.shared)]
+        return all(map(by_value, values))
 
     def refusal(self) -> str | None:
         """What about it is not as it was."""
@@ -133,11 +149,13 @@ class Watched:
         if len(children) != len(self.children):
             return "children"
         for name, child in self.children:
-            if children.get(name, _MISSING) is not child:
+            if children.get(name, MISSING) is not child:
                 return "children"
-        for name, value in self.plain:
-            now = own.get(name, _MISSING)
-            if now is not value and not _equal(now, value):
+        for name, value in self.own:
+            if not same(own.get(name, MISSING), value):
+                return "attributes"
+        for name, value in self.shared:
+            if not same(getattr(self.module, name, MISSING), value):
                 return "attributes"
         return None
 
@@ -205,20 +223,21 @@ def watched_in(module: nn.Module) -> tuple[Watched, ...]:
 
 
 def _watched(module: nn.Module, inner: bool) -> Watched:
-    return Watched(module, inner, tuple(module._modules.items()), tuple(_plain_attributes(module)))
+    return Watched(
+        module,
+        inner,
+        tuple(module._modules.items()),
+        tuple(_own_attributes(module)),
+        tuple(class_attributes(module)),
+    )
 
 
-def _plain_attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
+def _own_attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
     for name, value in vars(module).items():
-        if name not in (STATE, "training") and isinstance(value, PLAIN_VALUES):
+        if name == "training" or name.startswith(OURS):
+            continue
+        if name not in INTERNAL or type(value) in PLAIN:
             yield name, value
-
-
-def _equal(one: object, other: object) -> bool:
-    """The same plain value; tensors are compared by identity alone."""
-    if type(one) is not type(other) or isinstance(one, torch.Tensor):
-        return False
-    return one == other
 
 
 def ambient_refusal(device_type: str, inner: bool) -> str | None:

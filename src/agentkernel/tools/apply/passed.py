@@ -36,7 +36,7 @@ class Passed:
 
     `held` are the dictionaries of children and operands, `empty` those that have to stay empty
     (children of leaves, hooks of inner modules); `own` and `inside` are versions. `check` takes
-    the tensors among the inputs, at `places`, and then `operands`.
+    the tensors among the inputs, at `places`, and then `operands`. `shared` are classes'.
     """
 
     modules: tuple[nn.Module, ...]
@@ -50,6 +50,7 @@ class Passed:
     check: Callable[..., bool]
     gpu: int | None
     only_without_grad: bool
+    shared: tuple[tuple[nn.Module, str, object], ...] = ()
 
     def holds(self, given: Sequence[Any]) -> bool:
         """Whether the guard would let a call with the inputs `given` through as well."""
@@ -73,6 +74,9 @@ class Passed:
             return False
         if [_version(held) for held in self.held] != self.inside:
             return False
+        for module, name, value in self.shared:
+            if getattr(module, name, None) is not value:
+                return False
         for place, value in self.scalars:
             if given[place] is not value:
                 return False
@@ -112,6 +116,7 @@ def passed(
         check=made.check,
         gpu=device.index if device.type == "cuda" else None,
         only_without_grad=any(value.requires_grad for value in (*values, *tensors)),
+        shared=tuple((item.module, *named) for item in watched for named in item.shared),
     )
 
 

@@ -51,7 +51,8 @@ NO_DEVICE = torch.device("meta")
 @dataclass
 class Swap:
     """A module's kernel and what became of its calls. `off` says why it is not used any more;
-    `passed` is the last call that the guard let through, `traced` what torch.compile reads."""
+    `passed` is the last call that the guard let through, `traced` what torch.compile reads; where
+    there is none, it traces the guard itself, if that is `traceable`."""
 
     kernel: Kernel
     names: tuple[str, ...]
@@ -60,6 +61,7 @@ class Swap:
     operands: tuple[Operand, ...]
     watched: tuple[Watched, ...]
     on_cpu: bool
+    traceable: bool = True
     called: int = 0
     raised: int = 0
     off: str | None = None
@@ -100,7 +102,8 @@ class Swap:
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> Sequence[object] | None:
         """As `inputs`, in the words that torch.compile can trace; it guards what is read here."""
-        given = None if self.off is not None else self.arguments.bind(args, kwargs)
+        asked = self.off is None and self.traceable
+        given = self.arguments.bind(args, kwargs) if asked else None
         if given is None:
             return None
         device = self._device(given)
@@ -170,6 +173,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
         operands=operands,
         watched=watched,
         on_cpu=on_cpu,
+        traceable=all(item.traceable for item in watched),
         traced=traced_function(module, kernel, new, arguments, operands, watched, on_cpu),
     )
 

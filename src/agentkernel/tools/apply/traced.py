@@ -23,12 +23,15 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.tools.apply.guard import HOOKS, PLAIN_TENSORS, Arguments, Watched
 from agentkernel.tools.apply.operands import Form, Operand
+from agentkernel.tools.attributes import PLAIN
 
 if TYPE_CHECKING:
     from agentkernel.tools.apply.operands import Tensors
 
 REFUSED: Final = "refused"
 """What a traced function returns where the original has to run."""
+MOST_ITEMS: Final = 16
+"""A longer tuple or list is compared as the object that it is."""
 Traced = Callable[..., object]
 _functions: dict[tuple[object, ...], Traced] = {}
 """By text and classes: uses of a kernel share one, and its guards."""
@@ -137,10 +140,15 @@ def _module_lines(name: str, item: Watched) -> Iterator[str]:
         hooks = " or ".join(f"{name}.{hook}" for hook in HOOKS)
         yield f"    if {hooks} or 'forward' in {name}.__dict__{refuse}"
     yield f"    if len({name}._modules) != {len(item.children)}{refuse}"
-    for attribute, value in item.plain:
-        if not attribute.isidentifier():
+    for attribute, value in (*item.own, *item.shared):
+        if not attribute.isidentifier() or isinstance(value, torch.Tensor):
             raise _Cannot
-        yield f"    if {name}.{attribute} {_differs(value)}{refuse}"
+        read = f"{name}.{attribute}"
+        if _has_literal(value) or type(value) in PLAIN:
+            yield f"    if {read} {_differs(value)}{refuse}"
+        else:
+            # Dynamo guards an object's id; what `is` says it takes for good.
+            yield f"    if id({read}) != {id(value)}{refuse}"
 
 
 def _differs(value: object) -> str:
@@ -154,9 +162,14 @@ def _differs(value: object) -> str:
     return f"!= {value!r}"
 
 
+def _has_literal(value: object) -> bool:
+    return isinstance(value, torch.dtype) or _is_literal(value)
+
+
 def _is_literal(value: object) -> bool:
-    if type(value) is tuple:
-        return all(_is_literal(item) for item in value)
+    if type(value) in (tuple, list):
+        items: Sequence[object] = value  # type: ignore[assignment]
+        return len(items) <= MOST_ITEMS and all(_is_literal(item) for item in items)
     if type(value) is float:
         return math.isfinite(value)
     return value is None or type(value) in (bool, int, str)

@@ -207,6 +207,9 @@ def _unusable(answer: Answer) -> str:
         return "the model returns no tensor"
     if answer.no_oracle:
         return f"the model does not run in fp64: {answer.note}"
+    known = (value for value in answer.oracle if value is not None)
+    if not any(bool(torch.isfinite(value).any()) for value in known):
+        return "the model returns no finite number: nothing was compared"
     return ""
 
 

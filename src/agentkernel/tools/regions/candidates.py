@@ -55,7 +55,7 @@ def costed_calls(
 ) -> tuple[list[tuple[SubmoduleCall, Costed]], list[tuple[str, str]]]:
     """What each call's submodule costs, or (path, why it is no region). Each graph is captured
     once, however many submodules run it."""
-    known: dict[tuple[object, ...], Costed | str] = {}
+    known: dict[object, Costed | str] = {}
     taken: list[tuple[SubmoduleCall, Costed]] = []
     refused: dict[tuple[str, str], None] = {}
     children = dict(module.named_modules())
@@ -65,15 +65,25 @@ def costed_calls(
             continue
         found: Costed | str | None = call.refused or _too_large(call, recording, children)
         if found is None:
-            key = (type(child), call.specs, call.trace, _state(child))
-            if key not in known:
-                known[key] = _capture(child, call, target)
-            found = known[key]
+            found = _costed(child, call, target, known)
         if isinstance(found, str):
             refused[call.path, found] = None
         else:
             taken.append((call, found))
     return taken, list(refused)
+
+
+def _costed(
+    module: nn.Module, call: SubmoduleCall, target: Target, known: dict[object, Costed | str]
+) -> Costed | str:
+    try:
+        state = _state(module)
+    except Exception as error:  # noqa: BLE001 - whatever a kind of tensor raises that cannot be read
+        return f"its tensors cannot be read: {type(error).__name__}: {one_line(error, 200)}"
+    key = (type(module), call.specs, call.trace, state)
+    if key not in known:
+        known[key] = _capture(module, call, target)
+    return known[key]
 
 
 def _state(module: nn.Module) -> tuple[str, ...]:
@@ -143,6 +153,8 @@ def _refused_graph(captured: Captured) -> str | None:
         return f"it writes to its input {captured.mutated_inputs[0]!r}"
     if captured.mutated_buffers:
         return f"it writes to its buffer {captured.mutated_buffers[0]!r}"
+    if captured.side_effect is not None:
+        return f"it sets its attribute {captured.side_effect!r}"
     drawn = random_op(captured)
     return f"it draws random numbers with {drawn}" if drawn else None
 

@@ -32,7 +32,8 @@ def record(loaded: ModelSource, module: nn.Module, device: str = "cpu") -> Recor
 
     On the CPU no memory is touched where the forward allows it. Where shapes may depend on values,
     the forward runs for real on two draws of the inputs, and what both have in common remains.
-    Raises ProblemError where the forward raises.
+    `module` is then as it was but for the values of its tensors. Raises ProblemError where the
+    forward raises.
     """
     if device == "cpu":
         with suppress(Exception, SystemExit):  # whatever fake tensors cannot do, real ones may
@@ -59,22 +60,24 @@ def record_inputs(
     """
     import torch
 
-    kept: dict[tuple[str, ...], Bound] = {}
+    from agentkernel.tools.attributes import kept
+
+    found: dict[tuple[str, ...], Bound] = {}
     fresh: list[tuple[str, ...] | None] = []
 
     def keep(child: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         bound = bind_call(child, args, kwargs)
         key = None if isinstance(bound, Unbound) else describe_call(bound)
-        new = key is not None and key not in kept
+        new = key is not None and key not in found
         fresh.append(key if new else None)
         if new and key is not None and isinstance(bound, Bound):
-            kept[key] = replace(bound, inputs=tuple(map(_copied, bound.inputs)))
+            found[key] = replace(bound, inputs=tuple(map(_copied, bound.inputs)))
 
     def see(child: nn.Module, args: object, output: object) -> None:
         key = fresh.pop()
         apart = None if key is None else returned(output)
         if key is not None and apart is not None and not is_flat(apart.structure):
-            kept[key] = replace(kept[key], returns=apart.structure)
+            found[key] = replace(found[key], returns=apart.structure)
 
     child = module.get_submodule(path)
     handles = (
@@ -83,12 +86,12 @@ def record_inputs(
     )
     call = loaded.make_call(device)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), kept(module):
             module(*call.args, **call.kwargs)
     finally:
         for handle in handles:
             handle.remove()
-    return tuple(kept.values())
+    return tuple(found.values())
 
 
 def _copied(value: object) -> object:
@@ -124,10 +127,11 @@ def _record_real(module: nn.Module, call: ModelCall) -> Recording:
 def _run(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Recording:
     import torch
 
+    from agentkernel.tools.attributes import kept
     from agentkernel.tools.regions.trace import Recorder
 
     recorder = Recorder(module)
-    with torch.no_grad(), recorder.hooks(), recorder:
+    with torch.no_grad(), kept(module), recorder.hooks(), recorder:
         module(*args, **kwargs)
     return Recording(tuple(recorder.calls.values()), tuple(recorder.costs))
 

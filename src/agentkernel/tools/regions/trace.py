@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from agentkernel.domain.profile import OpCost
+from agentkernel.tools.attributes import Picture, changed, picture
 from agentkernel.tools.op_cost import is_free, op_cost
 from agentkernel.tools.regions.arguments import (
     Bound,
@@ -48,6 +49,7 @@ class _Frame:
     path: str
     bound: Bound | Unbound
     start: int
+    before: Picture
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
     numbers: dict[int, str] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter(self, path: str) -> Callable[..., None]:
         def enter(child: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             bound = bind_call(child, args, kwargs)
-            frame = _Frame(path, bound, len(self.costs), args, kwargs)
+            frame = _Frame(path, bound, len(self.costs), picture(child), args, kwargs)
             self._frames.append(frame)
             if not isinstance(bound, Unbound):
                 self._operand(bound.inputs)
@@ -177,6 +179,9 @@ def _call_of(frame: _Frame, child: nn.Module, output: object) -> tuple[Bound, st
     if isinstance(frame.bound, Unbound):
         return Bound((), ()), frame.bound.reason
     bound = frame.bound
+    attribute = changed(child, frame.before)
+    if attribute is not None:
+        return bound, f"it sets its attribute {attribute!r}"
     apart = returned(output)
     if apart is None:
         what = type(output).__name__

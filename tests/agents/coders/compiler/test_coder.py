@@ -126,6 +126,28 @@ def test_no_structure_is_offered_that_cannot_be_written() -> None:
     assert "library" not in {item.strategy for item in hypotheses(loaded, captured)}
 
 
+class Table(nn.Module):
+    """Reads a tensor that it never registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.full((64,), 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * self.table, -1)
+
+
+def test_a_plain_tensor_of_a_live_module_is_named() -> None:
+    draft = _draft(
+        problem_from_module(Table(), (torch.randn(32, 64),)), CountingSearcher(()), "fused"
+    )
+    assert draft.none is not None
+    assert draft.none.reason == (
+        "constructor: its attribute 'table' is a plain tensor; "
+        "a drop-in can have it as a buffer alone"
+    )
+
+
 @pytest.mark.parametrize(
     ("problem", "expected"), [(_norm, ["fused"]), (_product, ["gemm", "library"])]
 )

@@ -112,6 +112,7 @@ class CompilerCoder:
             captured = self._captured(problem)
             rewriting = strategy in REWRITING
             graph = simplified(problem, captured).captured if rewriting else captured
+            _require_no_plain_tensor(problem, graph)
             if strategy in (LIFTED, LIFTED_ALGEBRA):
                 return self._lift(problem, graph, request)
             choices = partitions(problem, graph, goals.policy, goals.precision)
@@ -196,6 +197,22 @@ def partitions(
         )
         raise Uncovered(library[0], reason)
     return kept
+
+
+def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None:
+    """Raise Uncovered for a tensor that forward reads and that the constructor of a live module's
+    drop-in cannot make."""
+    if problem.live is None or not captured.constants:
+        return
+    constructor = emit_constructor(problem)
+    known = {} if isinstance(constructor, NoTemplate) else constructor.expressions
+    for node in captured.graph.graph.find_nodes(op="placeholder"):
+        path = captured.constants.get(node.name)
+        if path is None or path.startswith("lifted_tensor"):
+            continue
+        if path not in known and node.users:
+            reason = f"its attribute {path!r} is a plain tensor; a drop-in can have it as a buffer"
+            raise Uncovered("constructor", f"{reason} alone")
 
 
 _REWRITTEN: WeakKeyDictionary[torch.fx.GraphModule, Rewritten] = WeakKeyDictionary()
