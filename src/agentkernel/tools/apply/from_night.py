@@ -13,9 +13,8 @@ from agentkernel.domain.certificate import Certificate, Signature
 from agentkernel.domain.night import ModelRow, Night
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import KernelRefused, RunNotFound
-from agentkernel.tools.certificate import signed_text
 from agentkernel.tools.nights.record import JSON_NAME, NightFile, read_night_file
-from agentkernel.tools.signing import is_valid
+from agentkernel.tools.signing import is_valid, signed_text
 
 UNUSED = ("kept", "failed", "unreached")
 """Regions without a kernel to use. One that was withdrawn may have another in its place."""
