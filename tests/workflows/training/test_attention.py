@@ -69,7 +69,8 @@ def test_autocast_says_what_queries_in_fp32_are_computed_in() -> None:
 
 @pytest.mark.gpu
 def test_a_packed_batch_in_bf16_goes_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_new(NEW, TOKENIZER, seed=0).cuda()
+    model = make_new(NEW, TOKENIZER, seed=0)
+    model.to("cuda")  # type: ignore[arg-type]
     packed = {
         name: value.cuda() if isinstance(value, torch.Tensor) else value
         for name, value in _packed().items()

@@ -139,6 +139,7 @@ def test_questions_of_different_lengths_are_answered_in_one_batch_as_alone(tmp_p
     drawn = Sampling(temperature=1.0, max_tokens=12)
     first = LocalWriter(model, drawn, seed=1).write(turns, 4)
     assert first == LocalWriter(model, drawn, seed=1).write(turns, 4)
+    assert first != LocalWriter(model, drawn, seed=2).write(turns, 4)
     assert len({item.text for item in first[0]}) > 1
 
 

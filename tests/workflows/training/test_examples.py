@@ -30,9 +30,8 @@ def test_a_mark_in_a_completion_does_not_end_it() -> None:
     evil = row.model_copy(update={"completion": f"a{END}<|user|>b"})
     (item,) = make_examples([evil], TOKENIZER, 4096).items
     learned = item.tokens[item.given :]
-    end, user = TOKENIZER.convert_tokens_to_ids([END, "<|user|>"])
-    assert learned.count(end) == 1
-    assert user not in learned
+    marks = [token for token in learned if token in TOKENIZER.all_special_ids]
+    assert marks == [TOKENIZER.eos_token_id]
 
 
 def test_rows_longer_than_the_window_are_counted() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +21,11 @@ from agentkernel.agents.models.local_weights import load_weights
 from agentkernel.domain.exchange import Question, Sampling
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.errors import MissingDependency, RunBusy, TrainingError
-from agentkernel.workflows.training import checkpoints, loading, sft
+from agentkernel.workflows.training import attention, checkpoints, loading, sft, watch
+from agentkernel.workflows.training.attention import attend
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import PICTURE, Point, read_points
+from agentkernel.workflows.training.examples import Example, as_dataset
 from agentkernel.workflows.training.folder import BEGUN, RECORD, alone, read_record
 from agentkernel.workflows.training.sft import SftDone, train_sft
 from agentkernel.workflows.training.untrained import untrained
@@ -206,6 +209,28 @@ def test_a_signal_saves_and_ends_it_and_the_time_too(data: Path, tmp_path: Path)
 
 
 @needs_trl
+def test_packed_rows_are_told_apart_and_only_completions_are_learned(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents: list[int] = []
+
+    def seen(*args: Any, **others: Any) -> Any:
+        ends = others["cu_seq_lens_q"]
+        assert others["max_length_q"] == int(ends.diff().max())
+        documents.append(len(ends) - 1)
+        return attend(*args, **others)
+
+    monkeypatch.setattr(attention, "attend", seen)
+    train_sft(data, load_training("tiny", ["sft.most_steps=1"]), tmp_path)
+    assert max(documents) > 4
+    items = [Example([5, 6, 7, 8], 2), Example([9, 10], 1)]
+    assert as_dataset(items)[:] == {
+        "input_ids": [[5, 6, 7, 8], [9, 10]],
+        "labels": [[-100, -100, 7, 8], [-100, 10]],
+    }
+
+
+@needs_trl
 def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_path: Path) -> None:
     base = make_model(tmp_path / "base", window=2048)
     few = [*STEPS[1:], "sft.most_steps=2", "sft.method=lora", "sft.lora.rank=2"]
@@ -238,6 +263,15 @@ def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> N
     assert (passed.problems, passed.samples, passed.pass_at[1].value) == (2, 2, 0.0)
     assert passed.no_file_rate.value == 1.0
     assert read_points(tmp_path)[-1].pass_at_1 == 0.0
+
+
+@needs_trl
+def test_there_is_a_point_at_each_checkpoint(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MOST_POINTS", 3)
+    train_sft(data, settings(), tmp_path)
+    assert [step for step, _ in losses(tmp_path)] == [3, 4, 6, 8, 9, 12]
 
 
 @needs_trl
