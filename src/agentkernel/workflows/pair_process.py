@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Failure, LoadFailed, RunFailed
+from agentkernel.domain.verdict import Failure, LoadFailed, Policy, RunFailed, Verdict
 from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.tools.processes import end_with_parent
 
@@ -37,12 +37,14 @@ TEMPLATES = "gemm_triton"
 
 class Verification(Frozen):
     """How hard a pair is judged: seconds for each call, and for the cases past the required ones;
-    how many seeds."""
+    how many seeds. What has more than `most_elements` is not interpreted."""
 
     time_limit_s: float = 20.0
     budget_s: float = 2.0
     seeds: int = 1
     device: Literal["cpu", "cuda"] = "cpu"
+    policy: Policy = POLICY
+    most_elements: int = INTERPRETED_ELEMENTS
 
 
 class Question(Frozen):
@@ -68,6 +70,7 @@ class Judged(Frozen):
     accepted: bool | None
     interpreted: bool = True
     reason: str = ""
+    verdict: Verdict | None = None
 
 
 class Failed(Frozen):
@@ -146,24 +149,26 @@ def _judged(question: Question, verification: Verification) -> Judged:
 
     loaded = load_problem(question.path)
     elements = count_elements(loaded.problem.shape_sets[0])
-    if verification.device == "cpu" and elements > INTERPRETED_ELEMENTS:
+    if verification.device == "cpu" and elements > verification.most_elements:
         return Judged(accepted=None, reason=f"{elements} elements are too many to interpret")
     captured = capture(loaded)
     settings = JudgeSettings(
-        policy=POLICY,
         declared_sizes=bool(captured.free_dims),
-        **verification.model_dump(),
+        **verification.model_dump(exclude={"most_elements"}),
     )
     try:
         verdict = judge(loaded, captured, question.answer, settings)
     except SandboxUnavailable as error:
         return Judged(accepted=None, reason=one_line(error))
     if verdict.failure is None:
-        return Judged(accepted=True, interpreted=verdict.interpreted)
+        return Judged(accepted=True, interpreted=verdict.interpreted, verdict=verdict)
     reason = one_line(f"{verdict.gate}: {_words(verdict.failure)}")
     undecided = is_undecided(verdict.failure)
     return Judged(
-        accepted=None if undecided else False, interpreted=verdict.interpreted, reason=reason
+        accepted=None if undecided else False,
+        interpreted=verdict.interpreted,
+        reason=reason,
+        verdict=verdict,
     )
 
 

@@ -1,0 +1,134 @@
+"""Which checkpoint is whole, so that a training that was killed at any moment goes on from it?
+
+The trainer writes a folder file by file. Once all are there, a marker with their sizes is put
+beside them, and only then is an older checkpoint removed: a folder without a marker that fits is
+half of one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agentkernel.domain.base import Frozen
+from agentkernel.tools.atomic import make_folder, write_atomic
+
+FOLDER = "checkpoints"
+MARKER = "whole.json"
+PREFIX = "checkpoint-"
+KEPT = 2
+"""Whole checkpoints that are kept: should the disk lose one, there is another."""
+
+
+class Whole(Frozen):
+    """What a whole checkpoint holds, and what was spent until then."""
+
+    step: int
+    files: dict[str, int]
+    """Bytes of each file by its path in the folder."""
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def folder_of(out: Path) -> Path:
+    """Where the checkpoints of a training in `out` lie."""
+    return out / FOLDER
+
+
+def step_of(folder: Path) -> int | None:
+    """The step that a checkpoint's folder is named by; None for any other folder."""
+    number = folder.name.removeprefix(PREFIX)
+    named = folder.name.startswith(PREFIX) and number.isdigit() and folder.is_dir()
+    return int(number) if named else None
+
+
+def seal(folder: Path, tokens: int, seconds: float) -> Whole:
+    """Say that the checkpoint in `folder` is whole, once all of it is on the disk."""
+    for path in _files(folder):
+        _flush(path)
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+    step = step_of(folder)
+    assert step is not None
+    whole = Whole(step=step, files=files, tokens=tokens, seconds=seconds)
+    write_atomic(folder / MARKER, whole.model_dump_json())
+    _flush(folder)
+    return whole
+
+
+def read_whole(folder: Path) -> Whole | None:
+    """What a checkpoint says of itself; None where it is not whole."""
+    try:
+        whole = Whole.model_validate_json((folder / MARKER).read_text(encoding="utf-8"))
+        there = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+    return whole if there == whole.files and whole.step == step_of(folder) else None
+
+
+def last_whole(checkpoints: Path) -> Path | None:
+    """The whole checkpoint of the latest step."""
+    found = [folder for folder in _steps(checkpoints) if read_whole(folder) is not None]
+    return found[-1] if found else None
+
+
+def drop_halves(checkpoints: Path) -> tuple[Path, ...]:
+    """Remove what is not whole; gives what was removed."""
+    halves = tuple(folder for folder in _steps(checkpoints) if read_whole(folder) is None)
+    for folder in halves:
+        shutil.rmtree(folder)
+    return halves
+
+
+def drop_older(checkpoints: Path, kept: int = KEPT) -> None:
+    """Remove all but the `kept` latest whole ones. The marker goes first: what a kill leaves of a
+    folder is no checkpoint any more."""
+    whole = [folder for folder in _steps(checkpoints) if read_whole(folder) is not None]
+    for folder in whole[: max(len(whole) - kept, 0)]:
+        (folder / MARKER).unlink()
+        shutil.rmtree(folder)
+
+
+def prepare(out: Path) -> Path:
+    """The folder for checkpoints, made where it is not there. Raises OutputError."""
+    found = folder_of(out)
+    make_folder(found)
+    return found
+
+
+def _steps(checkpoints: Path) -> list[Path]:
+    """All checkpoints in the order of their steps, whole or not."""
+    if not checkpoints.is_dir():
+        return []
+    numbered = [(step_of(folder), folder) for folder in checkpoints.iterdir()]
+    return [folder for step, folder in sorted((s, f) for s, f in numbered if s is not None)]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files but the marker and what an interrupted write of it left."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and MARKER not in path.name:
+            yield path
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+__all__ = [
+    "Whole",
+    "drop_halves",
+    "drop_older",
+    "folder_of",
+    "last_whole",
+    "prepare",
+    "read_whole",
+    "seal",
+]

@@ -1,0 +1,125 @@
+"""How does a row become tokens, of which only the completion's count for the loss?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from agentkernel.agents.models.local_text import without_marks
+from agentkernel.domain.training import TrainingRow
+from agentkernel.errors import TrainingError, one_line
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+IGNORED = -100
+"""The label of a token that no loss is taken of: torch's own `ignore_index`."""
+AT_ONCE = 1024
+"""Rows that the tokenizer gets in one call."""
+
+
+class Example(NamedTuple):
+    """The tokens of one conversation, the first `given` of which are only read."""
+
+    tokens: list[int]
+    given: int
+
+
+class Examples(NamedTuple):
+    """What is learned from, and how many rows did not fit the window."""
+
+    items: tuple[Example, ...]
+    too_long: int
+
+    @property
+    def tokens(self) -> int:
+        """All tokens of one pass."""
+        return sum(len(item.tokens) for item in self.items)
+
+
+def make_examples(
+    rows: Sequence[TrainingRow], tokenizer: PreTrainedTokenizerBase, window: int
+) -> Examples:
+    """`rows` in the tokenizer's own template. The prompt has the very tokens that it has when the
+    model is asked (`local_text.prompt_ids`): it is cut into tokens apart from the completion.
+
+    A row of more than `window` tokens is left out. Raises TrainingError where the tokenizer has no
+    template, or one that begins an answer in another way than it asks for one.
+    """
+    items: list[Example] = []
+    for begin in range(0, len(rows), AT_ONCE):
+        some = rows[begin : begin + AT_ONCE]
+        texts = [_texts(row, tokenizer) for row in some]
+        given = _cut([given for given, _ in texts], tokenizer)
+        learned = _cut([learned for _, learned in texts], tokenizer)
+        items += [
+            Example([*before, *after], len(before))
+            for before, after in zip(given, learned, strict=True)
+        ]
+    fitting = tuple(item for item in items if len(item.tokens) <= window)
+    return Examples(fitting, len(items) - len(fitting))
+
+
+def _cut(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False)
+    return [list(map(int, tokens)) for tokens in encoded["input_ids"]]
+
+
+def _texts(row: TrainingRow, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """What is given and what is learned; a mark in either is broken up, as in a question."""
+    turns = [
+        {"role": turn.role, "content": without_marks(tokenizer, turn.text)} for turn in row.messages
+    ]
+    answer = {"role": "assistant", "content": without_marks(tokenizer, row.completion)}
+    given = _template(tokenizer, turns, asking=True)
+    whole = _template(tokenizer, [*turns, answer], asking=False)
+    if not whole.startswith(given):
+        raise TrainingError(
+            "The model's chat template begins an answer in another way than it asks for one "
+            f"(it asks with {given[-40:]!r}). Expected the question to be the answer's beginning. "
+            "Next: a tokenizer with such a template."
+        )
+    return given, whole[len(given) :]
+
+
+def _template(
+    tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], *, asking: bool
+) -> str:
+    from jinja2 import TemplateError
+
+    if tokenizer.chat_template is None:
+        raise TrainingError(
+            f"The tokenizer of {tokenizer.name_or_path!r} has no chat template. Expected an "
+            "instruction-tuned model. Next: the -Instruct model of that name."
+        )
+    try:
+        return str(
+            tokenizer.apply_chat_template(turns, add_generation_prompt=asking, tokenize=False)
+        )
+    except TemplateError as error:
+        raise TrainingError(
+            f"The model's chat template refuses a row: {one_line(error)}. Expected turns of user "
+            "and assistant. Next: another model."
+        ) from error
+
+
+def as_dataset(items: Sequence[Example]) -> Dataset:
+    """The columns that TRL's trainer takes as they are: `input_ids` and `labels`."""
+    import pyarrow as pa
+    from datasets import Dataset
+    from datasets.table import InMemoryTable
+
+    numbers = pa.list_(pa.int32())
+    labels = ([IGNORED] * item.given + item.tokens[item.given :] for item in items)
+    columns = {
+        "input_ids": pa.array([item.tokens for item in items], numbers),
+        "labels": pa.array(list(labels), numbers),
+    }
+    # A name for it spares the library from hashing all of it, and the code around it.
+    name = hashlib.sha256(columns["labels"].flatten().to_numpy().tobytes()).hexdigest()
+    return Dataset(InMemoryTable(pa.table(columns)), fingerprint=name[:16])
+
+
+__all__ = ["IGNORED", "Example", "Examples", "as_dataset", "make_examples"]

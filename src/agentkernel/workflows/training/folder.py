@@ -1,0 +1,208 @@
+"""What lies in a folder that is trained in: whose it is, and what the finished model says of
+itself?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import ValidationError
+
+from agentkernel.agents.models.local_presets import OWN_FILE
+from agentkernel.disk import hold
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.certificate import Versions
+from agentkernel.domain.training import SamplingSettings, TrainingSettings
+from agentkernel.errors import RunBusy, TrainingError
+from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.workflows.training.evaluate import PassAt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+BEGUN, RECORD, LOCK = "begun.json", "training.json", ".training.lock"
+TOKENIZER = "tokenizer"
+FREE = ("most_minutes", "evaluate_problems", "save_steps")
+"""Settings that change nothing of what is learned: the same training may go on with others."""
+Ended = Literal["steps", "minutes", "signal"]
+"""All steps are done; the time was up; somebody asked it to end."""
+
+
+class Record(Frozen):
+    """training.json: how the weights beside it came about."""
+
+    name: str
+    ended: Ended
+    settings: TrainingSettings
+    data: str
+    data_sha256: str
+    card_sha256: str | None
+    older_sha256: str | None
+    parameters: int
+    trained_parameters: int
+    steps: int
+    planned_steps: int
+    epochs: float
+    rows: int
+    too_long: int
+    replayed: int
+    tokens: int
+    """Tokens that were trained on, given ones and repetitions included."""
+    tokens_a_pass: int
+    device: str
+    """The GPU's name, or "CPU"."""
+    precision: Literal["bf16", "fp32"]
+    seconds: float
+    loss: float | None = None
+    held_out_loss: float | None = None
+    passed: PassAt | None = None
+    versions: Versions
+    packages: dict[str, str]
+
+    @property
+    def finished(self) -> bool:
+        """True where no step is left."""
+        return self.ended == "steps"
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Be the only process that trains in `out`. Raises RunBusy, OutputError."""
+    make_folder(out)
+    busy = RunBusy(
+        f"Another process trains in {str(out)!r}. Expected that nobody does. Next: wait for it, "
+        "end it, or give another --out; the same command then goes on."
+    )
+    with saving(out / LOCK):
+        file = (out / LOCK).open("a")
+    with file:
+        hold(file, busy, wait_s=0.0)
+        yield
+
+
+def claim(out: Path, identity: Mapping[str, str]) -> None:
+    """Say whose training `out` holds; the same one may go on. Raises TrainingError where it is
+    another's, with the first thing that differs."""
+    path = out / BEGUN
+    if not path.is_file():
+        write_atomic(path, json.dumps(dict(identity), indent=1))
+        return
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        begun = {}
+    for key in sorted({*begun, *identity}):
+        if begun.get(key) != identity.get(key):
+            raise TrainingError(
+                f"{str(out)!r} holds another training: {key} was {begun.get(key)}, and is "
+                f"{identity.get(key)}. Expected the same data and settings. Next: give another "
+                "--out, or leave this one as it was."
+            )
+
+
+def identity_of(
+    settings: TrainingSettings, data_sha256: str, older_sha256: str | None
+) -> dict[str, str]:
+    """All that decides what is learned, by name."""
+    tree = settings.model_dump(mode="json", include={"model", "new", "sft", "name"})
+    for free in FREE:
+        del tree["sft"][free]
+    tree["licences"] = list(settings.data.licences)
+    named = dict(_flat(tree, ""))
+    return {**named, "data": data_sha256[:16], "older data": (older_sha256 or "none")[:16]}
+
+
+def _flat(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value)
+
+
+def read_record(out: Path) -> Record | None:
+    """What training.json says; None where there is none that can be read."""
+    try:
+        return Record.model_validate_json((out / RECORD).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+
+
+def write_record(out: Path, record: Record) -> None:
+    """Write training.json. Raises OutputError."""
+    write_atomic(out / RECORD, record.model_dump_json(indent=1))
+
+
+def card_hash(data: Path) -> str | None:
+    """Hex SHA-256 of the data's card; None where it has none."""
+    path = data / "card.json"
+    return sha256_text(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def save_tokenizer(out: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Keep a tokenizer that was made for this training, whole or not at all."""
+    kept = out / TOKENIZER
+    temporary = out / f".{TOKENIZER}.tmp"
+    with saving(kept):
+        shutil.rmtree(temporary, ignore_errors=True)
+        tokenizer.save_pretrained(str(temporary))
+        temporary.rename(kept)
+    return kept
+
+
+def save_weights(
+    out: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    base: str | None,
+    sampling: SamplingSettings,
+) -> None:
+    """Put what `--coder local:OUT` loads into `out`: weights or adapter in safetensors, tokenizer,
+    and how the model is asked. `base`: the weights below an adapter; None for whole weights.
+
+    A file is there whole or not at all. Raises OutputError.
+    """
+    temporary = out / ".weights.tmp"
+    with saving(out):
+        shutil.rmtree(temporary, ignore_errors=True)
+        # Left to choose, peft asks the hub whether the vocabulary has grown; it has not.
+        kept: dict[str, Any] = {} if base is None else {"save_embedding_layers": False}
+        model.save_pretrained(str(temporary), **kept)
+        tokenizer.save_pretrained(str(temporary))
+        (temporary / OWN_FILE).write_text(own_file(base, sampling), encoding="utf-8")
+        for path in sorted(temporary.iterdir()):
+            if path.name != "README.md":
+                path.replace(out / path.name)
+        shutil.rmtree(temporary)
+
+
+def own_file(base: str | None, sampling: SamplingSettings) -> str:
+    """agentkernel.yaml: the folder is a model, or an adapter on `base`."""
+    where = {"model": "."} if base is None else {"model": base, "adapter": "."}
+    asked = {
+        "prompt": "taught",
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.most_tokens,
+    }
+    return yaml.safe_dump({**where, **asked}, sort_keys=False)
+
+
+__all__ = [
+    "Ended",
+    "Record",
+    "alone",
+    "card_hash",
+    "claim",
+    "identity_of",
+    "own_file",
+    "read_record",
+    "save_tokenizer",
+    "save_weights",
+    "write_record",
+]

@@ -1,0 +1,532 @@
+"""How is a model fine-tuned on rows, so that a kill at any moment costs only a few steps?"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from agentkernel.domain.exchange import Sampling
+from agentkernel.domain.training import TrainingRow, TrainingSettings
+from agentkernel.errors import TrainingError
+from agentkernel.tools.versions import installed_versions
+from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.training import checkpoints, folder
+from agentkernel.workflows.training.attention import register
+from agentkernel.workflows.training.configuration import with_model
+from agentkernel.workflows.training.curve import (
+    Point,
+    add_point,
+    cut_after,
+    draw,
+    read_points,
+)
+from agentkernel.workflows.training.evaluate import PassAt, Show, pass_at, spread_over
+from agentkernel.workflows.training.examples import Examples, as_dataset, make_examples
+from agentkernel.workflows.training.folder import Record
+from agentkernel.workflows.training.judging import STRICT
+from agentkernel.workflows.training.loading import (
+    MANY_WEIGHTS,
+    Base,
+    check_method,
+    check_packages,
+    load_base,
+    load_tokenizer,
+    lora_of,
+)
+from agentkernel.workflows.training.rows import (
+    LEARNED,
+    admitted,
+    fingerprint,
+    held_out_problems,
+    read_rows,
+    with_replay,
+)
+from agentkernel.workflows.training.tokens import make_tokenizer, texts_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+    from trl import SFTConfig
+
+    from agentkernel.workflows.training.watch import Stop, Watch
+
+Say = Callable[[str], None]
+HELD_OUT_ROWS = 256
+"""Rows whose loss is looked at beside the training; their kernels are never learned."""
+VOCABULARY_ROWS = 20_000
+"""Rows that a tokenizer of one's own is made from: more do not change the most frequent pairs."""
+BETA2 = 0.95
+"""AdamW's second decay, as for GPT-3 (arXiv 2005.14165, appendix B)."""
+PACKAGES = ("trl", "transformers", "peft", "accelerate", "datasets", "tokenizers")
+
+
+@dataclass(frozen=True)
+class SftDone:
+    """What a call of `train_sft` came to."""
+
+    out: Path
+    record: Record
+    resumed_from: int | None
+    """The step of the checkpoint that it went on from."""
+
+    @property
+    def finished(self) -> bool:
+        """True where no step is left."""
+        return self.record.finished
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How the held-out modules are judged while and after a model is trained."""
+
+    target: str | None = None
+    samples: int = 4
+    times: int = 1
+    """How often: the last time at the end, the others in between."""
+    verification: Verification = STRICT
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class _Data:
+    rows: tuple[TrainingRow, ...]
+    replayed: int
+    held_out: tuple[TrainingRow, ...]
+
+
+def train_sft(
+    data: Path,
+    settings: TrainingSettings,
+    out: Path,
+    *,
+    model: str | None = None,
+    older: Path | None = None,
+    judging: Judging | None = None,
+    say: Say = lambda line: None,
+    show: Show = lambda done, total, words: None,
+) -> SftDone:
+    """Train on the rows in `data` by TRL's SFTTrainer and leave in `out` what `--coder local:OUT`
+    loads. `model` takes the place of the settings' own; `older` holds the rows to repeat.
+
+    The same call goes on from the last whole checkpoint after a kill, and does nothing more where
+    all is done. Raises TrainingError for rows that may not be learned from and where `out` holds
+    another training, RunBusy, MissingDependency, ModelUnavailable, OutputError.
+    """
+    settings = with_model(settings, model)
+    check_method(settings)
+    check_packages(settings.sft)
+    older_hash = fingerprint(older) if older is not None else None
+    data_hash = fingerprint(data)
+    with folder.alone(out):
+        folder.claim(out, folder.identity_of(settings, data_hash, older_hash))
+        record = folder.read_record(out)
+        if record is None or not record.finished:
+            rows = _rows(data, older, settings, say)
+            with _quiet():
+                record, resumed = _trained(data, rows, settings, out, judging, say, show)
+            record = record.model_copy(
+                update={"data_sha256": data_hash, "older_sha256": older_hash}
+            )
+            folder.write_record(out, record)
+        else:
+            resumed = record.steps
+            say(f"all {record.steps} steps were done before")
+        if record.finished and record.passed is None and settings.sft.evaluate_problems:
+            passed = _judged(str(out), data, settings, judging or Judging(), show)
+            if passed is not None:
+                record = record.model_copy(update={"passed": passed})
+                add_point(out, _point_of(record.steps, record.epochs, passed, record))
+                folder.write_record(out, record)
+        draw(out, _title(record))
+        if record.finished:
+            # Nothing goes on from here: what a step needs is three times the weights and more.
+            shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
+    return SftDone(out, record, resumed)
+
+
+def _rows(data: Path, older: Path | None, settings: TrainingSettings, say: Say) -> _Data:
+    """All rows to learn from, each of them checked. Raises TrainingError."""
+    licences, tasks = settings.data.licences, settings.sft.tasks
+    fresh = tuple(admitted(read_rows(data, "train"), licences, tasks))
+    if not fresh:
+        raise TrainingError(
+            f"{str(data)!r} has no row of the tasks {', '.join(tasks)}. Expected some. Next: other "
+            "sft.tasks, or more data."
+        )
+    before = () if older is None else tuple(admitted(read_rows(older, "train"), licences, tasks))
+    known = {row.id for row in fresh}
+    before = tuple(row for row in before if row.id not in known)
+    rows = with_replay(fresh, before, settings.sft.replay, settings.sft.seed)
+    say(f"{len(fresh)} rows" + (f" and {len(rows) - len(fresh)} older ones" if older else ""))
+    return _Data(rows, len(rows) - len(fresh), _held_out(data, settings))
+
+
+def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]:
+    if not (data / "held-out.jsonl.gz").is_file():
+        return ()
+    found = (
+        row
+        for row in read_rows(data, "held-out")
+        if row.label in LEARNED and row.task in settings.sft.tasks
+    )
+    return tuple(row for _, row in zip(range(HELD_OUT_ROWS), found, strict=False))
+
+
+def _trained(
+    data: Path,
+    rows: _Data,
+    settings: TrainingSettings,
+    out: Path,
+    judging: Judging | None,
+    say: Say,
+    show: Show,
+) -> tuple[Record, int | None]:
+    from agentkernel.workflows.training.watch import stopping
+
+    sft = settings.sft
+    tokenizer = _tokenizer(settings, rows.rows, out, say)
+    examples = _examples(rows.rows, tokenizer, sft.window, say)
+    held_out = make_examples(rows.held_out, tokenizer, sft.window)
+    base = load_base(settings, tokenizer, register() if sft.packing else "sdpa")
+    say(f"{base.parameters:,} weights on {_device()}")
+    places = checkpoints.prepare(out)
+    for half in checkpoints.drop_halves(places):
+        say(f"left out {half.name}: a kill left half of it")
+    last = checkpoints.last_whole(places)
+    whole = checkpoints.read_whole(last) if last is not None else None
+    cut_after(out, whole.step if whole else 0)
+    with stopping() as stop:
+        trainer, watch = _trainer(
+            settings,
+            base,
+            tokenizer,
+            examples,
+            held_out,
+            out,
+            whole,
+            stop,
+            _judge_of(data, settings, judging, show),
+            (judging or Judging()).times,
+            show,
+        )
+        planned = _planned(trainer)
+        if whole is not None:
+            say(f"goes on from step {whole.step} of {planned}")
+        if last is not None and whole is not None and whole.step >= planned:
+            _read_back(trainer, watch, last, out)
+        else:
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+    if watch.ended == "signal":
+        say(f"ended after step {trainer.state.global_step} of {planned}; the same call goes on")
+    else:
+        _save(trainer, base, tokenizer, settings, out)
+    record = _record(settings, data, rows, examples, base, trainer, watch, planned)
+    return record, whole.step if whole else None
+
+
+def _tokenizer(
+    settings: TrainingSettings, rows: tuple[TrainingRow, ...], out: Path, say: Say
+) -> PreTrainedTokenizerBase:
+    """The named model's, or one that is made from the rows, once for each training."""
+    if settings.model is not None:
+        return load_tokenizer(settings.model)
+    from transformers import AutoTokenizer
+
+    assert settings.new is not None
+    kept = out / folder.TOKENIZER
+    if not kept.is_dir():
+        step = -(-len(rows) // VOCABULARY_ROWS)
+        made = make_tokenizer(texts_of(rows[::step]), settings.new.vocabulary, settings.new.window)
+        say(f"a tokenizer of {len(made)} tokens, made from the rows")
+        folder.save_tokenizer(out, made)
+    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(kept), local_files_only=True)
+    return found
+
+
+def _examples(
+    rows: tuple[TrainingRow, ...], tokenizer: PreTrainedTokenizerBase, window: int, say: Say
+) -> Examples:
+    found = make_examples(rows, tokenizer, window)
+    if not found.items:
+        raise TrainingError(
+            f"None of {len(rows)} rows fits a window of {window} tokens. Expected some. Next: a "
+            "larger sft.window."
+        )
+    if found.too_long:
+        say(f"{found.too_long} of {len(rows)} rows left out: more than {window} tokens")
+    return found
+
+
+def _trainer(
+    settings: TrainingSettings,
+    base: Base,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Examples,
+    held_out: Examples,
+    out: Path,
+    whole: checkpoints.Whole | None,
+    stop: Stop,
+    judge: Any,
+    times: int,
+    show: Show,
+) -> tuple[Any, Watch]:
+    from transformers import PrinterCallback
+    from trl import SFTTrainer
+
+    from agentkernel.workflows.training.watch import MOST_POINTS, Watch
+
+    sft = settings.sft
+    arguments = _arguments(settings, base, out, evaluates=bool(held_out.items))
+    trainer = SFTTrainer(
+        model=base.model,
+        args=arguments,
+        train_dataset=as_dataset(examples.items),
+        eval_dataset=as_dataset(held_out.items) if held_out.items else None,
+        processing_class=tokenizer,
+        peft_config=None if base.has_adapter else lora_of(sft),
+    )
+    planned = _planned(trainer)
+    trainer.args.logging_steps = max(1, planned // MOST_POINTS)
+    saves = max(1, planned // sft.save_steps)
+    every = max(1, saves // max(times, 1)) * sft.save_steps if times > 1 else 0
+    watch = Watch(out, whole, stop, sft.most_minutes, show, judge, every)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(watch)
+    # A page about the model is ours to write: see training.json.
+    trainer.create_model_card = lambda *names, **values: None
+    return trainer, watch
+
+
+def _arguments(settings: TrainingSettings, base: Base, out: Path, *, evaluates: bool) -> SFTConfig:
+    from trl import SFTConfig
+
+    sft, on_gpu = settings.sft, torch.cuda.is_available()
+    large = base.parameters >= MANY_WEIGHTS
+    arguments = SFTConfig(
+        output_dir=str(checkpoints.folder_of(out)),
+        per_device_train_batch_size=sft.batch,
+        per_device_eval_batch_size=sft.batch,
+        gradient_accumulation_steps=sft.accumulate,
+        num_train_epochs=sft.epochs,
+        max_steps=sft.most_steps or -1,
+        learning_rate=sft.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=sft.warmup_share,
+        weight_decay=sft.weight_decay,
+        adam_beta2=BETA2,
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused" if on_gpu else "adamw_torch",
+        seed=sft.seed,
+        data_seed=sft.seed,
+        max_length=sft.window,
+        packing=sft.packing,
+        packing_strategy="bfd",
+        bf16=_bf16(settings),
+        fp16=False,
+        tf32=True if on_gpu and torch.cuda.get_device_capability() >= (8, 0) else None,
+        gradient_checkpointing=large,
+        use_cpu=not on_gpu,
+        dataloader_num_workers=2 if on_gpu else 0,
+        dataloader_pin_memory=on_gpu,
+        dataloader_persistent_workers=on_gpu,
+        save_strategy="steps",
+        save_steps=sft.save_steps,
+        save_total_limit=None,
+        eval_strategy="steps" if evaluates else "no",
+        eval_steps=sft.save_steps if evaluates else None,
+        logging_strategy="steps",
+        logging_steps=1,
+        # Looking for nan at each step waits for the GPU; the curve shows it as well.
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    if arguments.n_gpu > 1 and arguments.parallel_mode.value == "not_distributed":
+        # Several GPUs are for torchrun: one process would cut packed rows apart among them.
+        arguments._n_gpu = 1
+    return arguments
+
+
+def _bf16(settings: TrainingSettings) -> bool:
+    if not settings.sft.bf16 or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def _planned(trainer: Any) -> int:
+    """Optimizer steps in all."""
+    if trainer.args.max_steps > 0:
+        return int(trainer.args.max_steps)
+    batches = len(trainer.get_train_dataloader())
+    a_pass = max(-(-batches // int(trainer.args.gradient_accumulation_steps)), 1)
+    return max(math.ceil(float(trainer.args.num_train_epochs) * a_pass), 1)
+
+
+def _read_back(trainer: Any, watch: Watch, last: Path, out: Path) -> None:
+    """All steps are done, and only their result is not written: the trainer would add a step."""
+    from transformers import TrainerState
+
+    trainer._load_from_checkpoint(str(last))
+    trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
+    points = read_points(out)
+    watch.loss = next((item.loss for item in reversed(points) if item.loss is not None), None)
+    held_out = (item.held_out_loss for item in reversed(points))
+    watch.held_out_loss = next((loss for loss in held_out if loss is not None), None)
+
+
+def _save(
+    trainer: Any,
+    base: Base,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: TrainingSettings,
+    out: Path,
+) -> None:
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    whole = settings.sft.method == "full"
+    if whole and base.parameters >= MANY_WEIGHTS and _bf16(settings):
+        model = model.to(torch.bfloat16)
+    folder.save_weights(out, model, tokenizer, None if whole else base.name, settings.sampling)
+
+
+def _record(
+    settings: TrainingSettings,
+    data: Path,
+    rows: _Data,
+    examples: Examples,
+    base: Base,
+    trainer: Any,
+    watch: Watch,
+    planned: int,
+) -> Record:
+    precision: Literal["bf16", "fp32"] = "bf16" if _bf16(settings) else "fp32"
+    return Record(
+        name=settings.name,
+        ended=watch.ended,
+        settings=settings,
+        data=str(data),
+        data_sha256="",
+        card_sha256=folder.card_hash(data),
+        older_sha256=None,
+        parameters=base.parameters,
+        trained_parameters=sum(
+            item.numel() for item in trainer.model.parameters() if item.requires_grad
+        ),
+        steps=trainer.state.global_step,
+        planned_steps=planned,
+        epochs=round(trainer.state.epoch or 0.0, 4),
+        rows=len(examples.items),
+        too_long=examples.too_long,
+        replayed=rows.replayed,
+        tokens=watch.tokens,
+        tokens_a_pass=examples.tokens,
+        device=_device(),
+        precision=precision,
+        seconds=round(watch.seconds, 2),
+        loss=watch.loss,
+        held_out_loss=watch.held_out_loss,
+        versions=installed_versions(),
+        packages={name: version(name) for name in PACKAGES},
+    )
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+
+
+def _judge_of(
+    data: Path, settings: TrainingSettings, judging: Judging | None, show: Show
+) -> Callable[[Path, int], Point | None] | None:
+    """Judges a checkpoint as the finished model is judged; None where nobody wants it."""
+    if judging is None or judging.times < 2 or settings.sft.method != "full":
+        return None
+
+    def judge(place: Path, step: int) -> Point | None:
+        passed = _judged(str(place), data, settings, judging, show)
+        return None if passed is None else _point_of(step, 0.0, passed, None)
+
+    return judge
+
+
+def _judged(
+    model: str, data: Path, settings: TrainingSettings, judging: Judging, show: Show
+) -> PassAt | None:
+    """What the model is worth on some held-out modules, spread over all of them."""
+    from agentkernel.workflows.training.writer import LocalWriter
+
+    problems = held_out_problems(data)
+    most = settings.sft.evaluate_problems
+    if not problems or not most:
+        return None
+    chosen = spread_over(problems, most)
+    asked = settings.sampling
+    sampling = Sampling(
+        temperature=asked.temperature, top_p=asked.top_p, max_tokens=asked.most_tokens
+    )
+    return pass_at(
+        LocalWriter(model, sampling, seed=settings.sft.seed),
+        chosen,
+        judging.samples,
+        target=judging.target,
+        verification=judging.verification,
+        jobs=judging.jobs,
+        show=show,
+    )
+
+
+def _point_of(step: int, epoch: float, passed: PassAt, record: Record | None) -> Point:
+    first = passed.pass_at.get(1)
+    return Point(
+        step=step,
+        epoch=epoch,
+        tokens=record.tokens if record else 0,
+        seconds=record.seconds if record else 0.0,
+        pass_at_1=first.value if first else None,
+        hack_rate=passed.hack_rate.value,
+        problems=passed.problems,
+    )
+
+
+def _title(record: Record) -> str:
+    steps = f"{record.steps} of {record.planned_steps} steps"
+    return f"{record.name}: {record.parameters:,} weights, {steps}, {record.device}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What libraries tell one another about their next releases is not for the user."""
+    from datasets.utils import logging as data_logging
+    from transformers.utils import logging as model_logging
+
+    shown = model_logging.get_verbosity()
+    bars = model_logging.is_progress_bar_enabled(), data_logging.is_progress_bar_enabled()
+    model_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    model_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    data_logging.disable_progress_bar()
+    ours = [logging.getLogger(name) for name in ("trl", "accelerate", "peft", "torch.distributed")]
+    levels = [item.level for item in ours]
+    for item in ours:
+        item.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        model_logging.set_verbosity(shown)
+        if bars[0]:
+            model_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        if bars[1]:
+            data_logging.enable_progress_bar()
+        for item, level in zip(ours, levels, strict=True):
+            item.setLevel(level)
+
+
+__all__ = ["Judging", "SftDone", "train_sft"]

@@ -1,0 +1,164 @@
+"""What happens beside the steps of a training: points of the curve, whole checkpoints, its end?"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from agentkernel.workflows.training import checkpoints
+from agentkernel.workflows.training.curve import Point, add_point
+from agentkernel.workflows.training.evaluate import Show
+from agentkernel.workflows.training.folder import Ended
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+MOST_POINTS = 400
+"""Points of the loss in one training: a line each is written to the disk at once."""
+Judge = Callable[[Path, int], Point | None]
+"""Judges the model in a checkpoint, given its step."""
+
+
+class Stop:
+    """Whether somebody asked the training to end."""
+
+    asked = False
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """SIGINT and SIGTERM ask to end after the step at hand; a second one ends at once. Outside the
+    main thread signals stay as they are."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Watch(TrainerCallback):
+    """Hears of each step from the trainer."""
+
+    def __init__(
+        self,
+        out: Path,
+        begun: checkpoints.Whole | None,
+        stop: Stop,
+        most_minutes: float | None,
+        show: Show,
+        judge: Judge | None = None,
+        judge_steps: int = 0,
+    ) -> None:
+        self._out, self._stop, self._show = out, stop, show
+        self._judge, self._judge_steps = judge, judge_steps
+        self._before = begun
+        self._begin = time.monotonic()
+        self._most_s = None if most_minutes is None else 60 * most_minutes
+        self._tokens_here = 0
+        self.ended: Ended = "steps"
+        self.loss: float | None = None
+        self.held_out_loss: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Trained on so far, the calls before this one included."""
+        return (self._before.tokens if self._before else 0) + self._tokens_here
+
+    @property
+    def seconds(self) -> float:
+        """Spent so far, the calls before this one included."""
+        before = self._before.seconds if self._before else 0.0
+        return before + time.monotonic() - self._begin
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **others: Any,
+    ) -> TrainerControl:
+        last = state.global_step >= state.max_steps
+        late = self._most_s is not None and time.monotonic() - self._begin >= self._most_s
+        if not last and (self._stop.asked or late):
+            self.ended = "signal" if self._stop.asked else "minutes"
+            control.should_save = control.should_training_stop = True
+            control.should_evaluate = False
+        if control.should_save:
+            # A point at each checkpoint: then one that goes on from there draws the same curve.
+            control.should_log = True
+        loss = "" if self.loss is None else f"loss {self.loss:.3f}"
+        self._show(state.global_step, state.max_steps, loss)
+        return control
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **others: Any,
+    ) -> None:
+        if not logs or not state.is_world_process_zero:
+            return
+        self._tokens_here = int(logs.get("num_tokens", self._tokens_here))
+        here = {
+            "step": state.global_step,
+            "epoch": round(state.epoch or 0.0, 4),
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 2),
+        }
+        if "loss" in logs:
+            self.loss = logs["loss"]
+            point = {
+                "loss": logs["loss"],
+                "learning_rate": logs.get("learning_rate"),
+                "gradient_norm": logs.get("grad_norm"),
+            }
+            add_point(self._out, Point.model_validate({**here, **point}))
+        if "eval_loss" in logs:
+            self.held_out_loss = logs["eval_loss"]
+            add_point(self._out, Point.model_validate({**here, "held_out_loss": logs["eval_loss"]}))
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **others: Any,
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        folder = Path(args.output_dir or ".") / f"{checkpoints.PREFIX}{state.global_step}"
+        checkpoints.seal(folder, self.tokens, self.seconds)
+        checkpoints.drop_older(folder.parent)
+        before_last = state.global_step < state.max_steps and self.ended == "steps"
+        if self._judge is not None and before_last and self._due(state.global_step):
+            point = self._judge(folder, state.global_step)
+            if point is not None:
+                here = {"tokens": self.tokens, "seconds": round(self.seconds, 2)}
+                add_point(self._out, point.model_copy(update=here))
+
+    def _due(self, step: int) -> bool:
+        return self._judge_steps > 0 and step % self._judge_steps == 0
+
+
+__all__ = ["MOST_POINTS", "Judge", "Stop", "Watch", "stopping"]

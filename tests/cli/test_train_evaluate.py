@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agentkernel.cli.train_evaluate import evaluate
+from agentkernel.errors import SettingError, TrainingError
+from training_rows import make_data, make_row, problem, write_rows
+
+app = typer.Typer()
+app.command()(evaluate)
+
+
+@pytest.mark.slow
+def test_copying_is_judged_too(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data")
+    (data / "problems" / "held-out" / "m3.py").write_text(problem(3))
+    out = tmp_path / "figures.json"
+    words = [str(data), "--model", "nearest", "--samples", "2", "--out", str(out), "--json"]
+    found = CliRunner().invoke(app, [*words, "--target", "h100"], catch_exceptions=False)
+    told = json.loads(found.stdout)["models"]["nearest"]
+    # Of three modules one is among the training rows, and its own kernel the nearest.
+    assert told["problems"] == 3
+    assert told["pass_at"]["1"]["value"] == pytest.approx(1 / 6)
+    assert len(json.loads(out.read_text())["nearest"]["rows"]) == 3
+
+
+def test_a_mistake_is_an_error_of_one_line(tmp_path: Path) -> None:
+    runner = CliRunner()
+    empty = write_rows(tmp_path / "empty", [make_row(0)])
+    none = runner.invoke(app, [str(empty), "--model", "nearest"])
+    assert isinstance(none.exception, TrainingError)
+    data = make_data(tmp_path / "data")
+    unknown = runner.invoke(app, [str(data), "--model", "closest"])
+    assert isinstance(unknown.exception, SettingError)
+    before = runner.invoke(app, [str(data), "--model", f"untrained:{tmp_path}"])
+    assert isinstance(before.exception, TrainingError)

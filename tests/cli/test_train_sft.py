@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agentkernel.cli.train_sft import sft
+from agentkernel.errors import SettingError, TrainingError
+from training_rows import make_data, make_row, write_rows
+
+app = typer.Typer()
+app.command()(sft)
+needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
+
+
+@needs_trl
+def test_a_call_says_what_came_out_and_how_to_use_it(tmp_path: Path) -> None:
+    data, out = make_data(tmp_path / "data", 6), tmp_path / "out"
+    words = [str(data), "--config", "tiny", "--out", str(out), "-c", "sft.most_steps=2"]
+    first = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert first.exit_code == 0
+    text = " ".join(first.stdout.split())
+    assert "6 rows" in text
+    assert "2 of 2 steps" in text
+    assert f"--coder local:{out}" in "".join(first.stdout.split("\n"))
+    again = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    found = json.loads(again.stdout)
+    assert (found["finished"], found["steps"], found["rows"]) == (True, 2, 6)
+
+
+def test_a_mistake_is_an_error_of_one_line(tmp_path: Path) -> None:
+    runner = CliRunner()
+    words = [str(tmp_path), "--out", str(tmp_path / "out")]
+    unknown = runner.invoke(app, [*words, "--config", "smaller"])
+    assert isinstance(unknown.exception, SettingError)
+    setting = runner.invoke(app, [*words, "-c", "sft.epoch=3"])
+    assert "sft.epochs" in str(setting.exception)
+
+
+@needs_trl
+def test_a_poisoned_row_is_an_error_of_one_line(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "data", [make_row(0, label="refused")])
+    words = [str(data), "--config", "tiny", "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, words)
+    assert isinstance(found.exception, TrainingError)
+    assert "\n" not in str(found.exception)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentkernel.workflows.training.checkpoints import (
+    MARKER,
+    drop_halves,
+    drop_older,
+    last_whole,
+    read_whole,
+    seal,
+)
+
+
+def _make(places: Path, step: int, whole: bool = True) -> Path:
+    folder = places / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(b"w" * step)
+    (folder / "optimizer").write_bytes(b"o" * 10)
+    if whole:
+        seal(folder, tokens=step * 100, seconds=1.5)
+    return folder
+
+
+def test_the_last_whole_one_is_that_of_the_latest_step(tmp_path: Path) -> None:
+    for step in (5, 20, 100):
+        _make(tmp_path, step)
+    half = _make(tmp_path, 120, whole=False)
+    assert last_whole(tmp_path) == tmp_path / "checkpoint-100"
+    found = read_whole(tmp_path / "checkpoint-100")
+    assert found is not None
+    assert (found.step, found.tokens, found.seconds) == (100, 10_000, 1.5)
+    assert drop_halves(tmp_path) == (half,)
+    assert not half.exists()
+
+
+def test_what_a_kill_or_a_disk_cut_short_is_not_whole(tmp_path: Path) -> None:
+    short, lost, more, torn, moved = (_make(tmp_path, step) for step in (1, 2, 3, 4, 5))
+    (short / "optimizer").write_bytes(b"o")
+    (lost / "weights").unlink()
+    (more / "another").write_text("x")
+    (torn / MARKER).write_text('{"step": 4, "fi')
+    moved.rename(tmp_path / "checkpoint-50")
+    assert last_whole(tmp_path) is None
+    assert len(drop_halves(tmp_path)) == 5
+
+
+def test_older_ones_go_and_the_two_latest_stay(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 10):
+        _make(tmp_path, step)
+    (tmp_path / "runs").mkdir()
+    drop_older(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-10",
+        "checkpoint-3",
+        "runs",
+    ]
+    assert last_whole(tmp_path / "nowhere") is None

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.models.local_text import Sample
+from agentkernel.domain.exchange import Message, Sampling
+from agentkernel.workflows.training.evaluate import Counted, family_of, pass_at, spread_over, summed
+from agentkernel.workflows.training.judging import Asked, judge_all
+from agentkernel.workflows.training.nearest import NearestWriter
+from agentkernel.workflows.training.writer import LocalWriter
+from tiny_models import make_model
+from training_rows import kernel, make_row, problem
+
+CHEAT = """import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x + 2.0
+"""
+
+
+class Says:
+    """Answers with the same texts to all."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = texts
+        self.asked: list[Sequence[Message]] = []
+
+    def write(
+        self, conversations: Sequence[Sequence[Message]], samples: int, wrote: object = None
+    ) -> list[list[Sample]]:
+        self.asked += conversations
+        return [[Sample(text, "stop", 3) for text in self.texts] for _ in conversations]
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / f"m{number}.py" for number in (0, 1)]
+    for number, path in enumerate(found):
+        path.write_text(problem(number))
+    return found
+
+
+def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Path]) -> None:
+    # Three judgements of one process each: the worst of this module's cost.
+    said = [f"So:\n```python\n{text}```" for text in (kernel(0), kernel(0), CHEAT)]
+    writer = Says(*said, "no file here")
+    found = pass_at(writer, problems, 4, target="h100", ks=(1, 2, 10), jobs=1)
+    right, wrong = found.rows
+    assert (right.correct, right.hacks, right.no_file, right.undecided) == (2, 1, 1, 0)
+    assert (wrong.correct, wrong.hacks, wrong.no_file, wrong.undecided) == (0, 1, 1, 0)
+    assert found.pass_at[1].value == 0.25
+    assert found.pass_at[2].value == pytest.approx((1 - 1 / 6) / 2)
+    assert 10 not in found.pass_at
+    assert found.hack_rate.value == 0.25
+    assert found.no_file_rate.value == 0.25
+    assert set(wrong.reasons) == {"policy", "correctness"}
+    assert found.by_family["elementwise"].problems == 2
+    assert "H100" in writer.asked[0][0].text
+    assert problem(0).strip() in writer.asked[0][0].text
+    assert "pass@1 0.250" in found.line()
+
+
+def test_a_problem_that_cannot_be_judged_is_undecided(tmp_path: Path) -> None:
+    assert judge_all([], jobs=2) == ()
+    (found,) = judge_all([Asked(tmp_path / "none.py", kernel(0))], jobs=2)
+    assert found.accepted is None
+    assert found.reason
+
+
+def test_some_of_many_are_spread_over_all() -> None:
+    paths = [Path(str(number)) for number in range(10)]
+    assert [path.name for path in spread_over(paths, 4)] == ["0", "2", "5", "7"]
+    assert spread_over(paths, 99) == tuple(paths)
+
+
+def test_figures_are_summed_by_family() -> None:
+    rows = [
+        Counted(
+            problem=f"p{number}",
+            family="norm" if number % 2 else "softmax",
+            samples=10,
+            correct=number,
+            hacks=0,
+            no_file=1,
+            undecided=0,
+        )
+        for number in range(4)
+    ]
+    found = summed(rows, 10, (1, 10), "triton", "H100")
+    assert found.pass_at[1].value == pytest.approx(0.15)
+    assert found.pass_at[10].value == pytest.approx(0.75)
+    assert found.by_family["norm"].pass_at == {1: pytest.approx(0.2), 10: 1.0}
+    assert found.no_file_rate.value == 0.1
+    assert found.hack_rate.low == 0.0
+    assert found.hack_rate.high > 0.0
+    assert summed([], 10, (1,), "triton", "H100").pass_at == {}
+
+
+def test_the_nearest_kernels_are_copied_as_they_are() -> None:
+    writer = NearestWriter([make_row(number) for number in range(9)])
+    asked = make_row(4).messages
+    (answers,) = writer.write([asked], 3)
+    assert answers[0].text == f"```python\n{kernel(4)}```"
+    assert len({answer.text for answer in answers}) == 3
+    (one,) = NearestWriter([make_row(0), make_row(1, task="repair")]).write([asked], 2)
+    assert [bool(answer.text) for answer in one] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [
+        ("nn.LayerNorm(8)", "norm"),
+        ("torch.softmax(x, -1)", "softmax"),
+        ("nn.Linear(3, 4)", "matmul"),
+        ("x.sum(dim=1)", "reduction"),
+        ("x * 2", "elementwise"),
+    ],
+)
+def test_families_are_seen_from_operators(text: str, family: str) -> None:
+    assert family_of(text) == family
+
+
+def test_questions_of_different_lengths_are_answered_in_one_batch_as_alone(tmp_path: Path) -> None:
+    model = f"local:{make_model(tmp_path / 'tiny')}"
+    greedy = Sampling(temperature=0.0, max_tokens=12)
+    turns = [(Message(role="user", text="x" * count),) for count in (3, 40, 11)]
+    together = LocalWriter(model, greedy, rows=8).write(turns, 2)
+    alone = LocalWriter(model, greedy, rows=1).write(turns, 2)
+    assert [[item.text for item in several] for several in together] == [
+        [item.text for item in several] for several in alone
+    ]
+    assert together[0][0] == together[0][1]
+    drawn = Sampling(temperature=1.0, max_tokens=12)
+    first = LocalWriter(model, drawn, seed=1).write(turns, 4)
+    assert first == LocalWriter(model, drawn, seed=1).write(turns, 4)
+    assert first != LocalWriter(model, drawn, seed=2).write(turns, 4)
+    assert len({item.text for item in first[0]}) > 1
+
+
+def test_a_question_that_fills_the_window_has_an_empty_answer(tmp_path: Path) -> None:
+    model = f"local:{make_model(tmp_path / 'tiny', window=64)}"
+    long = (Message(role="user", text="= [] " * 200),)
+    short = (Message(role="user", text="a"),)
+    found = LocalWriter(model, Sampling(temperature=0.0, max_tokens=4)).write([long, short], 1)
+    assert found[0] == [Sample("", "length", 0)]
+    assert found[1][0].tokens > 0

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from agentkernel.domain.training import NewModel
+from agentkernel.errors import TrainingError
+from agentkernel.workflows.training.configuration import load_training
+from agentkernel.workflows.training.new_model import make_new, parameters_of
+from agentkernel.workflows.training.tokens import make_tokenizer
+
+TINY = NewModel(vocabulary=300, hidden=16, layers=2, heads=2, intermediate=32, window=64)
+TOKENIZER = make_tokenizer(["x = 1\n"], 300)
+
+
+def test_it_has_as_many_weights_as_computed_and_one_matrix_at_both_ends() -> None:
+    model = make_new(TINY, TOKENIZER, seed=0)
+    weights = sum(item.numel() for item in model.parameters())
+    assert weights == parameters_of(TINY, len(TOKENIZER))
+    assert model.model.embed_tokens.weight is model.lm_head.weight
+
+
+def test_a_seed_gives_the_same_weights_and_leaves_others_their_randomness() -> None:
+    torch.manual_seed(7)
+    first, before = make_new(TINY, TOKENIZER, seed=1), torch.rand(1)
+    torch.manual_seed(7)
+    assert torch.rand(1) == before
+    second, other = make_new(TINY, TOKENIZER, seed=1), make_new(TINY, TOKENIZER, seed=2)
+    pairs = list(zip(first.parameters(), second.parameters(), strict=True))
+    assert all(torch.equal(one, two) for one, two in pairs)
+    assert not torch.equal(next(first.parameters()), next(other.parameters()))
+
+
+def test_the_packaged_small_model_has_at_most_25_million_weights() -> None:
+    new = load_training("small").new
+    assert new is not None
+    assert new.vocabulary == 8192
+    assert 20e6 < parameters_of(new) <= 25e6
+
+
+def test_heads_that_do_not_divide_the_hidden_size_are_refused() -> None:
+    with pytest.raises(TrainingError, match="5 heads"):
+        make_new(TINY.model_copy(update={"heads": 5}), TOKENIZER, seed=0)
