@@ -37,6 +37,7 @@ from agentkernel.workflows.nights.jobs import (
     read_answer,
 )
 from agentkernel.workflows.nights.known import Known
+from agentkernel.workflows.nights.known_cuts import KnownCuts
 from agentkernel.workflows.nights.question import Books, Question, Ranking
 from agentkernel.workflows.nights.signed import is_as_signed
 from agentkernel.workflows.nights.worklist import WorkList
@@ -84,6 +85,7 @@ class Agenda:
         self._list: WorkList | None = None
         self._uses: dict[str, list[Placed]] = {}
         self._known = Known(self.books)
+        self._cuts = KnownCuts(self.question, self.books)
         self._setbacks = Setbacks()
         self._wholes: deque[Part] = deque(self.question.parts)
         self._kernel = lru_cache(HELD_KERNELS)(self._known.answered)
@@ -107,6 +109,8 @@ class Agenda:
     def done(self, job: Job, answer: Answer) -> None:
         """Keep the answer, then act on it."""
         self.books.save_job(job.key, job.kind, answer.model_dump_json())
+        if isinstance(job, CutJob) and isinstance(answer, CutDone):
+            self._cuts.keep(job, answer)
         self._apply(job, answer)
         self.changed()
 
@@ -244,7 +248,7 @@ class Agenda:
     def _answered(self, job: Job) -> Answer | None:
         text = self.books.job(job.key)
         if text is None:
-            return None
+            return self._cuts.known(job) if isinstance(job, CutJob) else None
         try:
             answer = read_answer(text)
         except ValidationError:  # an older version's: it is done again

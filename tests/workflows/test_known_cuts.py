@@ -1,0 +1,76 @@
+"""Is a model that did not change cut once, and one that changed again?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from night_work import cut_of
+from test_night_engine import wanted, zoo_of
+
+from agentkernel.tools.library import Library
+from agentkernel.workflows.nights.jobs import CutDone, CutJob
+from agentkernel.workflows.nights.known_cuts import KnownCuts
+from agentkernel.workflows.nights.question import Question
+
+GPU = "NVIDIA H200"
+
+
+def question(folder: Path, night: str, gpu: str | None = GPU, torch: str = "2.11.0") -> Question:
+    asked = wanted(folder, zoo_of(folder, a="one two"))
+    return Question(
+        night=night,
+        parts=asked.parts,
+        target="h200",
+        settings=asked.settings,
+        gpu=gpu,
+        torch=torch,
+        triton="3.6.0",
+    )
+
+
+def job(asked: Question, sha256: str | None = None) -> CutJob:
+    part = asked.parts[0]
+    if sha256 is not None:
+        part = part.model_copy(update={"sha256": sha256})
+    return CutJob(night=asked.night, part=part, target="h200")
+
+
+def measured(asked: Question) -> CutDone:
+    cut = cut_of(asked.parts[0].model).model_copy(update={"basis": "measured"})
+    return CutDone(cut=cut, gpu=GPU, seconds=60.0)
+
+
+def test_the_next_night_takes_the_cut_for_no_time(tmp_path: Path) -> None:
+    first, second = question(tmp_path, "one"), question(tmp_path, "two")
+    with Library(tmp_path / "library.sqlite") as library:
+        assert KnownCuts(first, library).known(job(first)) is None
+        KnownCuts(first, library).keep(job(first), measured(first))
+        found = KnownCuts(second, library).known(job(second))
+    assert found is not None
+    assert (found.cut, found.gpu) == (measured(first).cut, GPU)
+    assert found.seconds == 0.0
+
+
+@pytest.mark.parametrize("changed", ["model", "gpu", "torch", "no gpu"])
+def test_what_changed_is_cut_anew(tmp_path: Path, changed: str) -> None:
+    first = question(tmp_path, "one")
+    gpu = {"gpu": "NVIDIA H100", "no gpu": None}.get(changed, GPU)
+    torch = "2.12.0" if changed == "torch" else "2.11.0"
+    second = question(tmp_path, "two", gpu, torch)
+    asked = job(second, "f" * 64 if changed == "model" else None)
+    with Library(tmp_path / "library.sqlite") as library:
+        KnownCuts(first, library).keep(job(first), measured(first))
+        assert KnownCuts(second, library).known(asked) is None
+
+
+def test_an_estimated_cut_is_made_anew(tmp_path: Path) -> None:
+    first = question(tmp_path, "one")
+    estimated = CutDone(cut=cut_of(first.parts[0].model), gpu=GPU)
+    with Library(tmp_path / "library.sqlite") as library:
+        KnownCuts(first, library).keep(job(first), estimated)
+        assert KnownCuts(first, library).known(job(first)) is None
