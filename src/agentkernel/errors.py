@@ -10,6 +10,7 @@ AgentKernelError
 │   ├── KernelRefused         a verified kernel that may not run in this module
 │   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
 │   ├── LibraryError          a library of kernels, or a kernel or night in it, that cannot be used
+│   ├── TrainingError         training data, or a folder that is trained in, that cannot be used
 │   └── OutputError           a folder that cannot be written
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
@@ -68,6 +69,10 @@ class KnowledgeError(UserError):
 
 class LibraryError(UserError):
     """A library of verified kernels, or a kernel or night in it, that cannot be used."""
+
+
+class TrainingError(UserError):
+    """Training data that may not be learned from, or a folder that belongs to another training."""
 
 
 class OutputError(UserError):
