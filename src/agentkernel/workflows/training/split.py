@@ -19,6 +19,8 @@ UNKNOWN = "unknown"
 COMMON = 0.01
 """A structure that more of the modules have than this share is not held out: it would cost the
 training a kind of module, for one more to be tested."""
+FEW = 8
+"""So many modules of one structure are not common, however few there are in all."""
 HALF = 0.5
 """At most this share of the structures is held out, however few there are."""
 SHORT = 0.5
@@ -59,7 +61,7 @@ def hold_out(modules: Iterable[Module], wanted: int, seed: int) -> HeldOut:
     """
     found = sorted(modules)
     groups = _groups(found)
-    limit = max(1, int(COMMON * len(found)))
+    limit = max(FEW, int(COMMON * len(found)))
     cells: dict[str, list[list[Module]]] = defaultdict(list)
     for members in groups:
         if len(members) <= limit and all(item.keys for item in members):

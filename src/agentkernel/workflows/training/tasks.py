@@ -149,9 +149,10 @@ def _faster(right: Sequence[Judged], reviews: Mapping[str, Review]) -> Iterator[
     groups: dict[tuple[str, str, str], list[tuple[float, Judged]]] = {}
     for row in right:
         if row.time_us is not None and row.gpu:
-            groups.setdefault(("measured", row.gpu, row.policy), []).append((row.time_us, row))
+            key = ("measured", row.gpu, str(row.policy))
+            groups.setdefault(key, []).append((row.time_us, row))
         elif row.estimated_us is not None:
-            key = ("estimated", row.target or "", row.policy)
+            key = ("estimated", row.target or "", str(row.policy))
             groups.setdefault(key, []).append((row.estimated_us, row))
     rank = 0
     for key, timed in groups.items():
