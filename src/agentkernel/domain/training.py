@@ -55,7 +55,7 @@ class Judged(Frozen):
     """Which operators in which order, without names, sizes and constants: what is split by."""
     facts: dict[str, str] = Field(default_factory=dict)
     """What whoever made the row knew: "inputs" (the first call's), "class" (unless Model),
-    "bytes", "operations" and "possible" (the roofline's, of one call), and the lines of a
+    "bytes", "operations" and "roofline" (its time; all of one call), and the lines of a
     profile (`SpeedEvidence.facts`) where there was one."""
 
     @property

@@ -159,6 +159,26 @@ def test_a_refused_kernel_is_given_and_never_learned(tmp_path: Path) -> None:
         assert row.label == "interpreter"
 
 
+def test_of_equal_kernels_a_verdict_counts_more_than_a_word_and_a_refusal_most(
+    tmp_path: Path,
+) -> None:
+    rows = made_rows(30)
+    made(tmp_path, rows)
+    told = [right(row.problem, row.kernel, label="not-judged", verdict=None) for row in rows]
+    for name, all_rows in (("before", [*told, *rows]), ("after", [*rows, *told])):
+        made(tmp_path, all_rows, name=name)
+        assert files(tmp_path / name) == files(tmp_path / "out")
+    refused = [wrong(row.problem, row.kernel, "x") for row in rows[::3]]
+    for name, all_rows in (("first", [*refused, *rows]), ("last", [*rows, *refused])):
+        made(tmp_path, all_rows, name=name)
+        learned = {
+            (row.problem_sha256, row.kernel_sha256)
+            for split in SPLITS
+            for row in read_rows(tmp_path / name, split)
+        }
+        assert not learned & {(row.problem_sha256, row.sha256) for row in refused}
+
+
 def test_what_nobody_judged_lies_apart_and_says_so(tmp_path: Path) -> None:
     told = [
         right(make_problem(900 + n).text, kernel(20 + n), label="not-judged", verdict=None)

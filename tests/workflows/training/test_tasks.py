@@ -12,6 +12,7 @@ from agentkernel.workflows.training.tasks import (
     Drafted,
     conversations,
     repair_words,
+    schedule_of,
     training_row,
 )
 from judged_rows import family_rows, kernel, right, wrong
@@ -41,11 +42,11 @@ def test_one_module_gives_all_three_and_each_completion_holds_a_right_kernel() -
 
 
 def test_a_plan_is_of_facts_and_without_any_there_is_no_word() -> None:
-    row = right(PROBLEM, FAST, facts={"bytes": "1200", "possible": "0.5 us on the roofline"})
+    row = right(PROBLEM, FAST, facts={"bytes": "1200", "roofline": "0.5 us"})
     (item,) = drafted([row])
     words, _, _ = item.completion.partition("\n\n")
     assert words == (
-        "Bound: memory (1.2 kB, 0.5 us on the roofline). Plan: fused, 1 launch (sum_kernel). "
+        "Bound: memory (1.2 kB, at best 0.5 us). Plan: fused, 1 launch (sum_kernel). "
         "Tiles: BLOCK_N=64, num_warps=4."
     )
     assert "NVIDIA H100" in item.messages[0].text
@@ -77,6 +78,7 @@ def test_only_times_of_one_kind_and_one_gpu_are_compared() -> None:
 
     assert speedups(timed(FAST, 2.0, "H200", None), timed(SLOW, 3.0, "H200", None)) == [1.5]
     assert speedups(timed(FAST, 2.0, "H200", None), timed(SLOW, 3.0, "H100", None)) == []
+    assert speedups(timed(FAST, 2.0, "", None), timed(SLOW, 3.0, "", None)) == []
     assert speedups(timed(FAST, 2.0, "H200", 2.0), timed(SLOW, None, "", 9.0)) == []
     assert speedups(timed(FAST, None, "", 2.0), timed(SLOW, None, "", 3.0)) == [None]
     assert speedups(timed(FAST, 2.0, "H200", None), timed(SLOW, 2.05, "H200", None)) == []
@@ -93,6 +95,18 @@ def test_what_was_slow_is_told_and_what_changed_is_learned() -> None:
     assert "- speedup over eager: 2.67x" in asked
     words, _, _ = item.completion.partition("\n\n")
     assert words == "Bottlenecks: memory-bound. Changes: BLOCK_N 128 -> 64, num_warps 8 -> 4."
+
+
+def test_of_several_kernels_each_has_its_own_tiles() -> None:
+    launch = "        {}_kernel[(triton.cdiv(n, 4),)](\n            x, BLOCK_N={}, num_warps=2)\n"
+    one = launch.format("sum", 64)
+    assert schedule_of(one) == {"BLOCK_N": 64, "num_warps": 2}
+    assert schedule_of(one + launch.format("add", 128)) == {
+        "sum_kernel BLOCK_N": 64,
+        "sum_kernel num_warps": 2,
+        "add_kernel BLOCK_N": 128,
+        "add_kernel num_warps": 2,
+    }
 
 
 def test_a_teachers_words_stand_for_the_facts_and_bring_no_second_file() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.domain.training import Judged, Task, TrainingRow
+from agentkernel.domain.training import Judged, Label, Task, TrainingRow
 from agentkernel.tools.atomic import saving
 
 SCHEMA = """
@@ -21,6 +21,11 @@ create table rows (
     value blob not null) without rowid;
 create index rows_by_cell on rows (task, cell, place);
 """
+
+
+WORD: dict[Label, int] = {"not-judged": 0, "refused": 2}
+"""How much a label counts against another on the same text: a kernel that was refused once is not
+learned, whoever accepted it another time."""
 
 
 class Cell(NamedTuple):
@@ -47,9 +52,9 @@ class Gathered:
         self._db.close()
 
     def add(self, row: Judged) -> bool:
-        """Keep a kernel for its problem; of equal ones a judged one, else the first. True where
-        there was none yet."""
-        problem, kernel, known = row.problem_sha256, row.sha256, int(row.label != "not-judged")
+        """Keep a kernel for its problem; of equal texts the one that the judge refused, then one
+        that it accepted, then the first. True where there was none yet."""
+        problem, kernel, known = row.problem_sha256, row.sha256, WORD.get(row.label, 1)
         bare = row.model_copy(update={"problem": ""})
         with saving(self._path):
             old = self._db.execute(

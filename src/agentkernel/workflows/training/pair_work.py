@@ -261,12 +261,14 @@ class _Judge:
         analysis: Analysis,
         told: dict[str, object],
     ) -> None:
+        from agentkernel.workflows.training.facts import module_facts, roofline_facts
+
         self._bench = bench
         self._loaded = loaded
         self._captured = captured
         self._analysis = analysis
         self._told = told
-        self._facts = facts_of(loaded, analysis)
+        self._facts = module_facts(loaded.problem) | roofline_facts(analysis)
 
     def expects_right(self, text: str, strategy: str, parent: str | None, change: str) -> bool:
         """Keep `text` where it is accepted; where not, it was the coder's mistake: no row."""
@@ -331,10 +333,10 @@ class _Judge:
 
     def _times(self, text: str) -> dict[str, object]:
         """What the profiler measured; nothing where it could not."""
-        from agentkernel.agents.speed import speed_evidence
         from agentkernel.domain.profile import Profile
         from agentkernel.tools.profile import ProfileSettings, profile
         from agentkernel.tools.targets import find_target
+        from agentkernel.workflows.training.facts import profile_facts
 
         chosen = ProfileSettings(compare_compile=False, extras=False)
         resolved = find_target(self._bench.settings.target)
@@ -346,33 +348,31 @@ class _Judge:
             "time_us": first.candidate.median_us,
             "eager_us": first.eager.median_us,
             "gpu": found.measured_on,
-            "facts": dict(speed_evidence(found, self._analysis, resolved.target).facts),
+            "facts": profile_facts(found, self._analysis, resolved.target),
         }
 
     def _estimate(self, text: str) -> dict[str, object]:
         """The estimated time; nothing where `text` does not compile for the target."""
-        from agentkernel.domain.profile import CompileReport
+        from agentkernel.domain.base import sha256_text
+        from agentkernel.domain.profile import CompileReport, Profile
         from agentkernel.tools.compile.candidate import compile_candidate
         from agentkernel.tools.roofline import estimate
         from agentkernel.tools.targets import find_target
+        from agentkernel.workflows.training.facts import profile_facts
 
         target = find_target(self._bench.settings.target).target
         with self._bench.timed("estimate"):
             report = compile_candidate(self._loaded, text, target)
         if not isinstance(report, CompileReport) or not all(item.fits for item in report.kernels):
             return {}
-        return {"estimated_us": round(estimate(report, self._analysis, target).time_us, 3)}
-
-
-def facts_of(loaded: LoadedProblem, analysis: Analysis) -> dict[str, str]:
-    """What the module's inputs and its roofline say, for a row's `facts`."""
-    shapes = loaded.problem.shape_sets
-    return {
-        "inputs": shapes[0].label if shapes else "",
-        "bytes": str(analysis.bytes_min),
-        "operations": str(analysis.flops),
-        "possible": f"{analysis.bound_us:.3g} us on the roofline",
-    }
+        found = estimate(report, self._analysis, target)
+        profile = Profile(
+            candidate=sha256_text(text), target=target.name, report=report, estimate=found
+        )
+        return {
+            "estimated_us": round(found.time_us, 3),
+            "facts": profile_facts(profile, self._analysis, target),
+        }
 
 
 def _bound(analysis: Analysis) -> Bound:

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple, get_args
 from pydantic import ValidationError
 
 from agentkernel.agents.reviewer import Review, parse_review
-from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.knowledge import Entry, Filters
@@ -33,6 +32,7 @@ from agentkernel.tools.records import Records
 from agentkernel.tools.store import Manifest, read_manifest
 from agentkernel.workflows.experience import NOT_STATED
 from agentkernel.workflows.pair_process import is_undecided
+from agentkernel.workflows.training.facts import module_facts, profile_facts
 
 Kind = Literal["pairs", "kernelbook", "knowledge", "runs", "reviews"]
 """Files of `Judged`; published pairs; a knowledge base; a folder of runs; a teacher's reviews."""
@@ -289,12 +289,10 @@ def _of_run(
 ) -> Judged:
     problem = manifest.problem
     label: Label = "interpreter" if verdict.interpreted else "gpu"
-    facts = {"inputs": problem.shape_sets[0].label} if problem.shape_sets else {}
-    if problem.class_name != "Model":
-        facts["class"] = problem.class_name
+    facts = module_facts(problem)
     times: dict[str, object] = {}
     if profile is not None:
-        facts |= dict(speed_evidence(profile).facts)
+        facts |= profile_facts(profile)
         times["estimated_us"] = profile.estimate.time_us
     if profile is not None and profile.measurements:
         first = profile.measurements[0]

@@ -35,8 +35,9 @@ MOST_LINES = 3
 LONGEST = 300
 """Characters of what others wrote on one line."""
 NO_TARGET = "a GPU"
-OWN_FACTS = ("inputs", "class", "bytes", "operations")
+OWN_FACTS = ("inputs", "class", "bytes", "operations", "roofline")
 """Those facts of a row that are no line of a profile."""
+LAUNCH = re.compile(r"^[ \t]+(\w+)\[(?=.*\]\()", re.M)
 SCHEDULE = re.compile(r"\b(BLOCK\w{0,20}|num_warps|num_stages|GROUP\w{0,20}|SPLIT\w{0,20})=(\d+)\b")
 FENCES = re.compile(r"^[ \t]*(`{3,}|~{3,}).*$", re.M)
 
@@ -116,10 +117,11 @@ def plan_words(row: Judged) -> str:
     """Bound, plan and tiles of a right kernel, a sentence each."""
     sentences = []
     if row.bound is not None:
+        best = _line(row.facts.get("roofline", ""))
         costs = [
             _amount(row.facts.get("bytes", ""), "B"),
             _amount(row.facts.get("operations", ""), "FLOP"),
-            _line(row.facts.get("possible", "")),
+            f"at best {best}" if best else "",
         ]
         told = ", ".join(item for item in costs if item)
         sentences.append(f"Bound: {row.bound}{f' ({told})' if told else ''}.")
@@ -137,8 +139,16 @@ def plan_words(row: Judged) -> str:
 
 
 def schedule_of(kernel: str) -> dict[str, int]:
-    """Tile sizes, warps and stages as the file's launches say them; of several the last."""
-    return {name: int(value) for name, value in SCHEDULE.findall(kernel)}
+    """Tile sizes, warps and stages as the file's launches say them: `BLOCK_N`, and of several
+    kernels `add_kernel BLOCK_N`; of several launches of one kernel the last."""
+    launches = list(LAUNCH.finditer(kernel))
+    several = len({item[1] for item in launches}) > 1
+    ends = [item.start() for item in launches[1:]] + [len(kernel)]
+    return {
+        f"{launch[1]} {name}" if several else name: int(value)
+        for launch, end in zip(launches, ends, strict=False)
+        for name, value in SCHEDULE.findall(kernel[launch.start() : end])
+    }
 
 
 # -- optimise --------------------------------------------------------------------------------------
@@ -196,11 +206,12 @@ def speed_facts(row: Judged) -> tuple[Fact, ...]:
     if not time and row.estimated_us is not None:
         time = f"{row.estimated_us:.1f} us, estimated"
     eager = f"{row.eager_us / row.time_us:.2f}x" if row.eager_us and row.time_us else ""
+    best = _line(row.facts.get("roofline", ""))
     launches = str(len(row.verdict.launches)) if row.verdict and row.verdict.launches else ""
     said = (
         ("bound by", row.bound or ""),
         ("time", time),
-        ("possible", _line(row.facts.get("possible", ""))),
+        ("possible", f"{best} on the roofline" if best else ""),
         ("speedup over eager", eager),
         ("launches", launches),
     )
@@ -211,8 +222,9 @@ def _change_words(slow: Judged, best: Judged) -> str:
     """What differs between the two, from their texts and verdicts."""
     sentences = []
     in_the_way = _line(slow.facts.get("in the way", ""))
-    if slow.bound is not None or in_the_way:
-        said = [f"{slow.bound}-bound" if slow.bound else "", in_the_way]
+    bound = _line(slow.facts.get("bound by", "")) or slow.bound
+    if bound or in_the_way:
+        said = [f"{bound}-bound" if bound else "", in_the_way]
         sentences.append(f"Bottlenecks: {'; '.join(item for item in said if item)}.")
     changes = []
     if slow.strategy != best.strategy and slow.strategy and best.strategy:
