@@ -28,6 +28,7 @@ from agentkernel.cli.resume import resume
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
 from agentkernel.cli.targets import targets
+from agentkernel.cli.train import train
 from agentkernel.cli.verify import verify
 from agentkernel.disk import FULL
 from agentkernel.errors import AgentKernelError
@@ -66,6 +67,7 @@ for command in COMMANDS:
     app.command(cls=TyperCommand)(command)
 app.add_typer(knowledge)
 app.add_typer(library)
+app.add_typer(train)
 
 
 def show_version(asked: bool) -> None:

@@ -53,6 +53,10 @@ class Judged(Frozen):
     estimated_us: float | None = None
     structure: str = ""
     """Which operators in which order, without names, sizes and constants: what is split by."""
+    facts: dict[str, str] = Field(default_factory=dict)
+    """What whoever made the row knew: "inputs" (the first call's), "class" (unless Model),
+    "bytes", "operations" and "roofline" (its time; all of one call), and the lines of a
+    profile (`SpeedEvidence.facts`) where there was one."""
 
     @property
     def problem_sha256(self) -> str:

@@ -148,7 +148,7 @@ def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: P
         GeneratedProblem(text=PLAIN, name="plain"),
     ]
     out = tmp_path / "pairs.jsonl.gz"
-    make_pairs(problems, out)
+    make_pairs(problems, out, settings=PairSettings(estimate=True))
     missed: dict[str, Missed] = {item.name: item for item in read_missed(out)}
     for name in (*poison, "licence"):
         assert missed[name].stage == "read"
@@ -164,3 +164,7 @@ def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: P
     assert all(row.verdict is not None and row.verdict.failure is not None for row in refused)
     assert all(row.parent == right[0].sha256 and row.change for row in refused)
     assert {row.structure for row in rows} == {right[0].structure} != {""}
+    assert {row.facts["inputs"] for row in rows} == {"x float32[6, 40], y float32[6, 40]"}
+    assert {row.facts["bytes"] for row in rows} == {str(3 * 6 * 40 * 4)}
+    assert all(row.estimated_us and "estimated" in row.facts["time"] for row in right)
+    assert all(row.estimated_us is None and "time" not in row.facts for row in refused)

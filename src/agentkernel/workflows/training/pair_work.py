@@ -69,6 +69,8 @@ class PairSettings(Frozen):
     kernel_characters: int = 4_096
     measure: bool = False
     """On a GPU: time each right kernel and eager. It takes seconds a kernel."""
+    estimate: bool = False
+    """Without a GPU: cross-compile each right kernel and estimate its time."""
     keep_cases: bool = False
     """Keep every judged call in the verdicts; else of a refused kernel the last one alone."""
 
@@ -215,12 +217,12 @@ def _judge_all(
     from agentkernel.knowledge.graph_structure import structure_of_graph
 
     settings = bench.settings
-    told: dict[str, str | None] = {
+    told: dict[str, object] = {
         "bound": _bound(analysis),
         "structure": " ".join(structure_of_graph(captured).ops),
         "target": settings.target,
     }
-    judge = _Judge(bench, loaded, captured, told)
+    judge = _Judge(bench, loaded, captured, analysis, told)
     right: list[str] = []
     wanted = 1 + (settings.schedules if "schedule" in settings.kinds else 0)
     for strategy, variant in variants:
@@ -252,12 +254,21 @@ class _Judge:
     """Asks for verdicts on kernels of one problem, and keeps the rows."""
 
     def __init__(
-        self, bench: Bench, loaded: LoadedProblem, captured: Captured, told: dict[str, str | None]
+        self,
+        bench: Bench,
+        loaded: LoadedProblem,
+        captured: Captured,
+        analysis: Analysis,
+        told: dict[str, object],
     ) -> None:
+        from agentkernel.workflows.training.facts import module_facts, roofline_facts
+
         self._bench = bench
         self._loaded = loaded
         self._captured = captured
+        self._analysis = analysis
         self._told = told
+        self._facts = module_facts(loaded.problem) | roofline_facts(analysis)
 
     def expects_right(self, text: str, strategy: str, parent: str | None, change: str) -> bool:
         """Keep `text` where it is accepted; where not, it was the coder's mistake: no row."""
@@ -297,9 +308,13 @@ class _Judge:
         cases = verdict.cases[-1:] if verdict.failure is not None else ()
         kept = verdict if settings.keep_cases else verdict.model_copy(update={"cases": cases})
         accepted = "interpreter" if verdict.interpreted else "gpu"
-        times = {}
-        if settings.measure and verdict.accepted and not verdict.interpreted:
-            times = self._times(text)
+        times: dict[str, object] = {}
+        if verdict.accepted:
+            if settings.measure and not verdict.interpreted:
+                times = self._times(text)
+            elif settings.estimate:
+                times = self._estimate(text)
+        speed = times.pop("facts", {})
         row = {
             "problem": problem.text,
             "kernel": text,
@@ -312,6 +327,7 @@ class _Judge:
             "parent": None if parent is None else sha256_text(parent),
             "change": change,
             "verdict": kept,
+            "facts": self._facts | (speed if isinstance(speed, dict) else {}),
         }
         self._bench.rows.append(Judged.model_validate(row | self._told | times))
 
@@ -320,6 +336,7 @@ class _Judge:
         from agentkernel.domain.profile import Profile
         from agentkernel.tools.profile import ProfileSettings, profile
         from agentkernel.tools.targets import find_target
+        from agentkernel.workflows.training.facts import profile_facts
 
         chosen = ProfileSettings(compare_compile=False, extras=False)
         resolved = find_target(self._bench.settings.target)
@@ -331,6 +348,30 @@ class _Judge:
             "time_us": first.candidate.median_us,
             "eager_us": first.eager.median_us,
             "gpu": found.measured_on,
+            "facts": profile_facts(found, self._analysis, resolved.target),
+        }
+
+    def _estimate(self, text: str) -> dict[str, object]:
+        """The estimated time; nothing where `text` does not compile for the target."""
+        from agentkernel.domain.base import sha256_text
+        from agentkernel.domain.profile import CompileReport, Profile
+        from agentkernel.tools.compile.candidate import compile_candidate
+        from agentkernel.tools.roofline import estimate
+        from agentkernel.tools.targets import find_target
+        from agentkernel.workflows.training.facts import profile_facts
+
+        target = find_target(self._bench.settings.target).target
+        with self._bench.timed("estimate"):
+            report = compile_candidate(self._loaded, text, target)
+        if not isinstance(report, CompileReport) or not all(item.fits for item in report.kernels):
+            return {}
+        found = estimate(report, self._analysis, target)
+        profile = Profile(
+            candidate=sha256_text(text), target=target.name, report=report, estimate=found
+        )
+        return {
+            "estimated_us": round(found.time_us, 3),
+            "facts": profile_facts(profile, self._analysis, target),
         }
 
 

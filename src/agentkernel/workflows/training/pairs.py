@@ -74,6 +74,7 @@ def make_pairs(
     device: Literal["cpu", "cuda"] = "cpu",
     kinds: Sequence[Kind] = KINDS,
     say: Callable[[str], None] = lambda line: None,
+    show: Callable[[int, int], None] = lambda rows, fresh: None,
     most: int | None = None,
     settings: PairSettings | None = None,
 ) -> PairsReport:
@@ -84,7 +85,8 @@ def make_pairs(
     on, makes nothing twice, and cuts off what was half written. What came to nothing stands beside
     it (`missed_file`), and is not tried again. `jobs` problems are worked on at a time, each in a
     process of its own; `device` "cpu" judges in the interpreter. `settings` says more; `target`,
-    `device` and `kinds` come before it. `say` gets a line a problem, from the caller's thread.
+    `device` and `kinds` come before it. `say` gets a line a problem, `show` the rows
+    in the file and those of this call, both from the caller's thread.
 
     Raises SettingError for `jobs` or `most` below 1, or a name that does not end in ".jsonl.gz".
     """
@@ -115,6 +117,7 @@ def make_pairs(
         stages.update(item.stage for item in worked.missed)
         cpu_s.update(worked.cpu_s)
         count += 1
+        show(rows + labels.total(), labels.total())
         say(f"[{rows + labels.total()}] {problem.name}: {_words(worked)}")
     return PairsReport(
         problems=count,

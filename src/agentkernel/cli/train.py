@@ -1,0 +1,27 @@
+"""`agentkernel train`: which commands make a small model, from its data on?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+from typer.core import TyperCommand
+
+from agentkernel.cli.train_data import data
+from agentkernel.cli.train_pairs import pairs, problems
+
+COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("problems", problems),
+    ("pairs", pairs),
+    ("data", data),
+)
+
+train = typer.Typer(
+    name="train",
+    help="Make a small model that writes kernels: its data, its training.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for name, command in COMMANDS:
+    train.command(name, cls=TyperCommand)(command)
