@@ -8,12 +8,16 @@ import typer
 from typer.core import TyperCommand
 
 from agentkernel.cli.train_data import data
+from agentkernel.cli.train_evaluate import evaluate
 from agentkernel.cli.train_pairs import pairs, problems
+from agentkernel.cli.train_sft import sft
 
 COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("problems", problems),
     ("pairs", pairs),
     ("data", data),
+    ("sft", sft),
+    ("evaluate", evaluate),
 )
 
 train = typer.Typer(

@@ -26,6 +26,8 @@ def attention_kernel(
     BLOCK_S: tl.constexpr,
 ):
     """softmax(scale * q @ k^T) @ v, BLOCK_T queries a program."""
+    # In a compiled model a float comes as fp64, and all that it meets would become fp64.
+    scale = tl.full((), scale, tl.float32)
     program = tl.program_id(0)
     tiles = tl.cdiv(T, BLOCK_T)
     tile = program % tiles

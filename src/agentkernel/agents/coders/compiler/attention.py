@@ -159,7 +159,12 @@ def _source(spec: AttentionSpec) -> str:
 
 def _program(spec: AttentionSpec) -> list[str]:
     tile = "program % tiles"
-    lines = ["program = tl.program_id(0)", "tiles = tl.cdiv(T, BLOCK_T)"]
+    lines = [
+        "# In a compiled model a float comes as fp64, and all that it meets would become fp64.",
+        "scale = tl.full((), scale, tl.float32)",
+        "program = tl.program_id(0)",
+        "tiles = tl.cdiv(T, BLOCK_T)",
+    ]
     if spec.causal:
         lines.append("# The last queries see the most keys: they start first.")
         tile = "tiles - 1 - program % tiles"
