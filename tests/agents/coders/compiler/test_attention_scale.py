@@ -33,11 +33,12 @@ def test_only_the_scale_itself_is_ever_fp64(kernel: Any, scale: str) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature = {name: "i32" for name in kernel.arg_names}
+    signature = dict.fromkeys(kernel.arg_names, "i32")
     signature |= {name: "*fp16" for name in kernel.arg_names if name.endswith("_ptr")}
     signature |= dict.fromkeys((*CONSTANTS, *TILES), "constexpr")
     signature["scale"] = scale
     source = ASTSource(kernel, signature, CONSTANTS | TILES)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    options = {"num_warps": 4, "enable_fp_fusion": True}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     wide = re.findall(r"\.f64\b", made.asm["ptx"])
     assert len(wide) <= (0 if scale == "fp32" else 4)
