@@ -25,7 +25,8 @@ from pathlib import Path
 
 import recorded
 
-from agentkernel.cli.batch_zoo import Screen, kernels_of
+from agentkernel.cli.batch_screen import Screen
+from agentkernel.cli.batch_zoo import kernels_of
 from agentkernel.tools.library import Library
 from agentkernel.tools.nights.compare import compare_nights
 from agentkernel.tools.nights.files import write_night

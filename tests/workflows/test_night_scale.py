@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scale"))
 import night as scale
 import recorded
 
-from agentkernel.cli.batch_zoo import Screen
+from agentkernel.cli.batch_screen import Screen
 from agentkernel.domain.night import Night
 from agentkernel.domain.region import KernelKey
 from agentkernel.tools.library import Library
