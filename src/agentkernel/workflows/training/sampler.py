@@ -128,7 +128,7 @@ def _writing(model: PreTrainedModel, device: torch.device, seed: int) -> Iterato
     from transformers import GenerationConfig
 
     training, beside = model.training, model.generation_config
-    model.eval()
+    model.train(False)
     model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -24,7 +24,7 @@ from typing import Any
 from agentkernel.errors import MissingDependency, one_line
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.nights.ray_driver import LOCAL, SETTINGS, SHARED, last_words
-from agentkernel.workflows.pair_process import Failed
+from agentkernel.workflows.pair_process import READY, Failed
 from agentkernel.workflows.training.turn_pool import ANSWER_S
 from agentkernel.workflows.training.turn_work import (
     TurnAnswer,
@@ -34,6 +34,7 @@ from agentkernel.workflows.training.turn_work import (
 )
 
 CONNECT_S = 120.0
+"""A cluster answers by then, or there is none: Ray itself would wait on."""
 LEAVE_S = 30.0
 POLL_S = 0.1
 STDOUT, STDERR = 1, 2
@@ -56,7 +57,7 @@ class RayJudges:
     Raises MissingDependency without the package or the cluster, or where a node has other versions.
     """
 
-    def __init__(self, address: str, settings: TurnSettings) -> None:
+    def __init__(self, address: str, settings: TurnSettings, patience_s: float = CONNECT_S) -> None:
         if importlib.util.find_spec("ray") is None:
             raise MissingDependency(
                 f"--ray {address} needs the package 'ray', which is not installed. "
@@ -75,9 +76,11 @@ class RayJudges:
         )
         self._child.start()
         there.close()
-        ready = self._line.poll(CONNECT_S) and self._received()
-        if ready != LOCAL_READY:
-            why = ready or last_words(self._log) or f"no answer in {CONNECT_S:.0f} s"
+        ready = self._line.poll(patience_s) and self._received()
+        if ready != READY:
+            why = ready or last_words(self._log) or f"no answer in {patience_s:.0f} s"
+            if address != LOCAL:  # Ray would look for it still
+                self._child.kill()
             self.close()
             raise MissingDependency(
                 f"No Ray cluster answers at {address!r}: {one_line(str(why))}. Expected auto, "
@@ -148,9 +151,6 @@ class RayJudges:
         self._folder.cleanup()
 
 
-LOCAL_READY = "ready"
-
-
 def serve(line: Connection, address: str, settings: str, log: Path) -> None:
     """The child's whole life: connect, hand out what the line brings, leave once it is closed."""
     os.setsid()  # Ctrl-C is the parent's, which closes the line
@@ -168,7 +168,7 @@ def serve(line: Connection, address: str, settings: str, log: Path) -> None:
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             line.send(one_line(error))
             return
-        line.send(LOCAL_READY)
+        line.send(READY)
         with suppress(EOFError, OSError):  # the parent has gone, or has had enough
             _relay(ray, line, settings)
     finally:

@@ -26,7 +26,7 @@ from agentkernel.workflows.training.reward import Basis, JudgedTurn, Speed, chea
 
 if TYPE_CHECKING:
     from agentkernel.domain.plan import Analysis
-    from agentkernel.domain.profile import CompileReport, Profile
+    from agentkernel.domain.profile import CompileReport, Profile, ProfileFailed
     from agentkernel.domain.verdict import Verdict
     from agentkernel.tools.capture import Captured
     from agentkernel.tools.problems import LoadedProblem
@@ -137,7 +137,7 @@ class TurnJudge:
             }
         )
 
-    def _profile(self, file: str, known: _Known) -> Profile | object:
+    def _profile(self, file: str, known: _Known) -> Profile | ProfileFailed:
         from agentkernel.domain.profile import Profile
         from agentkernel.tools.profile import ProfileSettings, profile
         from agentkernel.tools.profile.estimates import estimate_candidate
