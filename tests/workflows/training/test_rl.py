@@ -28,6 +28,7 @@ from agentkernel.workflows.training.reward import JudgedTurn
 from agentkernel.workflows.training.rl import Practice, RlDone, train_rl, turn_settings
 from agentkernel.workflows.training.rl_curve import read_points
 from agentkernel.workflows.training.rl_problems import training_problems
+from agentkernel.workflows.training.rollouts import Sample
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
 from agentkernel.workflows.training.turn_work import TurnSettings
 from rl_stand_in import GOOD, LikesLetters, make_modules, make_policy, settings, verdict
@@ -214,6 +215,39 @@ def test_the_time_is_up_and_the_same_call_goes_on(
     assert (done.resumed_from, done.finished) == (1, True)
     first, second = (folder / "model.safetensors" for folder in (tmp_path, whole.out))
     assert first.read_bytes() == second.read_bytes()
+
+
+@needs_trl
+def test_how_samples_are_cut_into_batches_changes_nothing(
+    data: Path, policy: Path, tmp_path: Path
+) -> None:
+    found = [
+        read_points(practise(data, policy, tmp_path / str(rows), steps=1, batch=rows).out)[0]
+        for rows in (1, 5, 64)
+    ]
+    assert found[0].learned > 5
+    norms = [point.gradient_norm for point in found]
+    assert norms == pytest.approx([norms[0]] * 3, rel=1e-3)
+    assert found[0].reward == found[2].reward
+
+
+@needs_trl
+def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
+    from agentkernel.workflows.training.rl_trainer import micro_batches
+
+    samples = [
+        Sample((7, 8), (9,), 0.5),
+        Sample((5,), (3, 4), -1.0),
+        Sample((1, 1, 1), (2, 2), 0.0),
+    ]
+    empty, batch = micro_batches(samples, count=2, rows=4, pad=0)
+    assert batch["prompt_ids"].tolist() == [[7, 8], [0, 5]]
+    assert batch["prompt_mask"].tolist() == [[1, 1], [0, 1]]
+    assert batch["completion_ids"].tolist() == [[9, 0], [3, 4]]
+    assert batch["completion_mask"].tolist() == [[1, 0], [1, 1]]
+    assert batch["advantages"].tolist() == [0.5, -1.0]
+    assert int(batch["num_items_in_batch"]) == 5
+    assert empty["completion_mask"].sum() == 0
 
 
 @needs_trl

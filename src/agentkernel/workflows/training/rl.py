@@ -329,10 +329,8 @@ class _Training:
             trainer.add_callback(watch)
             if whole is not None:
                 self.say(f"goes on from step {whole.step} of {rl.steps}")
-            if last is not None and whole is not None and whole.step >= rl.steps:
-                self._read_back(trainer, last)
-            else:
-                trainer.train(resume_from_checkpoint=None if last is None else str(last))
+            # A pass is a step: where all are done, only the weights are read.
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
         if watch.ended == "signal":
             done = trainer.state.global_step
             self.say(f"ended after step {done} of {rl.steps}; the same call goes on")
@@ -392,13 +390,6 @@ class _Training:
         if not self.settings.rl.bf16 or not torch.cuda.is_available():
             return False
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-    def _read_back(self, trainer: Any, last: Path) -> None:
-        """All steps are done, and only their result is not written."""
-        from transformers import TrainerState
-
-        trainer._load_from_checkpoint(str(last))
-        trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
 
     def _save(self, trainer: Any, base: Base, tokenizer: PreTrainedTokenizerBase) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
