@@ -1,0 +1,131 @@
+"""`agentkernel train rl`: how does a model get better by practising on the judge?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from agentkernel.cli.options import AsJson, Overrides
+
+if TYPE_CHECKING:
+    from agentkernel.workflows.training.rl import RlDone
+
+EXIT_INTERRUPTED = 130
+DataFolder = Annotated[
+    Path, typer.Argument(metavar="DATA", help="A folder that 'agentkernel train data' made.")
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        "--model", metavar="NAME_OR_PATH", help="Weights to begin with, as of 'train sft'."
+    ),
+]
+ModelFolder = Annotated[
+    Path, typer.Option("--out", help="Folder for the model; the same call goes on in it.")
+]
+Training = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        metavar="NAME|FILE.yaml",
+        help="tiny, small, qwen2.5-coder-3b, llama-3.1-8b, or a file like them.",
+    ),
+]
+Gpu = Annotated[
+    str | None, typer.Option("--target", help="GPU that speedups are of; the local one, else h100.")
+]
+Device = Annotated[
+    Literal["cpu", "cuda"] | None,
+    typer.Option("--device", help="Where answers are judged; cpu is the interpreter."),
+]
+SpeedBy = Annotated[
+    Literal["measured", "estimated", "none"] | None,
+    typer.Option("--speed", help="How fast right kernels are; measured where a GPU is."),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes that judge; one a processor.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Judge on a Ray cluster: auto, local, ray://HOST:10001."
+    ),
+]
+
+
+def rl(
+    data: DataFolder,
+    model: Weights,
+    out: ModelFolder,
+    training: Training = "small",
+    target: Gpu = None,
+    device: Device = None,
+    speed: SpeedBy = None,
+    jobs: Jobs = None,
+    ray: RayAddress = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a model practise on the training modules, several turns each, rewarded by the judge; the
+    same call goes on after a kill."""
+    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.cli.output import print_json
+    from agentkernel.workflows.training.configuration import load_training
+    from agentkernel.workflows.training.rl import Practice, train_rl
+
+    settings = load_training(training, overrides or ())
+    practice = Practice(target=target, device=device, speed=speed, jobs=jobs, ray=ray)
+    with shown("practice", silent=as_json) as show:
+        done = train_rl(
+            data,
+            settings,
+            out,
+            model=model,
+            practice=practice,
+            say=(lambda line: None) if as_json else print_line,
+            show=show,
+        )
+    if as_json:
+        record = done.record.model_dump(mode="json", exclude={"settings", "versions"})
+        print_json({"out": str(out), "finished": done.finished, **record})
+    else:
+        for line in report_lines(done):
+            print_line(line)
+    if done.record.ended == "signal":
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def print_line(line: str) -> None:
+    """One line on stdout, as it stands."""
+    from agentkernel.cli.output import console
+
+    console().print(line, markup=False)
+
+
+def report_lines(done: RlDone) -> list[str]:
+    """What came out, and how to use it or go on."""
+    record = done.record
+    lines = [
+        f"{record.steps} of {record.planned_steps} steps, {record.turns:,} answers to "
+        f"{record.problems:,} modules judged in {record.seconds:.0f} s on {record.device}"
+    ]
+    if record.begin is not None and record.end is not None:
+        first, last = record.begin, record.end
+        faster = "" if last.speedup is None else f", speedup {last.speedup:.2f} ({record.speed})"
+        lines.append(
+            f"reward {first.reward:.3f} -> {last.reward:.3f}, right at once {first.first:.1%} -> "
+            f"{last.first:.1%}, cheats {first.hack_rate:.1%} -> {last.hack_rate:.1%}{faster} "
+            f"(means of {first.steps} steps)"
+        )
+    if record.ended == "signal":
+        lines.append("Next: the same command goes on.")
+        return lines
+    if not done.finished:
+        lines.append("The time was up. Next: the same command goes on; the model can be used.")
+    lines.append(f"Use: agentkernel optimize FILE.py --coder local:{done.out}")
+    return lines
+
+
+__all__ = ["rl"]

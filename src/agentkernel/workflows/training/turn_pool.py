@@ -1,0 +1,181 @@
+"""Who judges the answers of a training: processes here, or workers of a Ray cluster?"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from pydantic import TypeAdapter
+
+from agentkernel.agents.coders.answer import extract_module
+from agentkernel.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.tools import gate
+from agentkernel.workflows.pair_lane import Lane
+from agentkernel.workflows.pair_process import Failed
+from agentkernel.workflows.training.reward import JudgedTurn
+from agentkernel.workflows.training.turn_work import TurnAnswer, TurnQuestion, TurnSettings
+
+MODULE = "agentkernel.workflows.training.turn_work"
+ANSWERS: TypeAdapter[TurnAnswer] = TypeAdapter(TurnAnswer)
+ANSWER_S = 300.0
+"""What one answer may take, loading its problem, judging and timing it included."""
+TRIES = 2
+"""So often is a file judged whose judge was lost: a neighbour may have been to blame."""
+MOST_KEPT = 20_000
+"""Answers that are remembered: a model that grows sure of itself repeats them."""
+
+
+class Answered(NamedTuple):
+    """What a model said to a problem; `parent` is the file that its edits are about."""
+
+    problem: str
+    text: str
+    parent: str | None = None
+
+
+class Environment(Protocol):
+    """Whoever says what an answer is worth."""
+
+    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+        """What became of each, in order."""
+        ...
+
+
+class Judges(Protocol):
+    """Processes that judge, wherever they are."""
+
+    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+        """An answer to each, in order; Failed where the one who judged was lost."""
+        ...
+
+    def close(self) -> None:
+        """End them."""
+        ...
+
+
+class JudgePool:
+    """The judge as an environment: a file is found in an answer by reading alone, and run nowhere
+    but in the sandbox of one of `judges`."""
+
+    def __init__(self, judges: Judges) -> None:
+        self._judges = judges
+        self._kept: OrderedDict[TurnQuestion, JudgedTurn] = OrderedDict()
+
+    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+        """Equal files for one problem are judged once. Raises EnvironmentFailure where nothing at
+        all is judged, SandboxUnavailable where nothing can be run safely."""
+        files = [extract_module(item.text, parent=item.parent) for item in answers]
+        asked = [
+            None if file is None else TurnQuestion(problem=item.problem, file=file)
+            for item, file in zip(answers, files, strict=True)
+        ]
+        new = [item for item in dict.fromkeys(asked) if item is not None and item not in self._kept]
+        found = dict(zip(new, self._asked(new), strict=True))
+        for item, turn in found.items():
+            if turn.verdict is not None:
+                self._kept[item] = turn
+        turns = [
+            JudgedTurn() if item is None else found.get(item) or self._kept[item] for item in asked
+        ]
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return turns
+
+    def _asked(self, questions: Sequence[TurnQuestion]) -> list[JudgedTurn]:
+        told: dict[int, TurnAnswer | Failed] = {}
+        left = list(range(len(questions)))
+        for _ in range(TRIES):
+            answers = self._judges.ask([questions[place] for place in left])
+            told.update(zip(left, answers, strict=True))
+            left = [place for place in left if isinstance(told[place], Failed)]
+            if not left:
+                break
+        if questions and len(left) == len(questions):
+            lost = told[0]
+            assert isinstance(lost, Failed)
+            raise EnvironmentFailure(
+                f"Nobody judged any of {len(questions)} files: {lost.reason}. Expected verdicts. "
+                "Next: see 'agentkernel doctor', then give the same command: it goes on."
+            )
+        return [_turn(question, told[place]) for place, question in enumerate(questions)]
+
+    def close(self) -> None:
+        """End those who judge."""
+        self._judges.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _turn(question: TurnQuestion, answer: TurnAnswer | Failed) -> JudgedTurn:
+    if isinstance(answer, Failed):
+        return JudgedTurn(file=question.file, why=answer.reason)
+    if answer.unable:
+        raise SandboxUnavailable(answer.unable)
+    return answer.turn
+
+
+class LocalJudges:
+    """`jobs` processes of this machine, which live on between the steps of a training. Where they
+    use a GPU, one that times has it alone."""
+
+    def __init__(self, settings: TurnSettings, jobs: int | None = None) -> None:
+        self._held = ExitStack()
+        self._held.enter_context(gate.private())
+        arguments = (settings.model_dump_json(),)
+        count = jobs or len(os.sched_getaffinity(0))
+        self._lanes = [
+            Lane[TurnQuestion, TurnAnswer](MODULE, arguments, ANSWERS) for _ in range(count)
+        ]
+        self._free: SimpleQueue[Lane[TurnQuestion, TurnAnswer]] = SimpleQueue()
+        for lane in self._lanes:
+            self._free.put(lane)
+        self._closed = threading.Event()
+
+    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+        """See Judges."""
+        threads = ThreadPoolExecutor(len(self._lanes), "judges")
+        try:
+            return list(threads.map(self._one, questions))
+        except BaseException:
+            # Whoever waits for an answer gets Failed, so that the threads end.
+            self._closed.set()
+            for lane in self._lanes:
+                lane.kill()
+            raise
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    def _one(self, question: TurnQuestion) -> TurnAnswer | Failed:
+        lane = self._free.get()
+        try:
+            if self._closed.is_set():
+                return Failed(reason="the training ends")
+            return lane.ask(question, ANSWER_S)
+        finally:
+            self._free.put(lane)
+
+    def close(self) -> None:
+        """See Judges."""
+        self._closed.set()
+        for lane in self._lanes:
+            lane.close()
+        self._held.close()
+
+
+__all__ = ["ANSWER_S", "Answered", "Environment", "JudgePool", "Judges", "LocalJudges"]

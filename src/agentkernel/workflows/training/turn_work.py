@@ -1,0 +1,240 @@
+"""What does the process do that judges the answers of a model in training, and times the right
+ones?
+
+It reads a line of JSON a question and writes one for what it found. A candidate runs in the judge's
+sandbox alone; a problem was read and run before it became training data.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.certificate import Versions
+from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
+from agentkernel.tools.processes import end_with_parent
+from agentkernel.workflows.bench_sample import HACK_REASONS
+from agentkernel.workflows.pair_process import READY, Verification
+from agentkernel.workflows.training.reward import Basis, JudgedTurn, Speed, cheat_in
+
+if TYPE_CHECKING:
+    from agentkernel.domain.plan import Analysis
+    from agentkernel.domain.profile import CompileReport, Profile, ProfileFailed
+    from agentkernel.domain.verdict import Verdict
+    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problems import LoadedProblem
+    from agentkernel.tools.targets import ResolvedTarget
+
+MOST_PROBLEMS = 16
+"""Problems that stay loaded: a group of rollouts asks about the same one several times."""
+
+
+class TurnSettings(Frozen):
+    """How an answer is judged. `speed` says whether right ones are timed on this machine's GPU,
+    estimated for `target`, or neither."""
+
+    verification: Verification = Verification(policy="triton", budget_s=2.0, seeds=2)
+    target: str | None = None
+    speed: Basis | Literal["none"] = "estimated"
+
+
+class TurnQuestion(Frozen):
+    """A problem's text and a file for it. Without a file: who is there?"""
+
+    problem: str = ""
+    file: str = ""
+
+
+class TurnAnswer(Frozen):
+    """What was found. `unable` says why nothing can be judged there at all; `versions` answer a
+    question without a file."""
+
+    turn: JudgedTurn
+    unable: str = ""
+    versions: Versions | None = None
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A problem that is loaded."""
+
+    loaded: LoadedProblem
+    captured: Captured
+    analysis: Analysis
+
+
+@dataclass
+class TurnJudge:
+    """Judges files of several problems, whose text is written to `folder`."""
+
+    settings: TurnSettings
+    folder: Path
+    _known: OrderedDict[str, _Known] = field(default_factory=OrderedDict)
+    _resolved: ResolvedTarget | None = None
+
+    def answer(self, question: TurnQuestion) -> TurnAnswer:
+        """What the judge finds; what keeps it from judging is an answer too."""
+        from agentkernel.tools.versions import installed_versions
+
+        if not question.file:
+            return TurnAnswer(turn=JudgedTurn(), versions=installed_versions())
+        try:
+            return TurnAnswer(turn=self._judged(question))
+        except SandboxUnavailable as error:
+            return TurnAnswer(turn=JudgedTurn(file=question.file), unable=one_line(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
+            name = "" if isinstance(error, AgentKernelError) else f"{type(error).__name__}: "
+            return TurnAnswer(turn=JudgedTurn(file=question.file, why=name + one_line(error)))
+
+    def _judged(self, question: TurnQuestion) -> JudgedTurn:
+        from agentkernel.tools.judge.judge import judge
+        from agentkernel.tools.judge.settings import JudgeSettings
+        from agentkernel.tools.judge.shapes import count_elements
+
+        known, asked = self._load(question.problem), self.settings.verification
+        elements = count_elements(known.loaded.problem.shape_sets[0])
+        if asked.device == "cpu" and elements > asked.most_elements:
+            why = f"{elements} elements are too many to interpret"
+            return JudgedTurn(file=question.file, why=why)
+        settings = JudgeSettings(
+            declared_sizes=bool(known.captured.free_dims),
+            **asked.model_dump(exclude={"most_elements"}),
+        )
+        verdict = judge(known.loaded, known.captured, question.file, settings)
+        turn = JudgedTurn(file=question.file, verdict=verdict)
+        if not verdict.accepted or self.settings.speed == "none":
+            return turn
+        return self._timed(turn, known, verdict)
+
+    def _timed(self, turn: JudgedTurn, known: _Known, verdict: Verdict) -> JudgedTurn:
+        from agentkernel.agents.speed import speed_evidence
+        from agentkernel.domain.profile import ProfileFailed
+
+        assert turn.file is not None
+        assert cheat_in(verdict) is None
+        found = self._profile(turn.file, known)
+        if isinstance(found, ProfileFailed):
+            if found.side in ("eager", "gpu"):  # says nothing about the candidate
+                return turn
+            name = f"profile:{found.reason}" if found.reason in HACK_REASONS else None
+            broke = one_line(f"{found.reason} {found.log}", 200)
+            return turn.model_copy(update={"caught": name, "broke": broke})
+        speed = speed_of(found)
+        if speed.by != self.settings.speed:  # what is estimated never stands in for what is timed
+            return turn
+        facts = speed_evidence(found, known.analysis, self._target().target).facts
+        return turn.model_copy(
+            update={
+                "speed": speed,
+                "facts": tuple((item.name, item.value) for item in facts),
+            }
+        )
+
+    def _profile(self, file: str, known: _Known) -> Profile | ProfileFailed:
+        from agentkernel.domain.profile import Profile
+        from agentkernel.tools.profile import ProfileSettings, profile
+        from agentkernel.tools.profile.estimates import estimate_candidate
+
+        resolved = self._target()
+        if self.settings.speed == "measured":
+            chosen = ProfileSettings(compare_compile=False)
+            return profile(known.loaded, known.captured, file, resolved, chosen)
+        found = estimate_candidate(
+            known.loaded,
+            known.captured,
+            file,
+            resolved.target,
+            precision="strict",
+            allow_unsandboxed=False,
+        )
+        if found.failed is not None:
+            return found.failed
+        return Profile(
+            candidate=sha256_text(file),
+            target=resolved.target.name,
+            report=found.report,
+            estimate=found.candidate,
+            baseline_estimate=found.eager,
+        )
+
+    def _target(self) -> ResolvedTarget:
+        from agentkernel.tools.targets import find_target
+
+        if self._resolved is None:
+            self._resolved = find_target(self.settings.target)
+        return self._resolved
+
+    def _load(self, text: str) -> _Known:
+        from agentkernel.tools.capture import capture
+        from agentkernel.tools.problems import load_problem
+        from agentkernel.tools.roofline import analyse
+
+        key = sha256_text(text)
+        if key not in self._known:
+            path = self.folder / f"m{key[:16]}.py"
+            path.write_text(text, encoding="utf-8")
+            loaded = load_problem(str(path))
+            captured = capture(loaded)
+            analysis = analyse(captured, self._target().target)
+            self._known[key] = _Known(loaded, captured, analysis)
+            if len(self._known) > MOST_PROBLEMS:
+                _, oldest = self._known.popitem(last=False)
+                if oldest.loaded.namespace is not None:
+                    sys.modules.pop(oldest.loaded.namespace.__name__, None)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+
+def speed_of(profile: Profile) -> Speed:
+    """Of the primary shapes: what was measured, or what was estimated, never of both."""
+    if profile.measurements:
+        first = profile.measurements[0]
+        return Speed(by="measured", speedup=first.vs_eager.value, own_share=first.own_kernel_share)
+    eager, own = profile.baseline_estimate, profile.estimate.time_us
+    return Speed(
+        by="estimated",
+        speedup=eager.time_us / own if eager is not None and own > 0 else None,
+        own_share=_share_of_bytes(profile.report),
+    )
+
+
+def _share_of_bytes(report: CompileReport | None) -> float | None:
+    """The share of the traffic that goes through a file's own kernels stands for that of the time:
+    nobody timed it."""
+    if report is None:
+        return None
+    own = sum(report.traffic)
+    library = sum(item.bytes_moved for item in report.library_costs)
+    return own / (own + library) if own + library else None
+
+
+def serve(settings: TurnSettings, questions: int, answers: int) -> None:
+    """Answer question after question until the pipe `questions` ends."""
+    with (
+        os.fdopen(questions, encoding="utf-8") as asked,
+        os.fdopen(answers, "w", encoding="utf-8") as told,
+        tempfile.TemporaryDirectory(prefix="agentkernel-turns-") as folder,
+    ):
+        judge = TurnJudge(settings, Path(folder))
+        print(READY, file=told, flush=True)
+        for line in asked:
+            question = TurnQuestion.model_validate_json(line)
+            print(judge.answer(question).model_dump_json(), file=told, flush=True)
+
+
+def main(settings: str, questions: str, answers: str) -> None:
+    """Serve under `settings`, a TurnSettings in JSON, on the pipes of these numbers."""
+    end_with_parent(int(questions))
+    warnings.simplefilter("ignore")
+    serve(TurnSettings.model_validate_json(settings), int(questions), int(answers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,317 @@
+"""Does a model learn what is rewarded, wherever it is killed? Needs the extra `train`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentkernel.agents.coders.taught import completion
+from agentkernel.agents.models.local_presets import parse_local
+from agentkernel.agents.models.local_text import prompt_ids
+from agentkernel.agents.models.local_weights import load_weights
+from agentkernel.domain.training import TrainingSettings
+from agentkernel.domain.verdict import PolicyViolation
+from agentkernel.errors import RunBusy, SettingError, TrainingError
+from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.training import checkpoints, rl
+from agentkernel.workflows.training.curve import FILE, PICTURE
+from agentkernel.workflows.training.folder import RECORD, alone
+from agentkernel.workflows.training.reward import JudgedTurn
+from agentkernel.workflows.training.rl import Practice, RlDone, train_rl, turn_settings
+from agentkernel.workflows.training.rl_curve import read_points
+from agentkernel.workflows.training.rl_problems import training_problems
+from agentkernel.workflows.training.rollouts import Sample
+from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
+from agentkernel.workflows.training.turn_work import TurnSettings
+from rl_stand_in import GOOD, LikesLetters, make_modules, make_policy, settings, verdict
+from training_rows import kernel, problem
+
+needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
+HERE = Path(__file__).parent
+TORCH_ALONE = "from torch import nn\n\n\nclass ModelNew(nn.Module):\n    pass\n"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_modules(tmp_path_factory.mktemp("rl") / "data")
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_policy(tmp_path_factory.mktemp("rl") / "model")
+
+
+def practise(data: Path, policy: Path, out: Path, **changes: object) -> RlDone:
+    chosen = settings(**changes)
+    return train_rl(data, chosen, out, model=str(policy), environment=LikesLetters())
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> RlDone:
+    """A training that nobody disturbed."""
+    return practise(data, policy, tmp_path_factory.mktemp("rl") / "whole")
+
+
+def chance(folder: Path, data: Path) -> float:
+    """How likely it is that the model's first token has a letter."""
+    import torch
+
+    weights = load_weights(parse_local(str(folder)))
+    task = training_problems(data, ("Apache-2.0",))[0].task
+    tokens = torch.tensor([prompt_ids(weights.tokenizer, [task], chat_template=True)])
+    with torch.no_grad():
+        logits = weights.model(tokens).logits[0, -1]  # type: ignore[operator]
+    good = [
+        token
+        for token in range(len(weights.tokenizer))
+        if set(weights.tokenizer.decode([token], skip_special_tokens=True)) & GOOD
+    ]
+    return float(logits.softmax(0)[good].sum())
+
+
+@needs_trl
+def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: Path) -> None:
+    done = practise(data, policy, tmp_path / "out", steps=12, rollouts=6)
+    before, after = chance(policy, data), chance(done.out, data)
+    assert before < 0.7
+    assert after > before + 0.2
+    record = done.record
+    assert record.begin is not None
+    assert record.end is not None
+    points = read_points(done.out)
+    assert points[-1].reward > points[0].reward + 0.3
+    assert points[0].entropy is not None
+
+
+@needs_trl
+def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None:
+    class HatesLetters:
+        """The judge's verdict on whatever has one is that it cheats."""
+
+        def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+            caught = PolicyViolation(rule="torch-compute", line=1, text="torch.add")
+            return [
+                JudgedTurn(
+                    file="x",
+                    verdict=verdict(caught, "policy") if set(item.text) & GOOD else verdict(),
+                )
+                for item in answers
+            ]
+
+    chosen = settings(steps=15, rollouts=12, turns=1)
+    out = tmp_path / "out"
+    train_rl(data, chosen, out, model=str(policy), environment=HatesLetters())
+    rates = [point.hack_rate for point in read_points(out)]
+    assert sum(rates[:3]) / 3 > sum(rates[-3:]) / 3 + 0.2
+    assert chance(out, data) < chance(policy, data) - 0.2
+
+
+@needs_trl
+def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlDone) -> None:
+    own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
+    assert (own["model"], own["prompt"]) == (".", "taught")
+    assert parse_local(f"local:{whole.out}").prompt == "taught"
+    record = rl._read_record(whole.out)
+    assert record == whole.record
+    assert record is not None
+    assert (record.steps, record.planned_steps, record.ended) == (6, 6, "steps")
+    assert (record.problems, record.speed, record.judged_on) == (3, "estimated", "cpu")
+    points = read_points(whole.out)
+    assert [item.step for item in points] == list(range(1, 7))
+    assert record.turns == sum(item.turns for item in points) <= 6 * 2 * 3 * 2
+    assert "<polyline" in (whole.out / PICTURE).read_text()
+    assert not checkpoints.folder_of(whole.out).exists()
+
+
+@needs_trl
+def test_the_same_call_does_nothing_more_and_another_is_refused(
+    whole: RlDone, data: Path, policy: Path
+) -> None:
+    again = practise(data, policy, whole.out)
+    assert (again.record, again.resumed_from) == (whole.record, 6)
+    with pytest.raises(TrainingError, match=r"rl\.hack was -1\.0, and is -2\.0"):
+        practise(data, policy, whole.out, hack=-2.0)
+    with pytest.raises(TrainingError, match="model was"):
+        practise(data, whole.out, whole.out)
+    with alone(whole.out), pytest.raises(RunBusy):
+        practise(data, policy, whole.out)
+
+
+@needs_trl
+def test_killed_it_goes_on_and_ends_where_it_would_have(
+    whole: RlDone, data: Path, policy: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    places = checkpoints.folder_of(out)
+    _killed_at(5, data, policy, out)
+    assert not (out / RECORD).exists()
+    assert checkpoints.last_whole(places) == places / "checkpoint-4"
+    # What a kill in the middle of saving or of a line leaves.
+    half = places / "checkpoint-6"
+    half.mkdir()
+    (half / "optimizer.pt").write_bytes(b"half")
+    with (out / FILE).open("a") as file:
+        file.write('{"step": 6, "rew')
+    done = practise(data, policy, out)
+    assert done.resumed_from == 4
+    ours, theirs = read_points(out), read_points(whole.out)
+    timed = {"seconds", "write_s", "judge_s"}
+    assert [item.model_dump(exclude=timed) for item in ours] == [
+        item.model_dump(exclude=timed) for item in theirs
+    ]
+    first, second = (folder / "model.safetensors" for folder in (out, whole.out))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def _killed_at(step: int, data: Path, policy: Path, out: Path) -> None:
+    command = [sys.executable, str(HERE / "rl_process.py"), str(data), str(policy), str(out), "0.1"]
+    paths = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(f"step {step} reward"):
+                process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+
+
+@needs_trl
+def test_killed_before_the_record_it_only_writes_the_folder(
+    whole: RlDone, data: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*args: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rl._Training, "_save", killed)
+        with pytest.raises(Killed):
+            practise(data, policy, tmp_path)
+    done = practise(data, policy, tmp_path)
+    assert (done.resumed_from, done.finished) == (6, True)
+    first, second = (folder / "model.safetensors" for folder in (tmp_path, whole.out))
+    assert first.read_bytes() == second.read_bytes()
+
+
+@needs_trl
+def test_the_time_is_up_and_the_same_call_goes_on(
+    whole: RlDone, data: Path, policy: Path, tmp_path: Path
+) -> None:
+    done = practise(data, policy, tmp_path, most_minutes=1e-6)
+    assert (done.record.ended, done.record.steps) == ("minutes", 1)
+    assert (tmp_path / "model.safetensors").is_file()
+    done = practise(data, policy, tmp_path)
+    assert (done.resumed_from, done.finished) == (1, True)
+    first, second = (folder / "model.safetensors" for folder in (tmp_path, whole.out))
+    assert first.read_bytes() == second.read_bytes()
+
+
+@needs_trl
+def test_how_samples_are_cut_into_batches_changes_nothing(
+    data: Path, policy: Path, tmp_path: Path
+) -> None:
+    found = [
+        read_points(practise(data, policy, tmp_path / str(rows), steps=1, batch=rows).out)[0]
+        for rows in (1, 5, 64)
+    ]
+    assert found[0].learned > 5
+    norms = [point.gradient_norm for point in found]
+    assert norms == pytest.approx([norms[0]] * 3, rel=1e-3)
+    assert found[0].reward == found[2].reward
+
+
+@needs_trl
+def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
+    from agentkernel.workflows.training.rl_trainer import micro_batches
+
+    samples = [
+        Sample((7, 8), (9,), 0.5),
+        Sample((5,), (3, 4), -1.0),
+        Sample((1, 1, 1), (2, 2), 0.0),
+    ]
+    empty, batch = micro_batches(samples, count=2, rows=4, pad=0)
+    assert batch["prompt_ids"].tolist() == [[7, 8], [0, 5]]
+    assert batch["prompt_mask"].tolist() == [[1, 1], [0, 1]]
+    assert batch["completion_ids"].tolist() == [[9, 0], [3, 4]]
+    assert batch["completion_mask"].tolist() == [[1, 0], [1, 1]]
+    assert batch["advantages"].tolist() == [0.5, -1.0]
+    assert int(batch["num_items_in_batch"]) == 5
+    assert empty["completion_mask"].sum() == 0
+
+
+@needs_trl
+def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path) -> None:
+    def lora(out: Path, model: Path, method: str) -> RlDone:
+        base = settings(steps=2)
+        sft = base.sft.model_copy(update={"method": method})
+        chosen = base.model_copy(update={"sft": sft})
+        return train_rl(data, chosen, out, model=str(model), environment=LikesLetters())
+
+    first = lora(tmp_path / "one", policy, "lora")
+    assert first.record.trained_parameters < first.record.parameters
+    own = yaml.safe_load((first.out / "agentkernel.yaml").read_text())
+    assert own["adapter"] == "."
+    second = lora(tmp_path / "two", first.out, "full")
+    assert second.record.settings.sft.method == "lora"
+    one, two = (item.out / "adapter_model.safetensors" for item in (first, second))
+    assert one.read_bytes() != two.read_bytes()
+
+
+def test_times_that_nobody_can_measure_are_not_promised(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot be measured"):
+        turn_settings(Practice(target="h100", device="cpu", speed="measured"))
+    found = turn_settings(Practice(target="h100", device="cpu"))
+    assert (found.speed, found.verification.policy) == ("estimated", "triton")
+
+
+@needs_trl
+def test_a_held_out_module_ends_it(policy: Path, tmp_path: Path) -> None:
+    data = make_modules(tmp_path / "data")
+    (data / "problems" / "held-out" / "m1.py").write_text(problem(1))
+    with pytest.raises(TrainingError, match="is held out"):
+        practise(data, policy, tmp_path / "out")
+
+
+class Puts:
+    """Puts files of a table in the place of a tiny model's nonsense, and asks the judge itself."""
+
+    def __init__(self, pool: JudgePool) -> None:
+        self.pool = pool
+
+    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+        return self.pool.judge([item._replace(text=self._text(item)) for item in answers])
+
+    def _text(self, item: Answered) -> str:
+        number = next(number for number in range(3) if problem(number) == item.problem)
+        wrong = kernel(number + 1)
+        files = (kernel(number), wrong, TORCH_ALONE)
+        return completion("", files[len(item.text) % 3])
+
+
+@needs_trl
+@pytest.mark.slow
+def test_two_steps_on_the_judge_itself(data: Path, policy: Path, tmp_path: Path) -> None:
+    asked = TurnSettings(
+        verification=Verification(policy="triton", budget_s=0.0, seeds=1), target="h100"
+    )
+    chosen: TrainingSettings = settings(steps=2, rollouts=4)
+    with JudgePool(LocalJudges(asked, jobs=2)) as pool:
+        done = train_rl(data, chosen, tmp_path, model=str(policy), environment=Puts(pool))
+    points = read_points(done.out)
+    assert done.finished
+    assert all(point.undecided == 0.0 for point in points)
+    assert sum(point.correct for point in points) > 0
+    assert sum(point.hack_rate for point in points) > 0
+    assert any(point.speedup is not None and point.speedup > 0 for point in points)
+    assert any(point.own_share == 1.0 for point in points)

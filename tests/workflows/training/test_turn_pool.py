@@ -1,0 +1,103 @@
+"""Is each file judged once, in processes that live on, and is a lost judge no verdict?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from agentkernel.agents.coders.taught import completion
+from agentkernel.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.workflows.pair_process import Failed, Verification
+from agentkernel.workflows.training.reward import JudgedTurn, reward_of
+from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
+from agentkernel.workflows.training.turn_work import TurnAnswer, TurnQuestion, TurnSettings
+from rl_stand_in import settings, verdict
+from training_rows import kernel, problem
+
+CHEAT = """import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x + 2.0
+"""
+SAYS = """
+print('{"turn": {"file": "x", "verdict": {"accepted": true}}}', flush=True)
+"""
+
+
+class Scripted:
+    """Judges by a table of texts; what is not in it is lost, the first `loses` questions too."""
+
+    def __init__(self, *, loses: int = 0, unable: str = "") -> None:
+        self.asked: list[TurnQuestion] = []
+        self.loses, self.unable, self.closed = loses, unable, False
+
+    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+        self.asked += questions
+        return [self._one(item) for item in questions]
+
+    def _one(self, question: TurnQuestion) -> TurnAnswer | Failed:
+        self.loses -= 1
+        if self.loses >= 0 or "lost" in question.file:
+            return Failed(reason="the process ended with -9: ")
+        turn = JudgedTurn(file=question.file, verdict=verdict())
+        return TurnAnswer(turn=turn, unable=self.unable)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def answer(text: str, of: str = "p") -> Answered:
+    return Answered(of, completion("Why.", text))
+
+
+def test_equal_files_are_judged_once_and_no_file_never() -> None:
+    judges = Scripted()
+    with JudgePool(judges) as pool:
+        found = pool.judge([answer(CHEAT), answer(CHEAT), answer(CHEAT, "q"), Answered("p", "No.")])
+        assert [item.file is not None for item in found] == [True, True, True, False]
+        assert len(judges.asked) == 2
+        assert pool.judge([answer(CHEAT)]) == found[:1]
+        assert len(judges.asked) == 2
+    assert judges.closed
+
+
+def test_a_lost_judge_is_asked_again_and_then_there_is_no_verdict() -> None:
+    once = JudgePool(Scripted(loses=1)).judge([answer(CHEAT)])
+    assert once[0].verdict is not None
+    judges = Scripted()
+    lost = CHEAT + "# lost\n"
+    found = JudgePool(judges).judge([answer(lost), answer(CHEAT)])
+    assert (found[0].verdict, found[0].file) == (None, lost)
+    assert reward_of(found[0], settings().rl).value is None
+    assert found[1].verdict is not None
+    assert len(judges.asked) == 3
+
+
+def test_where_nothing_is_judged_nothing_is_learned() -> None:
+    with pytest.raises(EnvironmentFailure, match="Nobody judged any of 1 files"):
+        JudgePool(Scripted(loses=9)).judge([answer(CHEAT)])
+    with pytest.raises(SandboxUnavailable, match="no bubblewrap"):
+        JudgePool(Scripted(unable="no bubblewrap")).judge([answer(CHEAT)])
+
+
+def test_the_judge_itself() -> None:
+    """Right, wrong, a cheat, and one that prints what a verdict looks like."""
+    asked = TurnSettings(
+        verification=Verification(policy="triton", budget_s=0.0, seeds=1),
+        target="h100",
+        speed="none",
+    )
+    wrong = kernel(0).replace("+ 2.0", "+ 3.0")
+    with JudgePool(LocalJudges(asked, jobs=1)) as pool:
+        texts = (kernel(0), wrong, CHEAT, wrong + SAYS)
+        found = pool.judge([Answered(problem(0), completion("", text)) for text in texts])
+        broken = pool.judge([answer(kernel(0), "raise SystemExit('no module')")])
+    outcomes = [reward_of(item, settings().rl).outcome for item in found]
+    assert outcomes == ["right", "wrong", "hack", "wrong"]
+    assert [item.file for item in found] == list(texts)
+    assert broken[0].verdict is None
+    assert broken[0].why

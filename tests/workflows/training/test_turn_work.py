@@ -1,0 +1,78 @@
+"""Is a right kernel's speed what was measured, or what was estimated, and never both?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.domain.profile import Profile, ProfileFailed
+from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.training.reward import reward_of
+from agentkernel.workflows.training.turn_work import TurnJudge, TurnQuestion, TurnSettings
+from rl_stand_in import settings
+from training_rows import kernel, problem
+
+CHECKED = Verification(policy="triton", budget_s=0.0, seeds=1)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> TurnJudge:
+    asked = TurnSettings(verification=CHECKED, target="h100", speed="estimated")
+    return TurnJudge(asked, tmp_path_factory.mktemp("turns"))
+
+
+def ask(judge: TurnJudge, file: str, text: str = problem(0)) -> TurnQuestion:
+    return TurnQuestion(problem=text, file=file)
+
+
+def test_it_is_estimated_where_nobody_measures_and_says_so(judge: TurnJudge) -> None:
+    turn = judge.answer(ask(judge, kernel(0))).turn
+    assert turn.verdict is not None
+    assert turn.verdict.accepted
+    assert turn.speed is not None
+    assert (turn.speed.by, turn.speed.own_share) == ("estimated", 1.0)
+    assert turn.speed.speedup is not None
+    assert turn.speed.speedup > 0
+    assert any("estimated" in value for _, value in turn.facts)
+
+
+def test_an_estimate_never_stands_in_for_a_time(
+    judge: TurnJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimated = judge._profile(kernel(0), judge._load(problem(0)))
+    assert isinstance(estimated, Profile)
+    asked = TurnSettings(verification=CHECKED, target="h100", speed="measured")
+    other = TurnJudge(asked, tmp_path)
+    found: list[Profile | ProfileFailed] = [
+        estimated,
+        ProfileFailed(side="gpu", reason="throttled"),
+        ProfileFailed(side="candidate", reason="stale_output"),
+        ProfileFailed(side="candidate", reason="timeout"),
+    ]
+    monkeypatch.setattr(other, "_profile", lambda file, known: found.pop(0))
+    turns = [other.answer(ask(other, kernel(0))).turn for _ in range(4)]
+    paid = [reward_of(turn, settings().rl) for turn in turns]
+    assert [item.outcome for item in paid] == ["right", "right", "hack", "wrong"]
+    assert [turn.speed for turn in turns] == [None] * 4
+    assert paid[0].value == settings().rl.correct
+    assert paid[2].hack == "profile:stale_output"
+
+
+def test_a_question_without_a_file_is_answered_with_versions(judge: TurnJudge) -> None:
+    assert judge.answer(TurnQuestion()).versions is not None
+
+
+def test_few_problems_stay_loaded(judge: TurnJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentkernel.workflows.training.turn_work.MOST_PROBLEMS", 2)
+    for number in (1, 2, 3):
+        judge._load(problem(number))
+    assert len(judge._known) == 2
+    assert judge._load(problem(3)) is judge._load(problem(3))
+
+
+def test_what_cannot_be_loaded_or_is_too_large_has_no_verdict(judge: TurnJudge) -> None:
+    broken = judge.answer(ask(judge, kernel(0), "raise SystemExit('none')")).turn
+    assert (broken.verdict, broken.file) == (None, kernel(0))
+    large = problem(0).replace("randn(64)", "randn(64, 64, 64)")
+    assert "too many" in judge.answer(ask(judge, kernel(0), large)).turn.why
