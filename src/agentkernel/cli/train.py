@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 from agentkernel.cli.train_data import data
 from agentkernel.cli.train_evaluate import evaluate
 from agentkernel.cli.train_pairs import pairs, problems
+from agentkernel.cli.train_rl import rl
 from agentkernel.cli.train_sft import sft
 
 COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -17,6 +18,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("pairs", pairs),
     ("data", data),
     ("sft", sft),
+    ("rl", rl),
     ("evaluate", evaluate),
 )
 

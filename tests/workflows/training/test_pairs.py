@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from agentkernel.domain.training import Judged
-from agentkernel.errors import SettingError
+from agentkernel.errors import SettingError, TrainingError
 from agentkernel.tools.training.modules import GeneratedProblem
 from agentkernel.workflows.pair_process import Failed
 from agentkernel.workflows.training import pairs
@@ -168,3 +168,16 @@ def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: P
     assert {row.facts["bytes"] for row in rows} == {str(3 * 6 * 40 * 4)}
     assert all(row.estimated_us and "estimated" in row.facts["time"] for row in right)
     assert all(row.estimated_us is None and "time" not in row.facts for row in refused)
+
+
+class FailingLane(ScriptedLane):
+    def ask(self, question: PairQuestion, timeout_s: float) -> Worked | Failed:
+        return Failed(reason="TypeError: two values for one name")
+
+
+def test_where_nothing_works_it_does_not_go_on_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: type[ScriptedLane]
+) -> None:
+    monkeypatch.setattr(scripted, "ask", FailingLane.ask)
+    with pytest.raises(TrainingError, match="two values for one name"):
+        make_pairs(generated(), tmp_path / "rows.jsonl.gz")

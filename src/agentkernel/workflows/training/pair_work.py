@@ -295,7 +295,7 @@ class _Judge:
         from agentkernel.tools.judge.judge import judge
         from agentkernel.tools.judge.settings import JudgeSettings
 
-        chosen = self._bench.settings.verification.model_dump()
+        chosen = self._bench.settings.verification.model_dump(exclude={"most_elements", "policy"})
         with self._bench.timed("judge"):
             return judge(self._loaded, self._captured, text, JudgeSettings(policy=POLICY, **chosen))
 

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import Judged
-from agentkernel.errors import SettingError
+from agentkernel.errors import SettingError, TrainingError
 from agentkernel.tools.training.modules import GeneratedProblem, make_problem
 from agentkernel.workflows.pair_lane import Lane
 from agentkernel.workflows.pair_process import Failed
@@ -36,6 +36,8 @@ KINDS: tuple[Kind, ...] = ("write", "schedule", "broken")
 PROBLEM_S = 300.0
 """A problem whose kernels take longer to draft and judge is given up, and its process ended."""
 CHUNK = 1 << 20
+MOST_IN_VAIN = 20
+"""Modules without a row, for one reason, after which it is no longer the modules."""
 MISSED_SUFFIX = ".missed.jsonl.gz"
 
 
@@ -88,7 +90,8 @@ def make_pairs(
     `device` and `kinds` come before it. `say` gets a line a problem, `show` the rows
     in the file and those of this call, both from the caller's thread.
 
-    Raises SettingError for `jobs` or `most` below 1, or a name that does not end in ".jsonl.gz".
+    Raises SettingError for `jobs` or `most` below 1, or a name that does not end in ".jsonl.gz";
+    TrainingError where no module gives a row, all for one reason.
     """
     _check(out, jobs, most)
     begun_s = time.monotonic()
@@ -103,7 +106,7 @@ def make_pairs(
         done[Missed.model_validate_json(line).problem_sha256] += 1
     known = set(done)
     labels, stages, cpu_s = Counter[str](), Counter[str](), Counter[str]()
-    count = 0
+    count, why = 0, Counter[str]()
     fresh = (problem for problem in problems if problem.sha256 not in known)
 
     def left() -> bool:
@@ -117,6 +120,7 @@ def make_pairs(
         stages.update(item.stage for item in worked.missed)
         cpu_s.update(worked.cpu_s)
         count += 1
+        _stop_where_nothing_works(worked, rows + labels.total(), why)
         show(rows + labels.total(), labels.total())
         say(f"[{rows + labels.total()}] {problem.name}: {_words(worked)}")
     return PairsReport(
@@ -145,6 +149,19 @@ def read_missed(path: Path) -> Iterator[Missed]:
 def missed_file(path: Path) -> Path:
     """Where it stands what came to nothing: `pairs.missed.jsonl.gz` for `pairs.jsonl.gz`."""
     return path.with_name(path.name.removesuffix(".jsonl.gz") + MISSED_SUFFIX)
+
+
+def _stop_where_nothing_works(worked: Worked, rows: int, why: Counter[str]) -> None:
+    """Raise TrainingError where module after module fails for one reason, and none gave a row."""
+    why.update({item.reason for item in worked.missed})
+    if rows or sum(why.values()) < MOST_IN_VAIN:
+        return
+    reason, count = why.most_common(1)[0]
+    if count >= MOST_IN_VAIN:
+        raise TrainingError(
+            f"{count} modules gave no row, all of them for one reason: {reason}. Expected most "
+            "modules to give three. Next: 'agentkernel doctor' says what this machine lacks."
+        )
 
 
 def _check(out: Path, jobs: int, most: int | None) -> None:
