@@ -93,8 +93,8 @@ def write_rows(
     """A folder as `agentkernel train data` leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, some in (("train", rows), ("held-out", held_out)):
-        with gzip.open(folder / f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
-            file.writelines(row.model_dump_json() + "\n" for row in some)
+        text = "".join(row.model_dump_json() + "\n" for row in some)
+        (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     (folder / "card.json").write_text(json.dumps({"rows": 1}))
     return folder
 

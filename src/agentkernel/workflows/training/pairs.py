@@ -254,7 +254,7 @@ def _append(path: Path, lines: Sequence[str]) -> None:
     """Add `lines` as one gzip member, whole or not at all once it is read again."""
     if not lines:
         return
-    member = gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6)
+    member = gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6, mtime=0)
     with path.open("ab") as file:
         file.write(member)
         file.flush()
