@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
+from agentkernel.cli.train_options import DataFolder, ModelFolder, Training, print_line, tell
 
 if TYPE_CHECKING:
     from agentkernel.workflows.training.rl import RlDone
 
-EXIT_INTERRUPTED = 130
-DataFolder = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A folder that 'agentkernel train data' made.")
-]
 Weights = Annotated[
     str,
     typer.Option(
         "--model", metavar="NAME_OR_PATH", help="Weights to begin with, as of 'train sft'."
-    ),
-]
-ModelFolder = Annotated[
-    Path, typer.Option("--out", help="Folder for the model; the same call goes on in it.")
-]
-Training = Annotated[
-    str,
-    typer.Option(
-        "--config",
-        metavar="NAME|FILE.yaml",
-        help="tiny, small, qwen2.5-coder-3b, llama-3.1-8b, or a file like them.",
     ),
 ]
 Gpu = Annotated[
@@ -71,7 +56,6 @@ def rl(
     """Let a model practise on the training modules, several turns each, rewarded by the judge; the
     same call goes on after a kill."""
     from agentkernel.cli.knowledge_progress import shown
-    from agentkernel.cli.output import print_json
     from agentkernel.workflows.training.configuration import load_training
     from agentkernel.workflows.training.rl import Practice, train_rl
 
@@ -87,25 +71,11 @@ def rl(
             say=(lambda line: None) if as_json else print_line,
             show=show,
         )
-    if as_json:
-        record = done.record.model_dump(mode="json", exclude={"settings", "versions"})
-        print_json({"out": str(out), "finished": done.finished, **record})
-    else:
-        for line in report_lines(done):
-            print_line(line)
-    if done.record.ended == "signal":
-        raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def print_line(line: str) -> None:
-    """One line on stdout, as it stands."""
-    from agentkernel.cli.output import console
-
-    console().print(line, markup=False)
+    tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
 
 
 def report_lines(done: RlDone) -> list[str]:
-    """What came out, and how to use it or go on."""
+    """What came out."""
     record = done.record
     lines = [
         f"{record.steps} of {record.planned_steps} steps, {record.turns:,} answers to "
@@ -119,12 +89,6 @@ def report_lines(done: RlDone) -> list[str]:
             f"{last.first:.1%}, cheats {first.hack_rate:.1%} -> {last.hack_rate:.1%}{faster} "
             f"(means of {first.steps} steps)"
         )
-    if record.ended == "signal":
-        lines.append("Next: the same command goes on.")
-        return lines
-    if not done.finished:
-        lines.append("The time was up. Next: the same command goes on; the model can be used.")
-    lines.append(f"Use: agentkernel optimize FILE.py --coder local:{done.out}")
     return lines
 
 

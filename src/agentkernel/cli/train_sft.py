@@ -8,30 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
+from agentkernel.cli.train_options import DataFolder, ModelFolder, Training, print_line, tell
 
 if TYPE_CHECKING:
     from agentkernel.workflows.training.sft import SftDone
 
-EXIT_INTERRUPTED = 130
-DataFolder = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A folder that 'agentkernel train data' made.")
-]
-Training = Annotated[
-    str,
-    typer.Option(
-        "--config",
-        metavar="NAME|FILE.yaml",
-        help="tiny, small, qwen2.5-coder-3b, llama-3.1-8b, or a file like them.",
-    ),
-]
 Weights = Annotated[
     str | None,
     typer.Option(
         "--model", metavar="NAME_OR_PATH", help="Weights to begin with, in place of the config's."
     ),
-]
-ModelFolder = Annotated[
-    Path, typer.Option("--out", help="Folder for the model; the same call goes on in it.")
 ]
 Older = Annotated[
     Path | None,
@@ -66,7 +52,6 @@ def sft(
     """Fine-tune a model, or make a new one, on judged kernels; the same call goes on after a
     kill."""
     from agentkernel.cli.knowledge_progress import shown
-    from agentkernel.cli.output import print_json
     from agentkernel.workflows.training.configuration import load_training
     from agentkernel.workflows.training.sft import Judging, train_sft
 
@@ -83,25 +68,11 @@ def sft(
             say=(lambda line: None) if as_json else print_line,
             show=show,
         )
-    if as_json:
-        record = done.record.model_dump(mode="json", exclude={"settings", "versions"})
-        print_json({"out": str(out), "finished": done.finished, **record})
-    else:
-        for line in report_lines(done):
-            print_line(line)
-    if done.record.ended == "signal":
-        raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def print_line(line: str) -> None:
-    """One line on stdout, as it stands."""
-    from agentkernel.cli.output import console
-
-    console().print(line, markup=False)
+    tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
 
 
 def report_lines(done: SftDone) -> list[str]:
-    """What came out, and how to use it or go on."""
+    """What came out."""
     record = done.record
     loss = "-" if record.loss is None else f"{record.loss:.4f}"
     held = "" if record.held_out_loss is None else f", {record.held_out_loss:.4f} on held-out rows"
@@ -112,12 +83,6 @@ def report_lines(done: SftDone) -> list[str]:
     ]
     if record.passed is not None:
         lines.append(record.passed.line())
-    if record.ended == "signal":
-        lines.append("Next: the same command goes on.")
-        return lines
-    if not done.finished:
-        lines.append("The time was up. Next: the same command goes on; the model can be used.")
-    lines.append(f"Use: agentkernel optimize FILE.py --coder local:{done.out}")
     return lines
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentkernel.domain.certificate import Certificate, Signature
+from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.night import ModelRow, Night
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import KernelRefused, RunNotFound
 from agentkernel.tools.nights.record import JSON_NAME, NightFile, read_night_file
-from agentkernel.tools.signing import is_valid, signed_text
+from agentkernel.tools.signing import signature_state
 
 UNUSED = ("kept", "failed", "unreached")
 """Regions without a kernel to use. One that was withdrawn may have another in its place."""
@@ -86,11 +86,11 @@ def _require_signed(kernel: Kernel, written: object, folder: Path) -> None:
 
 
 def _is_as_signed(certificate: Certificate, written: Mapping[str, object]) -> bool:
+    if signature_state(written) != "valid":
+        return False
     try:
-        signature = Signature.model_validate(written.get("signature"))
-        same = Certificate.model_validate_json(json.dumps(written)) == certificate
-        return same and is_valid(signed_text(written).encode(), signature)
-    except (ValidationError, UnicodeEncodeError):
+        return Certificate.model_validate_json(json.dumps(written)) == certificate
+    except ValidationError:
         return False
 
 

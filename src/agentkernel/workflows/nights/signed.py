@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pydantic import ValidationError
-
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.certificate import Signature
 from agentkernel.domain.region import Kernel
 
 
@@ -21,18 +18,13 @@ def is_as_signed(kernel: Kernel, answer_json: str) -> bool:
     """
     # The signing's imports are not needed where nothing is read back.
     from agentkernel.tools.certificate import hash_errors
-    from agentkernel.tools.signing import is_valid, signed_text
+    from agentkernel.tools.signing import signature_state
 
     certificate = kernel.certificate
     same = is_of(kernel, certificate.candidate_sha256) and not hash_errors(certificate)
     if not same or certificate.candidate_source != kernel.source:
         return False
-    try:
-        tree = json.loads(answer_json)["kernel"]["certificate"]
-        signature = Signature.model_validate(tree.get("signature"))
-        return is_valid(signed_text(tree).encode(), signature)
-    except (ValidationError, UnicodeEncodeError):
-        return False
+    return signature_state(json.loads(answer_json)["kernel"]["certificate"]) == "valid"
 
 
 def is_of(kernel: Kernel, sha256: str | None) -> bool:

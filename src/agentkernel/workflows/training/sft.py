@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +40,7 @@ from agentkernel.workflows.training.loading import (
     load_tokenizer,
     lora_of,
 )
+from agentkernel.workflows.training.quiet import quiet
 from agentkernel.workflows.training.rows import (
     LEARNED,
     admitted,
@@ -131,7 +129,7 @@ def train_sft(
         record = folder.read_record(out)
         if record is None or not record.finished:
             rows = _rows(data, older, settings, say)
-            with _quiet():
+            with quiet():
                 record, resumed = _trained(data, rows, settings, out, judging, say, show)
             record = record.model_copy(
                 update={"data_sha256": data_hash, "older_sha256": older_hash}
@@ -498,35 +496,6 @@ def _point_of(step: int, epoch: float, passed: PassAt, record: Record | None) ->
 def _title(record: Record) -> str:
     steps = f"{record.steps} of {record.planned_steps} steps"
     return f"{record.name}: {record.parameters:,} weights, {steps}, {record.device}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What libraries tell one another about their next releases is not for the user."""
-    from datasets.utils import logging as data_logging
-    from transformers.utils import logging as model_logging
-
-    shown = model_logging.get_verbosity()
-    bars = model_logging.is_progress_bar_enabled(), data_logging.is_progress_bar_enabled()
-    model_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    model_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    data_logging.disable_progress_bar()
-    ours = [logging.getLogger(name) for name in ("trl", "accelerate", "peft", "torch.distributed")]
-    levels = [item.level for item in ours]
-    for item in ours:
-        item.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        model_logging.set_verbosity(shown)
-        if bars[0]:
-            model_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-        if bars[1]:
-            data_logging.enable_progress_bar()
-        for item, level in zip(ours, levels, strict=True):
-            item.setLevel(level)
 
 
 __all__ = ["Judging", "SftDone", "train_sft"]

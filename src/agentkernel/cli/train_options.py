@@ -1,0 +1,68 @@
+"""Which flags do the commands that train a model share, and how do they tell what came out?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+EXIT_INTERRUPTED = 130
+DataFolder = Annotated[
+    Path, typer.Argument(metavar="DATA", help="A folder that 'agentkernel train data' made.")
+]
+ModelFolder = Annotated[
+    Path, typer.Option("--out", help="Folder for the model; the same call goes on in it.")
+]
+Training = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        metavar="NAME|FILE.yaml",
+        help="tiny, small, qwen2.5-coder-3b, llama-3.1-8b, or a file like them.",
+    ),
+]
+
+
+class Done(Protocol):
+    """What a training came to."""
+
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def out(self) -> Path: ...
+
+
+def print_line(line: str) -> None:
+    """One line on stdout, as it stands."""
+    from agentkernel.cli.output import console
+
+    console().print(line, markup=False)
+
+
+def tell(done: Done, record: BaseModel, ended: str, lines: Sequence[str], *, as_json: bool) -> None:
+    """What came out, then how to use it or go on, or all of it as JSON. Raises typer.Exit where a
+    signal `ended` it."""
+    from agentkernel.cli.output import print_json
+
+    if as_json:
+        values = record.model_dump(mode="json", exclude={"settings", "versions"})
+        print_json({"out": str(done.out), "finished": done.finished, **values})
+    else:
+        for line in (*lines, *_next(done, ended)):
+            print_line(line)
+    if ended == "signal":
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _next(done: Done, ended: str) -> list[str]:
+    if ended == "signal":
+        return ["Next: the same command goes on."]
+    use = f"Use: agentkernel optimize FILE.py --coder local:{done.out}"
+    if done.finished:
+        return [use]
+    return ["The time was up. Next: the same command goes on; the model can be used.", use]
