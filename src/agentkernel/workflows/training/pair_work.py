@@ -57,6 +57,9 @@ class PairSettings(Frozen):
     kinds: tuple[Kind, ...] = ("write", "schedule", "broken")
     target: str = "h100"
     verification: Verification = Verification(time_limit_s=20.0, budget_s=0.0, seeds=1)
+    interpreted_call_s: float = 3.0
+    """Of a call in the interpreter, where it takes 20 ms: one kernel in fifty has a grid that takes
+    minutes there, and these would take half of all the time."""
     schedules: int = Field(default=1, ge=0)
     """Further right kernels of a problem, of other forms and tiles."""
     broken: int = Field(default=1, ge=0)
@@ -295,7 +298,10 @@ class _Judge:
         from agentkernel.tools.judge.judge import judge
         from agentkernel.tools.judge.settings import JudgeSettings
 
-        chosen = self._bench.settings.verification.model_dump(exclude={"most_elements", "policy"})
+        settings = self._bench.settings
+        chosen = settings.verification.model_dump(exclude={"most_elements", "policy"})
+        if settings.verification.device == "cpu":
+            chosen["time_limit_s"] = min(chosen["time_limit_s"], settings.interpreted_call_s)
         with self._bench.timed("judge"):
             return judge(self._loaded, self._captured, text, JudgeSettings(policy=POLICY, **chosen))
 
