@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.cli.train_evaluate import evaluate
+from agentkernel.cli.train_evaluate import evaluate, tasks_of
 from agentkernel.errors import SettingError, TrainingError
 from training_rows import make_data, make_row, problem, write_rows
 
@@ -39,3 +39,10 @@ def test_a_mistake_is_an_error_of_one_line(tmp_path: Path) -> None:
     assert isinstance(unknown.exception, SettingError)
     before = runner.invoke(app, [str(data), "--model", f"untrained:{tmp_path}"])
     assert isinstance(before.exception, TrainingError)
+    for words, error in (("mend", SettingError), ("optimise", TrainingError)):
+        found = runner.invoke(app, [str(data), "--model", "nearest", "--task", words])
+        assert isinstance(found.exception, error)
+
+
+def test_tasks_are_asked_once_each_in_their_order() -> None:
+    assert tasks_of(["repair", "write", "repair"]) == ("write", "repair")

@@ -1,7 +1,9 @@
-"""`agentkernel train evaluate`: how often is a model right on the held-out modules of its data?"""
+"""`agentkernel train evaluate`: how often is a model right on the held-out modules of its data, and
+is one better than another beyond noise?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +12,8 @@ import typer
 from agentkernel.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from agentkernel.workflows.training.evaluate import PassAt
+    from agentkernel.cli.train_figures import Found
+    from agentkernel.domain.training import Task
     from agentkernel.workflows.training.writer import Writer
 
 DataFolder = Annotated[
@@ -22,14 +25,20 @@ Models = Annotated[
         "--model",
         metavar="MODEL",
         help="local:PATH; untrained:PATH for its weights before; nearest for a copy of the "
-        "nearest training kernel. May be repeated.",
+        "nearest training kernel. May be repeated: all others are compared with the first.",
     ),
 ]
-Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each module.")]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task", help="What is asked: write (unless said), repair, optimise. May be repeated."
+    ),
+]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each question.")]
 Problems = Annotated[
     int | None, typer.Option("--problems", min=1, help="So many of the modules, spread over all.")
 ]
-Gpu = Annotated[str | None, typer.Option("--target", help="GPU that the modules are asked for.")]
+Gpu = Annotated[str | None, typer.Option("--target", help="GPU that the task write asks for.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
@@ -41,6 +50,7 @@ OutFile = Annotated[
 def evaluate(
     data: DataFolder,
     models: Models,
+    tasks: Tasks = None,
     samples: Samples = 10,
     problems: Problems = None,
     target: Gpu = None,
@@ -50,12 +60,15 @@ def evaluate(
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge what models write for the held-out modules: pass@k, hacks, answers without a file."""
+    """Judge what models answer about the held-out modules: pass@k, debugging success, hacks,
+    answers without a file; and how far each is from the first model."""
     from agentkernel.cli.knowledge_progress import shown
     from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.train_figures import difference_lines, figures, table, write_figures
     from agentkernel.errors import TrainingError
-    from agentkernel.workflows.training.evaluate import pass_at, spread_over
+    from agentkernel.workflows.training.evaluate import answered, spread_over
     from agentkernel.workflows.training.judging import STRICT
+    from agentkernel.workflows.training.questions import questions_of
     from agentkernel.workflows.training.rows import held_out_problems
 
     there = held_out_problems(data)
@@ -65,29 +78,50 @@ def evaluate(
             "Next: name a folder that 'agentkernel train data' made."
         )
     chosen = spread_over(there, problems or len(there))
-    found: dict[str, PassAt] = {}
-    for model in models:
+    verification = STRICT.model_copy(update={"device": device})
+    asked = [
+        questions_of(task, data, chosen, target, verification.policy)
+        for task in tasks_of(tasks or ("write",))
+    ]
+    found: Found = {}
+    for model in dict.fromkeys(models):
         writer = writer_of(model, data, seed)
-        with shown(model, silent=as_json) as show:
-            found[model] = pass_at(
-                writer,
-                chosen,
-                samples,
-                target=target,
-                verification=STRICT.model_copy(update={"device": device}),
-                jobs=jobs,
-                seed=seed,
-                show=show,
-            )
-        if out is not None:
-            write_figures(out, found)
-        if not as_json:
-            console().print(f"{model}: {found[model].line()}", markup=False)
+        found[model] = {}
+        for questions in asked:
+            with shown(f"{model}, {questions.task}", silent=as_json) as show:
+                passed = answered(
+                    writer,
+                    questions,
+                    samples,
+                    verification=verification,
+                    jobs=jobs,
+                    seed=seed,
+                    show=show,
+                )
+            found[model][questions.task] = passed
+            if out is not None:
+                write_figures(out, found, seed)
+            if not as_json:
+                console().print(f"{model}, {questions.task}: {passed.line()}", markup=False)
     if as_json:
-        whole = {
-            name: item.model_dump(mode="json", exclude={"rows"}) for name, item in found.items()
-        }
-        print_json({"models": whole})
+        print_json({"models": figures(found, seed, rows=False)})
+    else:
+        console().print(table(found), markup=False)
+        for line in difference_lines(found, seed):
+            console().print(line, markup=False)
+
+
+def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
+    """The tasks of those names, each once. Raises SettingError."""
+    from agentkernel.domain.training import TASKS
+    from agentkernel.errors import SettingError
+
+    unknown = [name for name in names if name not in TASKS]
+    if unknown:
+        raise SettingError(
+            f"Unknown task {unknown[0]!r}. Expected {', '.join(TASKS)}. Next: name one of these."
+        )
+    return tuple(task for task in TASKS if task in names)
 
 
 def writer_of(model: str, data: Path, seed: int) -> Writer:
@@ -117,16 +151,6 @@ def writer_of(model: str, data: Path, seed: int) -> Writer:
         f"Unknown model {model!r}. Expected local:PATH, untrained:PATH or nearest. "
         "Next: name one of these."
     )
-
-
-def write_figures(path: Path, found: dict[str, PassAt]) -> None:
-    """All figures so far in one JSON file. Raises OutputError."""
-    import json
-
-    from agentkernel.tools.atomic import write_atomic
-
-    whole = {name: item.model_dump(mode="json") for name, item in found.items()}
-    write_atomic(path, json.dumps(whole, indent=1))
 
 
 __all__ = ["evaluate"]

@@ -7,9 +7,19 @@ import pytest
 
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message, Sampling
-from agentkernel.workflows.training.evaluate import Counted, family_of, pass_at, spread_over, summed
+from agentkernel.workflows.training.evaluate import (
+    Counted,
+    PassAt,
+    answered,
+    difference,
+    pass_at,
+    spread_over,
+    summed,
+)
+from agentkernel.workflows.training.families import family_of
 from agentkernel.workflows.training.judging import Asked, judge_all
 from agentkernel.workflows.training.nearest import NearestWriter
+from agentkernel.workflows.training.questions import from_rows
 from agentkernel.workflows.training.writer import LocalWriter
 from tiny_models import make_model
 from training_rows import kernel, make_row, problem
@@ -64,6 +74,77 @@ def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Pa
     assert "H100" in writer.asked[0][0].text
     assert problem(0).strip() in writer.asked[0][0].text
     assert "pass@1 0.250" in found.line()
+
+
+def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
+    problems: list[Path],
+) -> None:
+    row = make_row(0, "held-out", "repair")
+    edit = (
+        "<<<<<<< SEARCH\n    tl.store(y + at, value - 3.0, mask=at < n)\n=======\n"
+        "    tl.store(y + at, value + 2.0, mask=at < n)\n>>>>>>> REPLACE\n"
+    )
+    same, right = (f"```python\n{text}```" for text in (kernel(1), kernel(0)))
+    writer = Says(same, right, edit, "no file here")
+    found = answered(writer, from_rows("repair", [row], problems, "triton"), 4, ks=(1,), jobs=1)
+    (counted,) = found.rows
+    assert writer.asked == [row.messages]
+    assert (counted.correct, counted.no_file, counted.hacks) == (2, 1, 0)
+    assert counted.reasons == {"unchanged": 1}
+    assert (found.task, found.problems, found.questions) == ("repair", 1, 1)
+    assert found.pass_at[1].value == 0.5
+
+
+def counted(problem: str, correct: int, case: str = "") -> Counted:
+    return Counted(
+        problem=problem,
+        case=case,
+        family="norm",
+        samples=4,
+        correct=correct,
+        hacks=0,
+        no_file=0,
+        undecided=0,
+    )
+
+
+def figures(*rows: Counted) -> PassAt:
+    return summed(rows, 4, (1,), "triton", "H100", task="repair")
+
+
+def test_several_files_of_one_module_count_each_and_are_drawn_together() -> None:
+    rows = [counted(f"p{number}", 4 * (number % 2)) for number in range(8)]
+    each = figures(*rows)
+    thrice = figures(*(row.model_copy(update={"case": case}) for row in rows for case in "abc"))
+    assert (thrice.problems, thrice.questions) == (8, 24)
+    assert thrice.pass_at == each.pass_at
+    assert thrice.by_family["norm"].problems == 8
+    assert "24 questions on 8 problems" in thrice.line()
+    assert "(8 problems" in each.line()
+
+
+def test_a_model_is_compared_question_by_question() -> None:
+    hard = [counted(f"p{number}", number % 5) for number in range(20)]
+    better = [row.model_copy(update={"correct": min(row.correct + 1, 4)}) for row in hard]
+    found = difference(figures(*better), figures(*reversed(hard)))
+    assert found is not None
+    assert found.value == pytest.approx(0.2)
+    # How hard a module is falls out: the two intervals overlap, that of the difference is clear.
+    first, second = (figures(*rows).pass_at[1] for rows in (hard, better))
+    assert second.low < first.high
+    assert 0.1 < found.low < 0.2 < found.high <= 0.25
+    back = difference(figures(*hard), figures(*better))
+    assert back is not None
+    assert back.value == pytest.approx(-0.2)
+
+
+def test_only_questions_that_both_were_asked_are_compared() -> None:
+    one = figures(counted("a", 4, "x"), counted("b", 4))
+    other = figures(counted("a", 2, "x"), counted("a", 0, "y"), counted("c", 0))
+    found = difference(one, other)
+    assert found is not None
+    assert found.value == 0.5
+    assert difference(one, figures(counted("c", 1))) is None
 
 
 def test_a_problem_that_cannot_be_judged_is_undecided(tmp_path: Path) -> None:

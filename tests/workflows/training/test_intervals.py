@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.workflows.training.intervals import mean_interval, wilson
+from agentkernel.workflows.training.intervals import (
+    Interval,
+    grouped_interval,
+    mean_interval,
+    wilson,
+)
 
 
 def test_wilson_is_the_published_interval() -> None:
@@ -35,3 +40,35 @@ def test_the_same_value_everywhere_is_no_certainty() -> None:
     assert found is not None
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low < 0.75
+
+
+def test_values_of_one_group_are_no_news_of_each_other() -> None:
+    values = [0.0, 1.0, 1.0, 0.0, 1.0, 1.0]
+    alone = mean_interval(values)
+    together = grouped_interval([[value] * 9 for value in values])
+    apart = mean_interval([value for value in values for _ in range(9)])
+    assert alone is not None
+    assert together is not None
+    assert apart is not None
+    assert together == alone
+    assert together.high - together.low > 2 * (apart.high - apart.low)
+    uneven = grouped_interval([[1.0, 1.0, 1.0], [0.0], []])
+    assert uneven is not None
+    assert uneven.value == 0.75
+    assert grouped_interval([[], []]) is None
+
+
+def test_a_difference_of_nothing_anywhere_leaves_room_for_one() -> None:
+    none = mean_interval([0.0] * 20, least=-1.0)
+    assert none is not None
+    assert none.low == -none.high == -wilson(0, 20).high
+    all_of_it = mean_interval([1.0] * 20, least=-1.0)
+    assert all_of_it is not None
+    assert (all_of_it.value, all_of_it.high) == (1.0, 1.0)
+    assert all_of_it.low == pytest.approx(1 - 2 * wilson(0, 20).high)
+    assert wilson(20, 20).low == pytest.approx(1 - wilson(0, 20).high)
+
+
+def test_a_difference_shows_its_sign() -> None:
+    found = Interval(value=0.0421, low=-0.011, high=0.1)
+    assert found.signed() == "+0.042 [-0.011, +0.100]"

@@ -1,4 +1,5 @@
-"""How often does a model write a kernel that the judge accepts, on modules that it never saw?"""
+"""How often does a model give a file that the judge accepts, on modules that it never saw: written
+anew, mended, or made faster?"""
 
 from __future__ import annotations
 
@@ -6,33 +7,33 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import Field
 
 from agentkernel.agents.coders.answer import extract_module
-from agentkernel.agents.coders.taught import write_turn
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.exchange import Message
+from agentkernel.domain.training import Task
 from agentkernel.domain.verdict import Policy
-from agentkernel.errors import ProblemError
 from agentkernel.tools.bench.metrics import pass_at_k
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.targets import find_target
 from agentkernel.workflows.pair_process import Verification
-from agentkernel.workflows.training.intervals import Interval, mean_interval, wilson
+from agentkernel.workflows.training.families import family_of
+from agentkernel.workflows.training.intervals import Interval, grouped_interval, wilson
 from agentkernel.workflows.training.judging import STRICT, Asked, Found, judge_all
+from agentkernel.workflows.training.questions import Question, Questions, to_write
 from agentkernel.workflows.training.writer import Writer
 
 KS = (1, 10)
 Show = Callable[[int, int | None, str], None]
 """Hears how much is done, of how much where that is known, and a few words."""
+UNCHANGED = "unchanged"
+"""Why an answer is wrong that is the very file that was to be mended or made faster."""
 
 
 class Counted(Frozen):
-    """What became of one problem's samples."""
+    """What became of one question's samples; `case` tells several about one module apart."""
 
     problem: str
+    case: str = ""
     family: str
     samples: int
     correct: int
@@ -51,9 +52,16 @@ class Family(Frozen):
 
 class PassAt(Frozen):
     """What a writer is worth on held-out modules, with 95% intervals: of pass@k over problems, of
-    the rates over samples."""
+    the rates over samples.
 
+    pass@1 of the task "repair" is debugging success: the share of broken files that the first
+    answer mends. Of "optimise" it is the share of right answers, however fast: nobody timed them.
+    """
+
+    task: Task = "write"
     problems: int
+    questions: int | None = None
+    """As many as problems, or more where several are about one; None in older records."""
     samples: int
     policy: Policy
     target: str
@@ -71,15 +79,13 @@ class PassAt(Frozen):
     def line(self) -> str:
         """One line for a terminal."""
         passed = ", ".join(f"pass@{k} {item.text()}" for k, item in self.pass_at.items())
+        asked = f"{self.problems} problems"
+        if self.questions is not None and self.questions != self.problems:
+            asked = f"{self.questions} questions on {asked}"
         return (
             f"{passed}; hacks {self.hack_rate.value:.1%}, no file {self.no_file_rate.value:.1%} "
-            f"({self.problems} problems x {self.samples} samples)"
+            f"({asked} x {self.samples} samples)"
         )
-
-
-class _Posed(NamedTuple):
-    path: Path
-    messages: tuple[Message, ...]
 
 
 def pass_at(
@@ -102,22 +108,52 @@ def pass_at(
     `families` names a problem's family by its file's stem, else it is seen from its operators. A
     problem that cannot be loaded is left out. Raises ModelUnavailable, UnknownTarget.
     """
+    return answered(
+        writer,
+        to_write(problems, target, policy),
+        samples,
+        policy=policy,
+        ks=ks,
+        verification=verification,
+        jobs=jobs,
+        families=families,
+        seed=seed,
+        show=show,
+    )
+
+
+def answered(
+    writer: Writer,
+    questions: Questions,
+    samples: int,
+    *,
+    policy: Policy = "triton",
+    ks: Sequence[int] = KS,
+    verification: Verification = STRICT,
+    jobs: int | None = None,
+    families: Mapping[str, str] | None = None,
+    seed: int = 0,
+    show: Show = lambda done, total, words: None,
+) -> PassAt:
+    """As `pass_at`, for the questions of any task. An answer that only repeats the file that it was
+    given is wrong. Raises ModelUnavailable."""
     begin = time.monotonic()
-    title = find_target(target).target.title
-    posed = [item for path in problems if (item := _posed(path, title, policy)) is not None]
+    posed = questions.items
     answers = writer.write(
         [item.messages for item in posed],
         samples,
         lambda done, total: show(done, total, "answers written"),
     )
-    texts = [[sample.text for sample in several] for several in answers]
-    files = [[extract_module(text) for text in several] for several in texts]
+    files = [
+        [extract_module(sample.text, parent=item.given) for sample in several]
+        for item, several in zip(posed, answers, strict=True)
+    ]
     written = time.monotonic()
     asked = [
         Asked(item.path, source)
         for item, several in zip(posed, files, strict=True)
         for source in several
-        if source is not None
+        if source is not None and not _same(source, item.given)
     ]
     judged = dict(
         zip(
@@ -132,7 +168,7 @@ def pass_at(
         )
     )
     rows = tuple(
-        _counted(item.path, several, judged, families or {})
+        _counted(item, several, judged, families or {})
         for item, several in zip(posed, files, strict=True)
     )
     end = time.monotonic()
@@ -141,11 +177,16 @@ def pass_at(
         samples,
         ks,
         policy,
-        title,
+        questions.target,
+        task=questions.task,
         writing_s=written - begin,
         judging_s=end - written,
         seed=seed,
     )
+
+
+def _same(source: str, given: str | None) -> bool:
+    return given is not None and source.strip() == given.strip()
 
 
 def spread_over(problems: Sequence[Path], most: int) -> tuple[Path, ...]:
@@ -154,34 +195,49 @@ def spread_over(problems: Sequence[Path], most: int) -> tuple[Path, ...]:
     return tuple(problems[place * len(problems) // count] for place in range(count))
 
 
-def _posed(path: Path, target: str, policy: Policy) -> _Posed | None:
-    try:
-        problem = load_problem(str(path)).problem
-    except ProblemError:
-        return None
-    shapes = problem.shape_sets[0].label if problem.shape_sets else ""
-    return _Posed(path, (write_turn(problem.source, problem.class_name, target, policy, shapes),))
+def difference(found: PassAt, first: PassAt, k: int = 1, seed: int = 0) -> Interval | None:
+    """pass@k of `found` less that of `first`, question by question, with the interval over modules;
+    None where they have no question in common.
+
+    Both were asked the very same, so what makes a module hard for both falls out.
+    """
+    before = {(row.problem, row.case): _of(row, k) for row in first.rows}
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row in found.rows:
+        mine, other = _of(row, k), before.get((row.problem, row.case))
+        if mine is not None and other is not None:
+            groups[row.problem].append(mine - other)
+    return grouped_interval(list(groups.values()), seed, least=-1.0, most=1.0)
+
+
+def _of(row: Counted, k: int) -> float | None:
+    return pass_at_k(row.samples, row.correct, k)
 
 
 def _counted(
-    path: Path,
+    question: Question,
     files: Sequence[str | None],
     judged: Mapping[Asked, Found],
     families: Mapping[str, str],
 ) -> Counted:
-    found = [judged[Asked(path, source)] for source in files if source is not None]
+    path = question.path
+    there = [source for source in files if source is not None]
+    found = [judged[Asked(path, source)] for source in there if not _same(source, question.given)]
     reasons: dict[str, int] = defaultdict(int)
     for item in found:
         if not item.accepted:
             reasons[item.reason.partition(":")[0][:40] or "unknown"] += 1
+    if len(found) < len(there):
+        reasons[UNCHANGED] = len(there) - len(found)
     family = families.get(path.stem) or family_of(path.read_text(encoding="utf-8"))
     return Counted(
         problem=path.stem,
+        case=question.case,
         family=family,
         samples=len(files),
         correct=sum(item.accepted is True for item in found),
         hacks=sum(item.hack is not None for item in found),
-        no_file=sum(source is None for source in files),
+        no_file=len(files) - len(there),
         undecided=sum(item.accepted is None for item in found),
         reasons=dict(reasons),
     )
@@ -194,32 +250,35 @@ def summed(
     policy: Policy,
     target: str,
     *,
+    task: Task = "write",
     writing_s: float = 0.0,
     judging_s: float = 0.0,
     seed: int = 0,
 ) -> PassAt:
-    """The figures of many problems."""
+    """The figures of many questions."""
     known = tuple(k for k in ks if k <= samples)
     total = sum(row.samples for row in rows)
     groups: dict[str, list[Counted]] = defaultdict(list)
     for row in rows:
         groups[row.family].append(row)
     return PassAt(
-        problems=len(rows),
+        task=task,
+        problems=_modules(rows),
+        questions=len(rows),
         samples=samples,
         policy=policy,
         target=target,
         pass_at={
             k: interval
             for k in known
-            if (interval := mean_interval(_passed(rows, k), seed)) is not None
+            if (interval := grouped_interval(_by_module(rows, k), seed)) is not None
         },
         hack_rate=wilson(sum(row.hacks for row in rows), total),
         no_file_rate=wilson(sum(row.no_file for row in rows), total),
         undecided=sum(row.undecided for row in rows),
         by_family={
             name: Family(
-                problems=len(group),
+                problems=_modules(group),
                 pass_at={k: sum(_passed(group, k)) / len(group) for k in known},
             )
             for name, group in sorted(groups.items())
@@ -230,64 +289,29 @@ def summed(
     )
 
 
+def _modules(rows: Sequence[Counted]) -> int:
+    return len({row.problem for row in rows})
+
+
 def _passed(rows: Sequence[Counted], k: int) -> list[float]:
-    found = (pass_at_k(row.samples, row.correct, k) for row in rows)
-    return [value for value in found if value is not None]
+    return [value for row in rows if (value := _of(row, k)) is not None]
 
 
-FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("attention", ("attention",)),
-    ("convolution", ("conv1d", "conv2d", "conv3d", "conv_transpose")),
-    ("matmul", ("matmul", "linear", ".bmm", ".mm(", "einsum", " @ ", "addmm", "baddbmm")),
-    ("norm", ("norm(", "norm1d", "norm2d", "layernorm", "rmsnorm", "batchnorm", "groupnorm")),
-    ("softmax", ("softmax", "logsumexp")),
-    ("loss", ("loss", "cross_entropy", "kl_div", "nll")),
-    ("pool", ("pool",)),
-    ("scan", ("cumsum", "cumprod", "cummax", "sort", "topk")),
-    (
-        "reduction",
-        (
-            ".sum(",
-            ".mean(",
-            ".amax(",
-            ".max(",
-            ".var(",
-            ".std(",
-            ".prod(",
-            "argmax",
-            "argmin",
-            ".amin(",
-            ".min(",
-            ".any(",
-            ".all(",
-        ),
-    ),
-    (
-        "layout",
-        (
-            "transpose",
-            "permute",
-            "torch.cat",
-            "gather",
-            "embedding",
-            "where(",
-            "flip",
-            "roll(",
-            "index_select",
-            "stack(",
-        ),
-    ),
-)
-"""The first whose word stands in a module's text says its kind."""
+def _by_module(rows: Sequence[Counted], k: int) -> list[list[float]]:
+    """Files of one module are broken alike, and mended alike: they are no news of each other."""
+    groups: dict[str, list[Counted]] = defaultdict(list)
+    for row in rows:
+        groups[row.problem].append(row)
+    return [_passed(group, k) for group in groups.values()]
 
 
-def family_of(text: str) -> str:
-    """The kind of a module, by the heaviest operator that its text names; else "elementwise"."""
-    lower = text.lower()
-    for name, words in FAMILIES:
-        if any(word in lower for word in words):
-            return name
-    return "elementwise"
-
-
-__all__ = ["Counted", "PassAt", "family_of", "pass_at", "spread_over", "summed"]
+__all__ = [
+    "Counted",
+    "PassAt",
+    "answered",
+    "difference",
+    "family_of",
+    "pass_at",
+    "spread_over",
+    "summed",
+]

@@ -24,6 +24,10 @@ class Interval(Frozen):
         """`0.42 [0.31, 0.54]`."""
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
+    def signed(self) -> str:
+        """`+0.042 [+0.031, +0.054]`, for a difference."""
+        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
 
 def wilson(hits: int, total: int) -> Interval:
     """The share of `hits` in `total` with Wilson's score interval (Wilson 1927); 0 to 1 for none.
@@ -39,22 +43,40 @@ def wilson(hits: int, total: int) -> Interval:
     return Interval(value=share, low=max(min(low, share), 0.0), high=min(max(high, share), 1.0))
 
 
-def mean_interval(values: Sequence[float], seed: int = 0) -> Interval | None:
-    """The mean with its percentile bootstrap interval over `values` (Efron 1979); None for none.
+def mean_interval(
+    values: Sequence[float], seed: int = 0, *, least: float = 0.0, most: float = 1.0
+) -> Interval | None:
+    """The mean with its percentile bootstrap interval over `values` (Efron 1979), which lie between
+    `least` and `most`; None for none."""
+    return grouped_interval([(value,) for value in values], seed, least=least, most=most)
 
-    Where all values are the same end of the scale (0 or 1) nothing can be drawn from them: then
-    the interval is Wilson's.
+
+def grouped_interval(
+    groups: Sequence[Sequence[float]], seed: int = 0, *, least: float = 0.0, most: float = 1.0
+) -> Interval | None:
+    """The mean of all values, with the bootstrap interval where whole groups are drawn: values of
+    one group may hang together (the cluster bootstrap: Davison and Hinkley 1997, section 3.8).
+
+    Where all values are the same nothing can be drawn from them. Then `n` groups leave room for a
+    share of others that Wilson's interval has for 0 in `n`, at the far ends of the scale.
     """
-    if not values:
+    whole = [(math.fsum(group), len(group)) for group in groups if group]
+    if not whole:
         return None
-    count = len(values)
-    mean = math.fsum(values) / count
-    if all(value == values[0] for value in values) and values[0] in (0.0, 1.0):
-        return wilson(count if values[0] else 0, count)
-    draw = random.Random(seed)
-    means = sorted(math.fsum(draw.choices(values, k=count)) / count for _ in range(DRAWS))
-    low, high = means[int(DRAWS * 0.025)], means[int(DRAWS * 0.975)]
+    count = len(whole)
+    mean = math.fsum(total for total, _ in whole) / sum(size for _, size in whole)
+    if len({value for group in groups for value in group}) == 1:
+        others = wilson(0, count).high
+        low, high = mean - others * (mean - least), mean + others * (most - mean)
+    else:
+        draw = random.Random(seed)
+        means = sorted(_mean(draw.choices(whole, k=count)) for _ in range(DRAWS))
+        low, high = means[int(DRAWS * 0.025)], means[int(DRAWS * 0.975)]
     return Interval(value=mean, low=min(low, mean), high=max(high, mean))
 
 
-__all__ = ["Interval", "mean_interval", "wilson"]
+def _mean(drawn: Sequence[tuple[float, int]]) -> float:
+    return math.fsum(total for total, _ in drawn) / sum(size for _, size in drawn)
+
+
+__all__ = ["Interval", "grouped_interval", "mean_interval", "wilson"]

@@ -1,0 +1,108 @@
+"""What is a model asked about the held-out modules, in each of the three tasks?
+
+To write is asked of the module's file. To mend and to make faster are asked in the turns of the
+held-out rows as they stand: the module, a file, and what the judge or the profiler said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentkernel.agents.coders.taught import write_turn
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.exchange import Message
+from agentkernel.domain.training import Task, TrainingRow
+from agentkernel.domain.verdict import Policy
+from agentkernel.errors import ProblemError, TrainingError, UnknownTarget
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.targets import find_target
+from agentkernel.workflows.training.rows import kernel_of, read_rows
+
+
+class Question(NamedTuple):
+    """A conversation whose answer is a file for the module in `path`. `given` is the file that it
+    goes on from, None where it begins with none; `case` tells a module's questions apart."""
+
+    path: Path
+    messages: tuple[Message, ...]
+    case: str = ""
+    given: str | None = None
+
+
+class Questions(NamedTuple):
+    """All of one task. `target` is the title of the GPU that they ask for, several with commas."""
+
+    task: Task
+    target: str
+    items: tuple[Question, ...]
+
+
+def questions_of(
+    task: Task, data: Path, problems: Sequence[Path], target: str | None, policy: Policy
+) -> Questions:
+    """What is asked about `problems`, the held-out modules of `data`. Raises TrainingError where no
+    row of the task is about one of them, UnknownTarget."""
+    if task == "write":
+        return to_write(problems, target, policy)
+    found = from_rows(task, read_rows(data, "held-out"), problems, policy)
+    if not found.items:
+        raise TrainingError(
+            f"{str(data)!r} has no held-out row of the task {task!r} on {len(problems)} modules. "
+            f"Expected some under the policy {policy!r}. Next: --task write, or more modules."
+        )
+    return found
+
+
+def to_write(problems: Sequence[Path], target: str | None, policy: Policy) -> Questions:
+    """One question a module; one that cannot be loaded is left out. Raises UnknownTarget."""
+    title = find_target(target).target.title
+    found = (_to_write(path, title, policy) for path in problems)
+    return Questions("write", title, tuple(item for item in found if item is not None))
+
+
+def _to_write(path: Path, target: str, policy: Policy) -> Question | None:
+    try:
+        problem = load_problem(str(path)).problem
+    except ProblemError:
+        return None
+    shapes = problem.shape_sets[0].label if problem.shape_sets else ""
+    return Question(path, (write_turn(problem.source, problem.class_name, target, policy, shapes),))
+
+
+def from_rows(
+    task: Task, rows: Iterable[TrainingRow], problems: Sequence[Path], policy: Policy
+) -> Questions:
+    """The rows of `task` on one of `problems`, module by module; a module may have several, or
+    none. One that asks for a file under another policy is left out."""
+    places = {sha256_text(path.read_bytes().decode()): path for path in problems}
+    found: dict[Path, list[Question]] = {path: [] for path in problems}
+    targets: list[str] = []
+    for row in rows:
+        path = places.get(row.problem_sha256)
+        if row.task != task or path is None or not _asks_for(policy, row.messages[0]):
+            continue
+        given = kernel_of(row.messages[1].text) if len(row.messages) > 1 else None
+        case = sha256_text("\0".join(item.text for item in row.messages))[:12]
+        if all(item.case != case for item in found[path]):
+            found[path].append(Question(path, row.messages, case, given))
+            targets.append(_title(row.target))
+    items = tuple(item for several in found.values() for item in several)
+    return Questions(task, ", ".join(dict.fromkeys(targets)), items)
+
+
+def _asks_for(policy: Policy, turn: Message) -> bool:
+    """The policy is the end of the turn's last sentence."""
+    end = write_turn("", "Model", "", policy).text.rstrip().rpartition("`ModelNew`, ")[2]
+    return turn.text.rstrip().endswith(end)
+
+
+def _title(target: str | None) -> str:
+    try:
+        return find_target(target).target.title if target is not None else "a GPU"
+    except UnknownTarget:
+        return "a GPU"
+
+
+__all__ = ["Question", "Questions", "from_rows", "questions_of", "to_write"]

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.coders.taught import write_turn
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.training import TrainingRow
+from agentkernel.errors import TrainingError
+from agentkernel.workflows.training.questions import from_rows, questions_of
+from training_rows import kernel, make_data, make_row, problem, write_rows
+
+
+def held(number: int, **changes: object) -> TrainingRow:
+    return make_row(number, "held-out", "repair", target="h100", **changes)
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / f"m{number}.py" for number in (0, 1, 2)]
+    for number, path in enumerate(found):
+        path.write_text(problem(number))
+    return found
+
+
+def test_a_row_is_asked_as_it_stands_about_the_module_of_its_hash(problems: list[Path]) -> None:
+    rows = [held(1), held(7), held(0), make_row(0, "held-out")]
+    found = from_rows("repair", rows, problems, "triton")
+    assert [item.path for item in found.items] == problems[:2]
+    assert found.items[0].messages == held(0).messages
+    assert found.items[0].given == kernel(1)
+    assert found.task == "repair"
+    assert "H100" in found.target
+
+
+def test_a_module_may_have_several_questions_each_once(problems: list[Path]) -> None:
+    row = held(0)
+    other = row.model_copy(update={"messages": (*row.messages[:2], held(1).messages[0])})
+    found = from_rows("repair", [row, other, row], problems, "triton").items
+    assert [item.path for item in found] == [problems[0]] * 2
+    assert len({item.case for item in found}) == 2
+
+
+def test_a_row_that_asks_under_another_policy_is_left_out(problems: list[Path]) -> None:
+    row = held(0)
+    mixed = write_turn(problem(0), "Model", "NVIDIA H100", "mixed")
+    other = row.model_copy(update={"messages": (mixed, *row.messages[1:])})
+    assert from_rows("repair", [other], problems, "triton").items == ()
+    assert len(from_rows("repair", [other], problems, "mixed").items) == 1
+    named = write_turn(problem(0), "Block", "NVIDIA H100", "triton")
+    renamed = row.model_copy(update={"messages": (named, *row.messages[1:])})
+    assert len(from_rows("repair", [renamed], problems, "triton").items) == 1
+
+
+def test_a_file_of_other_line_ends_is_the_module_of_its_bytes(tmp_path: Path) -> None:
+    path, text = tmp_path / "m.py", problem(0).replace("\n", "\r\n")
+    path.write_bytes(text.encode())
+    same = sha256_text(text)
+    assert len(from_rows("repair", [held(0, problem_sha256=same)], [path], "triton").items) == 1
+    assert from_rows("repair", [held(0)], [path], "triton").items == ()
+
+
+def test_questions_of_a_folder(tmp_path: Path, problems: list[Path]) -> None:
+    data = make_data(tmp_path / "data")
+    write = questions_of("write", data, problems, "h100", "triton")
+    assert [item.given for item in write.items] == [None] * 3
+    with pytest.raises(TrainingError, match="'repair' on 3 modules"):
+        questions_of("repair", data, problems, None, "triton")
+    some = write_rows(tmp_path / "some", [], [held(2)])
+    assert [item.path for item in questions_of("repair", some, problems, None, "triton").items] == [
+        problems[2]
+    ]
