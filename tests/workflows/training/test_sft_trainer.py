@@ -318,3 +318,23 @@ def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     )
     assert list(rates)[-1] == 21
     assert rates[21] < 0.03 * max(rates.values())
+
+
+@pytest.mark.gpu
+def test_compiled_layers_lose_what_the_others_lose(tmp_path: Path) -> None:
+    from agentkernel.workflows.training.sft_trainer import PackedTrainer
+
+    losses = []
+    for compiled in (False, True):
+        trainer = made(
+            lambda compiled=compiled, **given: PackedTrainer(compiled=compiled, **given),
+            tmp_path,
+            use_cpu=False,
+            bf16=True,
+        )
+        with quiet():
+            trainer.train()
+            trainer.evaluate()
+        lines = trainer.state.log_history
+        losses.append([line.get("loss", line.get("eval_loss", 0.0)) for line in lines])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
