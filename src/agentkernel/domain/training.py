@@ -131,13 +131,16 @@ class Lora(Frozen):
 
 class SftSettings(Frozen):
     """Supervised fine-tuning: the loss is that of completions alone. `replay` is the share of rows
-    that comes from older data, against forgetting; `tasks` an ablation's choice."""
+    that comes from older data, against forgetting; `tasks` an ablation's choice. `most_minutes` is
+    for all calls together: the learning rate comes to its end with them where they are fewer than
+    the steps take. `compile` compiles a model's layers on a GPU: the first steps take a minute
+    longer, and the others are shorter."""
 
     method: Literal["full", "lora", "qlora"] = "full"
     lora: Lora = Lora()
     epochs: float = 1.0
     most_steps: int | None = None
-    most_minutes: float | None = None
+    most_minutes: float | None = Field(default=None, gt=0)
     batch: int = Field(default=8, ge=1)
     accumulate: int = Field(default=1, ge=1)
     window: int = 4096
@@ -146,6 +149,7 @@ class SftSettings(Frozen):
     warmup_share: float = 0.03
     weight_decay: float = 0.1
     bf16: bool = True
+    compile: bool = False
     replay: float = Field(default=0.0, ge=0, lt=1)
     save_steps: int = Field(default=200, ge=1)
     evaluate_problems: int = Field(default=32, ge=0)
@@ -183,7 +187,7 @@ class RlSettings(Frozen):
     keep_at_most: float = Field(default=0.5, gt=0, le=1)
     """Profiling-based rejection sampling: of the turns that are right, the share that is kept,
     those whose own kernels take most of the time first."""
-    most_minutes: float | None = None
+    most_minutes: float | None = Field(default=None, gt=0)
     save_steps: int = Field(default=10, ge=1)
     bf16: bool = True
     seed: int = 0

@@ -104,7 +104,12 @@ def _half(query: torch.Tensor) -> torch.dtype | None:
 
 
 def _has_flash(query: torch.Tensor) -> bool:
-    return query.is_cuda and torch.cuda.get_device_capability(query.device) >= AMPERE
+    return query.is_cuda and _is_ampere(query.device.index or 0)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_ampere(gpu: int) -> bool:
+    return torch.cuda.get_device_capability(gpu) >= AMPERE
 
 
 def _varlen(
@@ -126,8 +131,12 @@ def _varlen(
     # The kernel divides by the root of the size that it sees; what a model scales by is made up.
     factor = 1.0 if scaling is None and not room else _factor(size, size + room, scaling)
     query = query if factor == 1.0 else query * factor
-    query, key, value = (pad(item[0], (0, room)).transpose(0, 1) for item in (query, key, value))
-    found = varlen_attn(query, key, value, ends, ends, longest, longest, **_causal())
+    # Not item[0], whose backward fills a whole tensor with zeros; nor padding by 0, which copies.
+    query, key, value = (item.squeeze(0).transpose(0, 1) for item in (query, key, value))
+    if room:
+        query, key, value = (pad(item, (0, room)) for item in (query, key, value))
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if _has_window() else {"is_causal": True}
+    found = varlen_attn(query, key, value, ends, ends, longest, longest, **causal)
     assert isinstance(found, torch.Tensor)
     return found[..., :size]
 
@@ -138,13 +147,17 @@ def _factor(size: int, padded: int, scaling: float | None) -> float:
     return 1.0 if math.isclose(factor, 1.0) else factor
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_window() -> bool:
+    """Torch before 2.11 asked whether it is causal; since then how far to the left and right."""
+    return "window_size" in _options()
+
+
 @cache
-def _causal() -> dict[str, Any]:
-    """Torch before 2.11 asked whether; since then how far to the left and to the right."""
+def _options() -> frozenset[str]:
     from torch.nn.attention.varlen import varlen_attn
 
-    known = inspect.signature(varlen_attn).parameters
-    return {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+    return frozenset(inspect.signature(varlen_attn).parameters)
 
 
 __all__ = ["NAME", "attend", "register"]

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 BEGUN, RECORD, LOCK = "begun.json", "training.json", ".training.lock"
 TOKENIZER = "tokenizer"
-FREE = ("most_minutes", "evaluate_problems", "save_steps")
-"""Settings that change nothing of what is learned: the same training may go on with others."""
+FREE = ("most_minutes", "evaluate_problems", "save_steps", "compile")
+"""Settings that change nothing of what is learned from, and how: the same training may go on with
+others. (The time that there is shortens the learning rate's way down.)"""
 Ended = Literal["steps", "minutes", "signal"]
 """All steps are done; the time was up; somebody asked it to end."""
 

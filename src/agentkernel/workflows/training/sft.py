@@ -278,13 +278,14 @@ def _trainer(
     show: Show,
 ) -> tuple[Any, Watch]:
     from transformers import PrinterCallback
-    from trl import SFTTrainer
 
+    from agentkernel.workflows.training.sft_trainer import PackedTrainer
     from agentkernel.workflows.training.watch import MOST_POINTS, Watch
 
     sft = settings.sft
     arguments = _arguments(settings, base, out, evaluates=bool(held_out.items))
-    trainer = SFTTrainer(
+    trainer = PackedTrainer(
+        compiled=sft.compile and torch.cuda.is_available(),
         model=base.model,
         args=arguments,
         train_dataset=as_dataset(examples.items),
@@ -297,6 +298,8 @@ def _trainer(
     saves = max(1, planned // sft.save_steps)
     every = max(1, saves // max(times, 1)) * sft.save_steps if times > 1 else 0
     watch = Watch(out, whole, stop, sft.most_minutes, show, judge, every)
+    if sft.most_minutes is not None:
+        trainer.time_share = lambda: watch.time_share
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(watch)
     # A page about the model is ours to write: see training.json.
@@ -336,6 +339,8 @@ def _arguments(settings: TrainingSettings, base: Base, out: Path, *, evaluates: 
         dataloader_num_workers=2 if on_gpu else 0,
         dataloader_pin_memory=on_gpu,
         dataloader_persistent_workers=on_gpu,
+        # Else each batch waits for all that the GPU has still to do.
+        accelerator_config={"non_blocking": on_gpu},
         save_strategy="steps",
         save_steps=sft.save_steps,
         save_total_limit=None,

@@ -89,6 +89,11 @@ class Watch(TrainerCallback):
         before = self._before.seconds if self._before else 0.0
         return before + time.monotonic() - self._begin
 
+    @property
+    def time_share(self) -> float:
+        """Which share of the time was used: 1 at its end, 0 where nobody limits it."""
+        return 0.0 if self._most_s is None else self.seconds / self._most_s
+
     def on_step_end(
         self,
         args: TrainingArguments,
@@ -97,7 +102,7 @@ class Watch(TrainerCallback):
         **others: Any,
     ) -> TrainerControl:
         last = state.global_step >= state.max_steps
-        late = self._most_s is not None and time.monotonic() - self._begin >= self._most_s
+        late = self.time_share >= 1.0
         if not last and (self._stop.asked or late):
             self.ended = "signal" if self._stop.asked else "minutes"
             control.should_save = control.should_training_stop = True
