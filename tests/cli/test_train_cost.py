@@ -107,6 +107,13 @@ def test_a_new_model_has_one_method_and_a_word_of_caution(
     assert "takes longer" in shown
 
 
+def test_practice_alone_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COST, "--config", "small", "--only", "rl"]) == 0
+    shown = capsys.readouterr().out
+    assert "rl on one GPU" in shown
+    assert "sft:" not in shown
+
+
 def test_a_folder_of_weights_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {
         "model_type": "qwen2",
