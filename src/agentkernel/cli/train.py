@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 from typer.core import TyperCommand
 
+from agentkernel.cli.train_cost import cost
 from agentkernel.cli.train_data import data
 from agentkernel.cli.train_evaluate import evaluate
 from agentkernel.cli.train_pairs import pairs, problems
@@ -20,6 +21,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("sft", sft),
     ("rl", rl),
     ("evaluate", evaluate),
+    ("cost", cost),
 )
 
 train = typer.Typer(

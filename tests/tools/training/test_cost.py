@@ -1,0 +1,174 @@
+"""Are a training's hours what its operations and bytes take?"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from agentkernel.domain.training import Lora, RlSettings, SftSettings
+from agentkernel.errors import TrainingError
+from agentkernel.tools.targets import load_targets
+from agentkernel.tools.training import cost
+from agentkernel.tools.training.cost import (
+    Machine,
+    Range,
+    flops_a_token,
+    machine_of,
+    read_bytes,
+    rl_cost,
+    sft_cost,
+    tokens_per_s,
+)
+from agentkernel.tools.training.shapes import PUBLISHED, ModelShape
+
+TINY = ModelShape(
+    hidden=4,
+    layers=2,
+    heads=2,
+    key_heads=1,
+    head_size=2,
+    intermediate=6,
+    vocabulary=10,
+    window=64,
+    tied=True,
+    source="",
+)
+"""120 weights of matrices a layer, 40 of the first and the last matrix."""
+QWEN = PUBLISHED["Qwen/Qwen2.5-Coder-3B-Instruct"]
+LLAMA = PUBLISHED["meta-llama/Llama-3.1-8B-Instruct"]
+H100 = Machine("h100", 1, memory_gib=80, peak_tflops=1000, dram_gb_per_s=1000)
+RL = RlSettings(steps=10, problems=2, rollouts=4, turns=3, most_tokens=40)
+
+
+def sft(method: Literal["full", "lora", "qlora"] = "full", epochs: float = 1) -> SftSettings:
+    return SftSettings(method=method, lora=Lora(rank=1), epochs=epochs, window=64)
+
+
+def test_operations_of_a_token_by_hand() -> None:
+    attended = 3.5 * 2 * 2 * 4 * 8
+    assert flops_a_token(TINY, sft(), 8) == 6 * 240 + 8 * 40 + attended
+    adapter = 2 * (8 + 6 + 6 + 8 + 10 + 10 + 10)
+    assert TINY.adapter_parameters(Lora(rank=1)) == adapter
+    assert flops_a_token(TINY, sft("lora"), 8) == 4 * 240 + 6 * 40 + 6 * adapter + attended
+
+
+def test_of_a_large_model_layers_are_computed_forward_twice() -> None:
+    matrices = LLAMA.layers * LLAMA.layer_matrix_weights
+    head = LLAMA.vocabulary * LLAMA.hidden
+    attended = 4.5 * 2 * LLAMA.layers * LLAMA.query_width * 1500
+    assert flops_a_token(LLAMA, sft(), 1500) == 8 * matrices + 8 * head + attended
+    # Of 8 B weights these are nearly 8 operations each: 6, and 2 of what is computed again.
+    assert flops_a_token(LLAMA, sft(), 1500) / LLAMA.parameters == pytest.approx(7.7, abs=0.2)
+
+
+def test_torch_counts_as_many_operations() -> None:
+    """Forward and backward of whole logits, which the trainer's loss computes once more; torch
+    counts attention as if every token saw all others, and its backward as five products."""
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    build: Any = AutoModelForCausalLM.from_config
+    with torch.device("meta"):
+        model = build(
+            AutoConfig.for_model(
+                "llama",
+                vocab_size=10,
+                hidden_size=4,
+                intermediate_size=6,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                tie_word_embeddings=True,
+                attn_implementation="eager",
+            )
+        )
+        tokens = torch.zeros((1, 8), dtype=torch.int64)
+    with FlopCounterMode(display=False) as counted:
+        model(tokens).logits.sum().backward()
+    products = 6 * 240 + 6 * 40
+    # Eager attention: query times key and weights times value, 2 each, and twice that backward;
+    # here half of it, since nothing looks ahead, and of a backward that computes scores again.
+    seen = 3 * 2 * (2 * 2 * 4 * 8)
+    assert counted.get_total_flops() == 8 * (products + seen)
+    ours = flops_a_token(TINY, sft(), 8)
+    assert ours == products + 2 * 40 + seen / 2 * 3.5 / 3
+
+
+def test_hours_are_operations_over_a_share_of_the_peak() -> None:
+    found = sft_cost(LLAMA, SftSettings(epochs=3, window=2048), H100, 1000, 1500)
+    assert found.tokens == 4_500_000
+    flop = 4_500_000 * flops_a_token(LLAMA, sft(), 1500)
+    assert found.eflop == pytest.approx(flop / 1e18)
+    least, most = cost.PEAK_SHARE
+    assert found.hours.low == pytest.approx(flop / (1e15 * most) / 3600)
+    assert found.hours.high == pytest.approx(flop / (1e15 * least) / 3600)
+    eight = sft_cost(LLAMA, SftSettings(epochs=3, window=2048), H100._replace(gpus=8), 1000, 1500)
+    assert eight.hours.high == pytest.approx(found.hours.high / 8)
+    assert (found.sharded, eight.sharded) == (False, True)
+
+
+def test_weights_are_read_in_the_type_that_they_are_multiplied_in() -> None:
+    adapter = TINY.adapter_parameters(Lora(rank=1))
+    assert read_bytes(TINY, sft()) == 2 * 280
+    assert read_bytes(TINY, sft("lora")) == 2 * TINY.parameters + 4 * adapter
+    packed = 240 * 4.127 / 8
+    rest = 2 * (TINY.parameters - 240)
+    unpacked = 2 * 2 * 240
+    expected = packed + rest + unpacked + 2 * adapter
+    assert read_bytes(TINY, sft("qlora")) == pytest.approx(expected)
+    table = LLAMA.vocabulary * LLAMA.hidden
+    adapter = LLAMA.adapter_parameters(Lora(rank=1))
+    expected = 2 * (LLAMA.parameters - table) + 4 * adapter
+    assert read_bytes(LLAMA, sft("lora")) == expected
+
+
+def test_tokens_a_second_at_best_are_bytes_and_at_worst_the_processors() -> None:
+    found = tokens_per_s(LLAMA, sft(), RL, H100, 20, 20)
+    cached = 8 * (20 + 10) * 131_072
+    best_s = (2 * LLAMA.multiplied + cached) / (1e12 * cost.BANDWIDTH_SHARE)
+    assert found.high == pytest.approx(8 / best_s)
+    # 16.7 ms of reading; all wait for answers of 40 tokens, which are 20 on the average.
+    worst_s = (2 * LLAMA.multiplied + 3 * cached) / (1e12 * cost.BANDWIDTH_SHARE)
+    assert worst_s > 32 * 0.4e-3
+    assert found.low == pytest.approx(8 / worst_s / 2)
+    fast = H100._replace(dram_gb_per_s=4000)
+    found = tokens_per_s(LLAMA, sft(), RL, fast, 20, 20)
+    assert found.low == pytest.approx(8 / (32 * 0.4e-3) / 2)
+
+
+def test_practice_is_writing_learning_and_judging() -> None:
+    found = rl_cost(LLAMA, sft("lora"), RL, H100._replace(judges=4, gpus=8), 40)
+    assert found.answers == 10 * 2 * 4 * 3
+    verdicts = 240 * cost.JUDGE_S / 4 / 3600
+    assert found.judge_hours.low == pytest.approx(verdicts)
+    assert found.judge_hours.high == pytest.approx(verdicts + 240 * cost.PROFILE_S / 3600)
+    flop = 240 * 40 * flops_a_token(LLAMA, sft("lora"), 40)
+    assert found.learn_hours.low == pytest.approx(flop / (1e15 * 0.5) / 3600)
+    reading = 240 * 20 * 2 * LLAMA.multiplied / (1e15 * 0.5)
+    written = 240 * 20 / found.tokens_per_s.high
+    assert found.write_hours.low == pytest.approx((reading + written) / 3600)
+    parts = (found.write_hours, found.learn_hours, found.judge_hours)
+    assert found.hours.high == pytest.approx(sum(item.high for item in parts))
+    assert all(item.low < item.high for item in parts)
+
+
+def test_rows_longer_than_the_window_are_an_error_of_one_line() -> None:
+    with pytest.raises(TrainingError, match="65 tokens do not fit a window of 64") as caught:
+        sft_cost(TINY, sft(), H100, 10, 65)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TrainingError, match="window of 64"):
+        rl_cost(TINY, sft(), RL, H100, 65)
+
+
+def test_a_machine_has_its_targets_figures() -> None:
+    found = machine_of(load_targets()["h100-sxm"], 8)
+    assert found == Machine("h100-sxm", 8, 80, 989.4, 3350, 16)
+    old = load_targets()["h100-sxm"].model_copy(update={"peak_tflops": {}})
+    with pytest.raises(TrainingError, match="no bf16 peak"):
+        machine_of(old, 1)
+
+
+def test_a_range_is_read_back() -> None:
+    assert Range.model_validate_json(Range(low=1, high=2).model_dump_json()).high == 2
