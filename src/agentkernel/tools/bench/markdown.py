@@ -89,8 +89,7 @@ def _levels(summary: Summary) -> list[str]:
 
 def level_headings(k: int) -> tuple[str, ...]:
     """The columns of `level_cells`."""
-    correct = "correct" if k == 1 else "pass@1"
-    counts = ("level", "problems", "broken", correct, "interpreted", "KB rule")
+    counts = ("level", "problems", "broken", "correct", "interpreted", "KB rule")
     figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated")
     return (*counts, *figures, "median s", "total s", "drafts", "hacks")
 
@@ -112,7 +111,7 @@ def level_cells(level: Level) -> tuple[str, ...]:
         "-" if level.median_s is None else f"{level.median_s:.0f}",
         f"{level.total_s:.0f}",
         "-" if level.candidates is None else f"{level.candidates:.1f}",
-        f"{hacks} ({level.hack_rate:.1%} of drafts)" if level.hack_rate else hacks or "none",
+        hacks or "none",
     )
 
 

@@ -62,7 +62,6 @@ class Level(Frozen):
     total_s: float
     candidates: float | None
     hacks: dict[str, int]
-    hack_rate: float | None
     below: tuple[str, ...]
 
 
@@ -108,8 +107,6 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         for item in samples
         if item.correct and item.energy_mj and item.eager_energy_mj
     ]
-    hacks = Counter(hack for item in samples for hack in item.hacks)
-    drafts = sum(item.candidates for item in samples)
     return Level(
         level=name,
         problems=len(rows),
@@ -126,8 +123,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         median_s=median([row.seconds for row in rows]),
         total_s=sum(row.seconds for row in rows),
         candidates=mean([float(sum(item.candidates for item in row.samples)) for row in rows]),
-        hacks=dict(sorted(hacks.items())),
-        hack_rate=hacks.total() / drafts if drafts else None,
+        hacks=dict(sorted(Counter(hack for item in samples for hack in item.hacks).items())),
         below=tuple(row.name for row in measured if any(below(row, name) for name in BASELINES)),
     )
 
