@@ -235,12 +235,17 @@ def tables(summary: Summary, rows: tuple[Row, ...]) -> list[Table | str]:
         against_headings,
         level_cells,
         level_headings,
+        samples_line,
     )
     from agentkernel.tools.bench.rows import BASELINES
 
     cells = [level_cells(level)[:-1] for level in summary.levels]
     hacks = level_cells(summary.levels[-1])[-1]
-    parts: list[Table | str] = [_table(level_headings(summary.k)[:-1], cells), f"hacks: {hacks}"]
+    parts: list[Table | str] = [
+        _table(level_headings(summary.k)[:-1], cells),
+        f"hacks: {hacks}",
+        samples_line(summary),
+    ]
     for number, baseline in enumerate(BASELINES):
         found = [(level.level, level.against[number]) for level in summary.levels]
         if not any(item.problems for _, item in found):

@@ -55,6 +55,8 @@ def test_correct_cost_energy_and_hacks() -> None:
     assert (found.total_s, found.median_s) == (40.0, 10.0)
     assert found.candidates == pytest.approx(8 / 5)
     assert found.hacks == {"execution:no-kernel": 1}
+    assert (found.samples, found.hack_rate) == (4, 0.25)
+    assert level(()).hack_rate == 0.0
 
 
 def test_without_a_gpu_nothing_is_called_measured() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -230,10 +231,17 @@ def test_a_finished_folder_is_left_alone_and_another_one_is_never_overwritten(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     assert made(tmp_path, rows) == card == read_card(tmp_path / "out")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+    assert (
+        card.train_sha256 == sha256((tmp_path / "out" / "train.jsonl.gz").read_bytes()).hexdigest()
+    )
     with pytest.raises(TrainingError, match="other settings"):
         made(tmp_path, rows, DataSettings(held_out=2))
     with pytest.raises(TrainingError, match="other sources"):
         made(tmp_path, rows[3:])
+    with gzip.open(tmp_path / "out" / "train.jsonl.gz", "at") as file:
+        file.write("\n")
+    with pytest.raises(TrainingError, match="changed after it was made"):
+        made(tmp_path, rows)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     with pytest.raises(TrainingError, match="no training data"):

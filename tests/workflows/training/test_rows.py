@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,20 @@ def test_a_folder_is_read_and_known_again(tmp_path: Path) -> None:
     other = write_rows(tmp_path / "other", [make_row(5)])
     assert list(read_rows(same, "train")) == list(read_rows(data, "train"))
     assert fingerprint(data) != fingerprint(other)
+
+
+def test_rows_that_were_changed_after_their_card_was_written_are_refused(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data")
+    for card in ("{", "[1]", '{"train_sha256": ""}', f'{{"train_sha256": "{fingerprint(data)}"}}'):
+        (data / "card.json").write_text(card)
+        assert fingerprint(data) == sha256((data / "train.jsonl.gz").read_bytes()).hexdigest()
+    with gzip.open(data / "train.jsonl.gz", "at") as file:
+        file.write(make_row(70).model_dump_json() + "\n")
+    with pytest.raises(
+        TrainingError, match=r"changed after it was made.*card\.json says"
+    ) as caught:
+        fingerprint(data)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ DERIVED = " (derived)"
 def markdown(summary: Summary, rows: Sequence[Row]) -> str:
     """Head, a table of correctness and cost, one table a baseline, one line a problem."""
     parts = [f"# Bench of `{summary.suite}`", "", _head(summary, rows), "", *_levels(summary)]
+    parts += ["", f"{samples_line(summary)}."]
     if summary.gpus:
         parts += ["", floor_line(summary)]
     parts += [
@@ -53,6 +54,18 @@ def floor_line(summary: Summary) -> str:
     """Which answers are worse than a baseline."""
     names = summary.levels[-1].below
     return f"Answers surely below {FLOOR:g}x of a baseline: {', '.join(names) or 'none'}."
+
+
+def samples_line(summary: Summary) -> str:
+    """What a coder is worth by its samples, over all levels: one drawn, the best of k, cheats."""
+    found, k = summary.levels[-1], summary.k
+    passed = [f"pass@1 {share(found.correct)}"]
+    passed += [f"pass@{k} {share(found.pass_at_k)}"] if k > 1 else []
+    eager = found.against[0]
+    faster = NOTHING if eager.speedup_at_k is None else f"{times(eager.speedup_at_k)} over eager"
+    many = "" if found.samples == 1 else "s"
+    caught = f"hack rate {found.hack_rate:.1%} of {found.samples} sample{many}"
+    return ", ".join([*passed, f"speedup@{k} {faster}", caught])
 
 
 def drift_line(rows: Sequence[Row]) -> str:

@@ -62,6 +62,9 @@ class Level(Frozen):
     total_s: float
     candidates: float | None
     hacks: dict[str, int]
+    samples: int
+    hack_rate: float
+    """The share of the samples of which some candidate was caught."""
     below: tuple[str, ...]
 
 
@@ -124,6 +127,8 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         total_s=sum(row.seconds for row in rows),
         candidates=mean([float(sum(item.candidates for item in row.samples)) for row in rows]),
         hacks=dict(sorted(Counter(hack for item in samples for hack in item.hacks).items())),
+        samples=len(samples),
+        hack_rate=mean([float(bool(item.hacks)) for item in samples]) or 0.0,
         below=tuple(row.name for row in measured if any(below(row, name) for name in BASELINES)),
     )
 

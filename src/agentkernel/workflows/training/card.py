@@ -71,6 +71,9 @@ class Card(Frozen):
     settings: DataSettings
     versions: Versions
     command: str = ""
+    train_sha256: str = ""
+    """Of the file of training rows, so that a row which somebody adds to it is seen; "" in folders
+    of before."""
     train: Part
     held_out: Part
     not_judged: Part

@@ -34,6 +34,7 @@ from agentkernel.workflows.training.card import (
 )
 from agentkernel.workflows.training.gathering import Gathered
 from agentkernel.workflows.training.rows import FILES, HELD_OUT, held_out_problems, read_rows
+from agentkernel.workflows.training.rows import fingerprint as rows_hash
 from agentkernel.workflows.training.sources import (
     Origin,
     Unread,
@@ -128,6 +129,7 @@ def _finished(out: Path, settings: DataSettings, hashes: Sequence[str]) -> Card 
             f"{str(out)!r} was made of other {what}. Expected those of its card. Next: choose "
             "another --out, or remove the folder."
         )
+    rows_hash(out)  # raises where they are not those of the card
     return card
 
 
@@ -188,6 +190,7 @@ class _Making:
             settings=self.settings,
             versions=installed_versions(),
             command=self.command,
+            train_sha256=rows_hash(self.stage),
             train=train,
             held_out=held_tally.part(),
             not_judged=told_tally.part(),

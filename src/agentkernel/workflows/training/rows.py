@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,16 +58,34 @@ def held_out_problems(folder: Path) -> tuple[Path, ...]:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hex SHA-256 of the training rows as they lie there. Raises TrainingError."""
+    """Hex SHA-256 of the training rows as they lie there. Raises TrainingError where there are
+    none, or others than those that the folder's card was written beside."""
     path = folder / FILES["train"]
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise TrainingError(
             f"{str(folder)!r} holds no training data: {one_line(error)}. Expected a folder with "
             f"{FILES['train']}. Next: 'agentkernel train data' makes one."
         ) from error
+    known = _hash_in_card(folder)
+    if known not in (None, found):
+        raise TrainingError(
+            f"{str(path)!r} was changed after it was made: its SHA-256 is {found[:12]}, and "
+            f"card.json says {str(known)[:12]}. Expected the rows that were admitted. Next: remove "
+            "the folder and make the data again."
+        )
+    return found
+
+
+def _hash_in_card(folder: Path) -> str | None:
+    """What the card says of the training rows; None where there is none, or none that says it."""
+    try:
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        return None
+    return (card.get("train_sha256") or None) if isinstance(card, dict) else None
 
 
 def admitted(
