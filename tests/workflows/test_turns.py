@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "agents"))
-
-from model_cases import SAMPLING
 
 from agentkernel.agents.coders.conversation import PromptName
 from agentkernel.agents.coders.model import ModelCoder
@@ -23,7 +18,7 @@ from agentkernel.agents.models.recorded import RecordedModel
 from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner
 from agentkernel.agents.turn_planner import TurnPlanner
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.exchange import Question, Reply
+from agentkernel.domain.exchange import Question, Reply, Sampling
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import CompileFailed, Verdict
@@ -93,7 +88,7 @@ class TurnShop(FakeWorkshop):
         assert desk.records is not None
         coder = ModelCoder(
             NAME, RecordedModel(self.model, desk.records, desk.prices),
-            SAMPLING.model_copy(update={"seed": 7}), self.prompt, desk.answered(),
+            Sampling(temperature=0.5, max_tokens=1000, seed=7), self.prompt, desk.answered(),
             turns=settings.turns, seed_step=1,
         )  # fmt: skip
         planner = TurnPlanner(RulesPlanner(lambda problem, target: MODEL_IDEAS))
