@@ -17,6 +17,7 @@ AgentKernelError
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
     └── ModelUnavailable      a model that does not answer
+        ├── PromptTooLong     a question that leaves no room for an answer
         └── NotRecorded       a replay that lacks an answer
 """
 
@@ -105,6 +106,10 @@ class SandboxUnavailable(EnvironmentFailure):
 
 class ModelUnavailable(EnvironmentFailure):
     """A chat or local model that cannot be reached or loaded."""
+
+
+class PromptTooLong(ModelUnavailable):
+    """A question that leaves no room for an answer in a local model's window."""
 
 
 class NotRecorded(ModelUnavailable):

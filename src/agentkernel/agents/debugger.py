@@ -29,7 +29,7 @@ PATIENCE = 2
 """After as many failures of one class under one strategy the strategy is given up."""
 ALL_STRATEGIES = 3
 """After as many strategies with one failure class the class is not the strategy's fault, unless
-some candidate was accepted: then it can be avoided."""
+some candidate was accepted: then it can be avoided. A model's next draft may always avoid it."""
 RESOURCE_WORDS = ("out of resource", "shared memory", "registers", "ptxas", "too many resources")
 REWRITE = {"mismatch:formula": "Mend the formula, or which elements go into it, by the evidence."}
 """Advice for one that can write another formula."""
@@ -68,7 +68,8 @@ class RulesDebugger:
         if _same(earlier, finding.failure_class, candidate.strategy) + 1 >= PATIENCE:
             action = "next_hypothesis"
         failed = _strategies(earlier, finding.failure_class, candidate.strategy)
-        if failed >= ALL_STRATEGIES and not any(_accepted(item) for item in earlier):
+        avoidable = any(_accepted(item) for item in earlier) or _by_model(candidate)
+        if failed >= ALL_STRATEGIES and not avoidable:
             action = "give_up"
         return Diagnosis.model_validate(
             {
@@ -182,7 +183,11 @@ def _advice(finding: _Finding, evidence: Evidence) -> str:
 
 def _rewritable(candidate: Candidate, verdict: Verdict) -> bool:
     """True for a wrong result of a model, which can write another formula when it is told."""
-    return candidate.coder.startswith(MODEL_PREFIXES) and isinstance(verdict.failure, Mismatch)
+    return _by_model(candidate) and isinstance(verdict.failure, Mismatch)
+
+
+def _by_model(candidate: Candidate) -> bool:
+    return candidate.coder.startswith(MODEL_PREFIXES)
 
 
 def _same(history: Sequence[Attempt], failure_class: str, strategy: str) -> int:

@@ -76,6 +76,12 @@ def told_us(attempt: Attempt) -> float | None:
     return time_us if rank < 2 else None
 
 
+def right_time(attempt: Attempt) -> tuple[int, float] | None:
+    """What right candidates are ordered by, the least first; None for one that is not right, or
+    breaks where it is measured."""
+    return _time(attempt) if _usable(attempt) else None
+
+
 def _usable(attempt: Attempt) -> bool:
     accepted = attempt.verdict is not None and attempt.verdict.accepted
     broken = attempt.unprofiled is not None and attempt.unprofiled.side == "candidate"

@@ -77,6 +77,8 @@ class DraftRequest(Frozen):
     """The right candidate to go on from; None: the fastest so far."""
     free: bool = False
     """Start from the module alone: no earlier file is shown."""
+    shown: tuple[str, ...] = ()
+    """What each question of this run was about, in order: a `Draft.shown` each."""
 
 
 class Planner(Protocol):

@@ -56,6 +56,9 @@ class Draft(Frozen):
     candidate: Candidate | None
     none: NoTemplate | None = None
     tried: tuple[TrialResult, ...] = ()
+    shown: str | None = None
+    """SHA-256 of the file that a model was asked about, "" for the module alone; None where nobody
+    was asked."""
 
 
 class TrialResult(Frozen):

@@ -105,6 +105,18 @@ class ModelOptions(Frozen):
     seed: int | None = None
 
 
+class TurnOptions(Frozen):
+    """Which of a problem's files a model is asked about next."""
+
+    shown: Literal["best", "last"] = "best"
+    """The best that is not worn out, or what was drafted last."""
+    patience: int = Field(default=2, ge=1)
+    """Questions about one file that brought no better one, after which it is worn out."""
+    held: int = Field(default=2, ge=1)
+    """Refused files in one conversation, the one to mend included; a model of `agentkernel train`
+    was taught to be shown one."""
+
+
 class ClassCoders(Frozen):
     """Who of a team gets the turns on a problem of each roofline class; None: all members."""
 
@@ -154,6 +166,7 @@ class Settings(Frozen):
     profile: ProfileOptions = ProfileOptions()
     knowledge: KnowledgeOptions
     models: ModelOptions = ModelOptions()
+    turns: TurnOptions = TurnOptions()
     team: TeamOptions = TeamOptions()
 
     @property

@@ -20,7 +20,7 @@ from agentkernel.agents import protocols
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.settings import FILE_PREFIX
+from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES
 from agentkernel.errors import OutputError, one_line
 from agentkernel.tools.atomic import saving
 from agentkernel.tools.store import RunStore, set_aside
@@ -186,6 +186,7 @@ def loop_input(store: RunStore) -> LoopInput:
         precision=chosen.goals.precision,
         policy=chosen.policy,
     )
+    by_model = chosen.coder.startswith(MODEL_PREFIXES)
     limits = Limits(
         rounds=chosen.budget.rounds,
         # A given file is offered as it stands: nobody would write it anew.
@@ -195,6 +196,7 @@ def loop_input(store: RunStore) -> LoopInput:
         tokens=chosen.budget.tokens,
         usd=chosen.budget.usd,
         patience=chosen.budget.patience,
-        replans=chosen.budget.rounds if chosen.in_turns else 1,
+        # A model has something to try as long as it has rounds.
+        replans=chosen.budget.rounds if chosen.in_turns or by_model else 1,
     )
     return LoopInput(goals=goals, limits=limits, approve=chosen.approve)

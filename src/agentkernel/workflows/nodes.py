@@ -120,9 +120,10 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         history=state.history,
         diagnosis=state.diagnosis,
         round=state.round if repair else state.round + 1,
+        shown=state.shown,
     )
     made = _not_again(_drafted(context, request), state)
-    candidate = _with_lineage(made.candidate, state) if made.candidate is not None else None
+    candidate = _with_lineage(made, state)
     if candidate is not None:
         context.store.write_candidate(candidate)
     reason = made.none.reason if made.none is not None else ""
@@ -154,6 +155,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         history=left,
         nothing=reason,
         barren=_barren(state, made, request.hypothesis),
+        shown=state.shown if made.shown is None else (*state.shown, made.shown),
         hypothesis=request.hypothesis,
         queue=state.queue if repair else state.queue[1:],
         round=request.round,
@@ -203,14 +205,19 @@ def _not_again(made: Draft, state: LoopState) -> Draft:
     if made.candidate is None or made.candidate.sha256 not in earlier:
         return made
     reason = f"{made.candidate.id} was drafted again, which an earlier run tried"
-    return Draft(candidate=None, none=NoTemplate(reason=reason), tried=made.tried)
+    none = NoTemplate(reason=reason)
+    return Draft(candidate=None, none=none, tried=made.tried, shown=made.shown)
 
 
-def _with_lineage(candidate: Candidate, state: LoopState) -> Candidate:
-    """Name the refused candidate as the parent where the coder did not."""
-    if candidate.parent is None and state.diagnosis is not None and state.candidate is not None:
-        return candidate.model_copy(update={"parent": state.candidate.sha256})
-    return candidate
+def _with_lineage(made: Draft, state: LoopState) -> Candidate | None:
+    """What was drafted, with the refused candidate as the parent where the coder does not say what
+    it was shown."""
+    candidate, refused = made.candidate, state.candidate
+    if candidate is None or candidate.parent is not None or made.shown is not None:
+        return candidate
+    if state.diagnosis is None or refused is None:
+        return candidate
+    return candidate.model_copy(update={"parent": refused.sha256})
 
 
 def judge(state: LoopState, runtime: Runtime[Context]) -> Update:

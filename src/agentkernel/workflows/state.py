@@ -102,6 +102,8 @@ class LoopState(LoopInput):
     """Why the coder had nothing to offer, the last time it had nothing."""
     barren: tuple[str, ...] = ()
     """Strategies for which it had nothing: a new plan does not name them again."""
+    shown: tuple[str, ...] = ()
+    """What the models were asked about so far, in order."""
     verdict: Verdict | None = None
     profile: Profile | None = None
     diagnosis: Diagnosis | None = None
@@ -126,6 +128,7 @@ class Update(TypedDict, total=False):
     candidate: Candidate | None
     nothing: str
     barren: tuple[str, ...]
+    shown: tuple[str, ...]
     verdict: Verdict | None
     profile: Profile | None
     diagnosis: Diagnosis | None

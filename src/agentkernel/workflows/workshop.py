@@ -13,6 +13,7 @@ from agentkernel.agents.coders.compiler.strategies import ask_ahead
 from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.coders.factory import make_coder
 from agentkernel.agents.coders.given import GivenCoder, GivenPlanner
+from agentkernel.agents.coders.model import ModelCoder
 from agentkernel.agents.coders.team import TeamCoder
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.known_fixes import fixes_from, unknown
@@ -28,6 +29,7 @@ from agentkernel.agents.retriever import (
     apply_hints,
 )
 from agentkernel.agents.team_planner import TeamPlanner
+from agentkernel.agents.turn_planner import TurnPlanner
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
@@ -206,7 +208,8 @@ def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Des
     if not isinstance(coder, TeamCoder):
         rules = RulesPlanner(hypotheses)
         free = not isinstance(coder, CompilerCoder)
-        return _asking(named, rules, desk, free=free) if named else rules
+        ideas = _asking(named, rules, desk, free=free) if named else rules
+        return TurnPlanner(ideas) if isinstance(coder, ModelCoder) else ideas
     ideas = RulesPlanner(lambda problem, target: MODEL_IDEAS)
     return TeamPlanner(
         RulesPlanner(hypotheses, most=settings.budget.rounds),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from agentkernel.agents.coders.shown import Shown, choose
 from agentkernel.agents.coders.taught import faster_turn, file_turn, repair_turn, write_turn
+from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.evidence import evidence_of
 from agentkernel.agents.experience import start_of
 from agentkernel.agents.history import best_so_far, tried
-from agentkernel.agents.prompts import fenced, render
+from agentkernel.agents.prompts import render
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.plan import Retrieved
+from agentkernel.domain.settings import TurnOptions
 from agentkernel.knowledge.documents import family_of
 from agentkernel.tools.problems import LoadedProblem
 
@@ -21,6 +25,9 @@ PromptName = Literal["coder", "one_shot", "translate", "taught"]
 """Files that ask for a first draft: the whole task, or what a tuned model was taught to expect."""
 ONGOING: tuple[PromptName, ...] = ("coder", "taught")
 """Those that show the candidate to go on from."""
+MOST_EARLIER = 24_000
+"""Characters of refused files that stand in a conversation beside the one to mend: about a quarter
+of a window of 32,000 tokens."""
 
 
 def coder_messages(
@@ -28,15 +35,18 @@ def coder_messages(
     request: DraftRequest,
     prompt: PromptName = "coder",
     review: Review | None = None,
+    shown: Shown | None = None,
 ) -> tuple[Message, ...]:
     """The task with the candidate to go on from and its `review`; then, where there is one to mend,
-    that file as the model's own turn and what the judge found in it."""
+    that file as the model's own turn and what the judge found in it. `shown` None: chosen by the
+    defaults."""
+    if shown is None:
+        shown = choose(request, TurnOptions(), one=prompt == "taught")
     if prompt == "taught":
-        return _taught_messages(problem, request)
-    refused = last_refused(request)
-    best = start(request)
+        return _taught_messages(problem, request, shown)
+    refused, best = shown.refused, shown.right
     profile = best.profile if best else None
-    example = example_of(problem, request)
+    example = example_of(problem, request, shown)
     others = tuple(item for item in request.retrieved if item is not example)
     speed = speed_evidence(profile, request.plan.analysis, request.target) if profile else None
     task = render(
@@ -55,20 +65,15 @@ def coder_messages(
         history=tried(request.history),
     )
     messages = [Message(role="user", text=task)]
-    if refused is not None and refused.verdict is not None:
-        text = render(
-            "debugger",
-            candidate=refused.candidate,
-            verdict=refused.verdict,
-            evidence=evidence_of(refused.candidate, refused.verdict),
-            diagnosis=request.diagnosis,
-        )
-        own = fenced(refused.candidate.source, "python")
-        messages += [Message(role="assistant", text=own), Message(role="user", text=text)]
+    if refused is not None:
+        last = Message(role="user", text=_refusal(refused, request))
+        messages += [*_earlier(shown), file_turn(refused.candidate.source), last]
     return tuple(messages)
 
 
-def _taught_messages(problem: LoadedProblem, request: DraftRequest) -> tuple[Message, ...]:
+def _taught_messages(
+    problem: LoadedProblem, request: DraftRequest, shown: Shown
+) -> tuple[Message, ...]:
     """The turns that a model of `agentkernel train` knows: write, mend, make faster."""
     shapes = problem.problem.shape_sets[0].label if problem.problem.shape_sets else ""
     task = write_turn(
@@ -78,7 +83,7 @@ def _taught_messages(problem: LoadedProblem, request: DraftRequest) -> tuple[Mes
         request.goals.policy,
         shapes,
     )
-    refused, best = last_refused(request), start(request)
+    refused, best = shown.refused, shown.right
     if refused is not None and refused.verdict is not None:
         turn = repair_turn(refused.candidate, refused.verdict)
         return (task, file_turn(refused.candidate.source), turn)
@@ -88,27 +93,42 @@ def _taught_messages(problem: LoadedProblem, request: DraftRequest) -> tuple[Mes
     return (task,)
 
 
-def start(request: DraftRequest) -> Attempt | None:
-    """The right candidate to go on from, None where there is none or it is not to be shown."""
-    return None if request.free else request.parent or best_so_far(request.history)
-
-
-def example_of(problem: LoadedProblem, request: DraftRequest) -> Retrieved | None:
+def example_of(problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Retrieved | None:
     """The kernel of an earlier run of the like, where no candidate of this one is to be shown."""
-    if request.free or start(request) is not None:
+    if request.free or shown.right is not None:
         return None
     return start_of(request.retrieved, family_of(request.target.arch), problem.problem)
 
 
-def last_refused(request: DraftRequest) -> Attempt | None:
-    """The attempt to mend: the last one of the history, where a diagnosis asks for a repair."""
-    if request.diagnosis is None or request.diagnosis.action != "repair" or not request.history:
-        return None
-    last = request.history[-1]
-    return last if last.verdict is not None and not last.verdict.accepted else None
+def _refusal(refused: Attempt, request: DraftRequest) -> str:
+    """What the judge found in the file to mend, and what to do about it: the diagnosis asked for,
+    where it is about this file."""
+    if refused.verdict is None:
+        return ""
+    diagnosis = request.diagnosis
+    if diagnosis is None or refused is not request.history[-1]:
+        diagnosis = RulesDebugger().diagnose(refused.candidate, refused.verdict, ())
+    return render(
+        "debugger",
+        candidate=refused.candidate,
+        verdict=refused.verdict,
+        evidence=evidence_of(refused.candidate, refused.verdict),
+        diagnosis=diagnosis,
+    )
 
 
-def edited_file(request: DraftRequest) -> str | None:
-    """The file that an answer's edits are about: the one to mend, else the one to go on from."""
-    attempt = last_refused(request) or start(request)
-    return attempt.candidate.source if attempt else None
+def _earlier(shown: Shown) -> Iterator[Message]:
+    """The refused files before the one to mend with what was found in each, the best nearest to
+    it, as many as fit."""
+    turns: list[tuple[Message, Message]] = []
+    room = MOST_EARLIER
+    for item in shown.before:
+        if item.verdict is None:
+            continue
+        turn = file_turn(item.candidate.source), repair_turn(item.candidate, item.verdict)
+        room -= sum(len(message.text) for message in turn)
+        if room < 0:
+            break
+        turns.append(turn)
+    for turn in reversed(turns):
+        yield from turn

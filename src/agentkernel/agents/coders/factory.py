@@ -48,7 +48,8 @@ def make_coder(
 
         return given_coder(spec)
     if spec.startswith(MODEL_PREFIXES):
-        return _model_coder(spec, desk, make_reviews(settings, desk))
+        coder = _model_coder(spec, desk, make_reviews(settings, desk), settings)
+        return replace(coder, seed_step=coder.sampling.samples, _spares=[])
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
         return _team(spec, make_coder(COMPILER, searcher, writer), desk, settings)
     raise SettingError(
@@ -117,15 +118,19 @@ def _by_class(options: TeamOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in named for name in names))
 
 
-def _model_coder(spec: str, desk: Desk | None, reviews: Reviews | None) -> ModelCoder:
+def _model_coder(
+    spec: str, desk: Desk | None, reviews: Reviews | None, settings: Settings | None
+) -> ModelCoder:
     from agentkernel.agents.coders.model import ModelCoder
     from agentkernel.agents.models.factory import Desk
+    from agentkernel.domain.settings import TurnOptions
 
     own = desk or Desk()
     model = own.model(spec)
     return ModelCoder(
-        model.name, model, own.sampling(spec), own.prompt(spec), own.answered(), reviews=reviews
-    )
+        model.name, model, own.sampling(spec), own.prompt(spec), own.answered(), reviews=reviews,
+        turns=settings.turns if settings else TurnOptions(),
+    )  # fmt: skip
 
 
 def _team(spec: str, compiler: Coder, desk: Desk | None, settings: Settings | None) -> TeamCoder:
@@ -136,7 +141,7 @@ def _team(spec: str, compiler: Coder, desk: Desk | None, settings: Settings | No
     specs = team_members(spec, options)
     more = [item for item in _by_class(options) if item not in (*specs, COMPILER)]
     reviews = make_reviews(settings, desk)
-    made = [_model_coder(item, desk, reviews) for item in (*specs, *more)]
+    made = [_model_coder(item, desk, reviews, settings) for item in (*specs, *more)]
     pool = _told_apart(made, options.temperatures, settings.seed if settings else 0)
     names: dict[str, list[str]] = {COMPILER: []}
     for item, member in zip((*specs, *more), pool, strict=True):

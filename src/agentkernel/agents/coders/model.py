@@ -11,16 +11,16 @@ from agentkernel.agents.coders.conversation import (
     ONGOING,
     PromptName,
     coder_messages,
-    edited_file,
     example_of,
-    last_refused,
-    start,
 )
+from agentkernel.agents.coders.shown import Shown, choose
 from agentkernel.agents.models.protocol import Model, OnText, unheard
-from agentkernel.agents.protocols import DraftRequest
+from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review, Reviews
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
+from agentkernel.domain.settings import TurnOptions
+from agentkernel.errors import PromptTooLong, one_line
 from agentkernel.tools.problems import LoadedProblem
 
 NO_CODE = "the model's answer held no complete Python file that defines ModelNew"
@@ -64,8 +64,10 @@ class ModelCoder:
     on_text: OnText = unheard
     reviews: Reviews | None = None
     """What is said of the candidate to go on from; None: nobody is asked."""
+    turns: TurnOptions = field(default_factory=TurnOptions)
+    """Which file a question is about."""
     seed_step: int = 0
-    """By how much the seed moves from a round to the next: the prompt of a tuned model may stay
+    """By how much the seed moves from a question to the next: the prompt of a tuned model may stay
     the same, and is to have another answer then."""
     _spares: list[Spare] = field(default_factory=list)
 
@@ -86,40 +88,70 @@ class ModelCoder:
         Raises ModelUnavailable where the model cannot be reached: what is verified stays, and the
         run can go on when it answers again.
         """
-        if last_refused(request) is None:
+        shown = choose(request, self.turns, one=self.prompt == "taught")
+        if shown.refused is None:
             spare = self._spare(request)
             if spare is not None:
                 return Draft(candidate=self._from(spare, request))
-        messages = coder_messages(problem, request, self.prompt, self._review(request))
+        basis = self._basis(shown)
+        about = basis.candidate.sha256 if basis else ""
+        made = self._fitting(problem, request, shown)
+        # A file that was too long counts as asked about, so that another has its turn.
+        return made.model_copy(update={"shown": about})
+
+    def _fitting(self, problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Draft:
+        """The answer to as much of `shown` as leaves room for one: all of it, one file, or the
+        module alone."""
+        fewer = [shown]
+        fewer += [shown._replace(before=())] if shown.before else []
+        fewer += [Shown()] if shown.about else []
+        error = ""
+        for files in fewer:
+            try:
+                return self._answer(problem, request, files)
+            except PromptTooLong as failed:
+                error = one_line(failed)
+        return Draft(candidate=None, none=NoTemplate(reason=error))
+
+    def _answer(self, problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Draft:
+        """The first file among the answers that was not tried, after two questions at most."""
+        review = self._review(request, shown.right)
+        messages = coder_messages(problem, request, self.prompt, review, shown)
+        sampling = self._sampling(request.round + len(request.shown))
         missing = ""
         for _ in range(2):
-            reply = self._ask(messages, request)
-            source = _first_fresh(reply, request)
+            reply = self._ask(messages, request, sampling)
+            sources = tuple(sources_of(reply, shown.about))
+            source = _first_fresh(sources, request)
             if source is not None:
-                return Draft(candidate=self._candidate(source, problem, request))
-            missing = SAME if any(sources_of(reply, request)) else NO_CODE
+                candidate = self._candidate(source, problem, request, shown)
+                return Draft(candidate=candidate)
+            missing = SAME if sources else NO_CODE
             messages = _with_more(messages, AGAIN[missing])
         return Draft(candidate=None, none=NoTemplate(reason=missing))
 
-    def _ask(self, messages: tuple[Message, ...], request: DraftRequest) -> Reply:
+    def _basis(self, shown: Shown) -> Attempt | None:
+        """The file that a question is about."""
+        return shown.refused or (shown.right if self.improves else None)
+
+    def _ask(
+        self, messages: tuple[Message, ...], request: DraftRequest, sampling: Sampling
+    ) -> Reply:
         question = Question(
-            agent="coder",
-            round=request.round,
-            messages=messages,
-            sampling=self._sampling(request.round),
+            agent="coder", round=request.round, messages=messages, sampling=sampling
         )
         reply = self.model.ask(question, self.on_text)
         self._keep(request.round, reply)
         return reply
 
-    def _sampling(self, round_number: int) -> Sampling:
+    def _sampling(self, number: int) -> Sampling:
+        """With a seed of its own for every question, from 1: a file may be asked about again."""
         if self.sampling.seed is None or not self.seed_step:
             return self.sampling
-        seed = self.sampling.seed + self.seed_step * (round_number - 1)
+        seed = self.sampling.seed + self.seed_step * (number - 1)
         return self.sampling.model_copy(update={"seed": seed})
 
-    def _review(self, request: DraftRequest) -> Review | None:
-        attempt = start(request)
+    def _review(self, request: DraftRequest, attempt: Attempt | None) -> Review | None:
         if attempt is None or self.reviews is None or not self.improves:
             return None
         found = self.reviews.of(attempt, request.plan.analysis, request.target)
@@ -153,17 +185,18 @@ class ModelCoder:
             declared_sizes=first.declared_sizes,
         )
 
-    def _candidate(self, source: str, problem: LoadedProblem, request: DraftRequest) -> Candidate:
-        refused = last_refused(request)
-        example = example_of(problem, request) if self.improves else None
-        basis = refused or (request.parent if self.improves else None)
+    def _candidate(
+        self, source: str, problem: LoadedProblem, request: DraftRequest, shown: Shown
+    ) -> Candidate:
+        example = example_of(problem, request, shown) if self.improves else None
+        basis = self._basis(shown)
         return Candidate(
             source=source,
             coder=self.name,
             round=request.round,
             parent=basis.candidate.sha256 if basis else None,
             strategy=request.hypothesis.strategy,
-            note="mended after the judge's verdict" if refused else "drafted from the module",
+            note="mended after the judge's verdict" if shown.refused else "drafted from the module",
             origin=example.id if example else "",
             # The judge asks such a file at other sizes too: there it is right, or it refuses.
             declared_sizes=basis.candidate.declared_sizes if basis else False,
@@ -175,16 +208,16 @@ class ModelCoder:
         return (item for item in drafted if item.coder == self.name)
 
 
-def sources_of(reply: Reply, request: DraftRequest | None = None) -> Iterator[str]:
-    """The files in the samples, in order; edits are about the file that `request` shows."""
-    parent = edited_file(request) if request is not None else None
+def sources_of(reply: Reply, about: Attempt | None = None) -> Iterator[str]:
+    """The files in the samples, in order; edits are of the file `about`."""
+    parent = about.candidate.source if about is not None else None
     found = (extract_module(text, parent=parent) for text in reply.texts)
     return (source for source in found if source is not None)
 
 
-def _first_fresh(reply: Reply, request: DraftRequest) -> str | None:
+def _first_fresh(sources: Sequence[str], request: DraftRequest) -> str | None:
     tried = _tried(request)
-    return next((source for source in sources_of(reply, request) if source not in tried), None)
+    return next((source for source in sources if source not in tried), None)
 
 
 def _tried(request: DraftRequest) -> set[str]:

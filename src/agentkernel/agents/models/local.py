@@ -17,7 +17,7 @@ from agentkernel.agents.models.local_text import Sample, StopAt, prompt_ids, rea
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, endless, unheard
 from agentkernel.domain.exchange import Question, Reply, Sampling, Usage
-from agentkernel.errors import ModelUnavailable, one_line
+from agentkernel.errors import ModelUnavailable, PromptTooLong, one_line
 from agentkernel.tools import gate
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class LocalModel:
     def _room(self, weights: Weights, prompt: int, asked: int) -> int:
         """How many tokens the answer may have."""
         if prompt >= weights.window:
-            raise ModelUnavailable(
+            raise PromptTooLong(
                 f"The prompt for {self.name!r} has {prompt} tokens, its window {weights.window}. "
                 "Expected a prompt that leaves room for an answer. Next: a model with a longer "
                 "window, or fewer notes (-c knowledge.limit=0)."
