@@ -65,6 +65,7 @@ def test_killed_it_goes_on_and_data_has_the_words_of_the_teacher(
     assert "12 reviews of 12 kernels, 0 of them new; 0 questions asked" in said
     assert "1,200 tokens in, 240 out" in said
     assert "No price is known" in said
+    assert f"Next: agentkernel train data --from {pairs} --from {out} --out DATA" in said
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert {line["kernel_sha256"] for line in lines} == slow_ones(12)
     assert set(lines[-1]) == {"kernel_sha256", "by", "text"}
@@ -87,7 +88,9 @@ def test_answers_without_sections_alone_are_told_and_end_with_one(
     pairs = write_rows(tmp_path / "pairs.jsonl.gz", reviewed_rows(2))
     with ChatServer(["It is slow."], forever=True) as server:
         assert run(words(pairs, tmp_path / "r.jsonl", server.url)) == 1
-    assert "came to nothing: 2 answered without sections" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "came to nothing: 2 answered without sections" in said
+    assert "train data" not in said
     assert (tmp_path / "r.jsonl").read_text() == ""
 
 

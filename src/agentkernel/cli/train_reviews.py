@@ -105,7 +105,8 @@ def report_lines(made: ReviewsReport, sources: list[str], out: Path) -> list[str
     )
     lines += [made.unpriced] if made.unpriced else []
     words = shlex.join(word for item in sources for word in ("--from", item))
-    lines.append(f"Next: agentkernel train data {words} --from {out} --out DATA")
+    if made.known or made.kept:
+        lines.append(f"Next: agentkernel train data {words} --from {out} --out DATA")
     return [on_one_line(line) for line in lines]
 
 

@@ -105,8 +105,7 @@ def test_the_teacher_reads_the_kernel_the_gpu_and_the_facts(tmp_path: Path) -> N
     assert (found.kernels, found.asked, found.kept, found.known) == (4, 4, 4, 0)
     assert (found.taken.prompt, found.taken.completion) == (400, 80)
     assert found.unpriced is not None
-    (turn,) = server.requests[0]["messages"]
-    text = str(turn)
+    text = json.dumps(server.requests[0]["messages"])
     for said in ("H100", "bound by: memory", "time: 3.0 us, estimated", "OPTIMIZATIONS", "BLOCK_N"):
         assert said in text, said
     lines = kept(tmp_path)
