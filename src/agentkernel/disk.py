@@ -53,7 +53,7 @@ def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in MACHINES_SQLITE
 
 
-def hold(file: IO[str], busy: AgentKernelError, wait_s: float) -> None:
+def hold(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: float) -> None:
     """Be the only process that holds `file`, until it is closed or the process ends.
 
     Raises `busy` after `wait_s`: one that was killed holds on until the system has ended it.

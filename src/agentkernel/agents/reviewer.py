@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from agentkernel.agents.evidence import Fact
 from agentkernel.agents.json_text import JSON, objects_in, spoken
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render, shortened
@@ -13,7 +15,7 @@ from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, Question, Reply, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.target import Target
@@ -62,21 +64,25 @@ class Reviewer:
         target: Target | None = None,
     ) -> Review:
         """The review of a right candidate. Raises ModelUnavailable."""
-        text = render(
-            "reviewer",
-            candidate=candidate,
-            speed=speed_evidence(profile, analysis, target),
-            target=target,
-        )
+        reply = self.ask(candidate, speed_evidence(profile, analysis, target).facts, target)
+        read = parse_review(reply.texts[0] if reply.texts else "")
+        return read.model_copy(update={"by": self.model.name})
+
+    def ask(
+        self, candidate: Candidate, facts: Sequence[Fact], target: Target | None = None
+    ) -> Reply:
+        """What the model says of a right candidate whose profile is `facts`, as it came.
+
+        Raises ModelUnavailable.
+        """
+        text = render("reviewer", candidate=candidate, facts=facts, target=target)
         question = Question(
             agent="reviewer",
             round=candidate.round,
             messages=(Message(role="user", text=text),),
             sampling=self.sampling,
         )
-        reply = self.model.ask(question)
-        read = parse_review(reply.texts[0] if reply.texts else "")
-        return read.model_copy(update={"by": self.model.name})
+        return self.model.ask(question)
 
 
 class NoReview(Frozen):
@@ -114,10 +120,16 @@ class Reviews:
 
 def parse_review(text: str) -> Review:
     """The sections of `text`, or of a JSON object in it; prose without any is all analysis."""
+    found = sectioned_review(text)
+    return found or Review(analysis=shortened(spoken(text).strip(), SECTION_MOST))
+
+
+def sectioned_review(text: str) -> Review | None:
+    """The same, where `text` has the sections that it was asked for; None for prose."""
     said = spoken(text)
     sections = _sections(said) or _json_sections(said)
     if not sections:
-        return Review(analysis=shortened(said.strip(), SECTION_MOST))
+        return None
     return Review(
         analysis=shortened(sections.get("analysis", ""), SECTION_MOST),
         optimizations=_items(sections.get("optimizations", "")),

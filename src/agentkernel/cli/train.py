@@ -11,12 +11,14 @@ from agentkernel.cli.train_cost import cost
 from agentkernel.cli.train_data import data
 from agentkernel.cli.train_evaluate import evaluate
 from agentkernel.cli.train_pairs import pairs, problems
+from agentkernel.cli.train_reviews import reviews
 from agentkernel.cli.train_rl import rl
 from agentkernel.cli.train_sft import sft
 
 COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("problems", problems),
     ("pairs", pairs),
+    ("reviews", reviews),
     ("data", data),
     ("sft", sft),
     ("rl", rl),

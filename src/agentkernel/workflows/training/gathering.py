@@ -75,6 +75,14 @@ class Gathered:
         row = self._db.execute("select value from problems where sha256=?", (sha256,)).fetchone()
         return _unpacked(row[0])
 
+    def kernel(self, problem: str, kernel: str) -> Judged:
+        """The kernel of that hash for the problem of that hash."""
+        row = self._db.execute(
+            "select value from judged where problem=? and kernel=?", (problem, kernel)
+        ).fetchone()
+        bare = Judged.model_validate_json(_unpacked(row[0]))
+        return bare.model_copy(update={"problem": self.problem(problem)})
+
     def problems(self) -> Iterator[tuple[str, str, tuple[Judged, ...]]]:
         """Hash, text and kernels of each problem, by hash."""
         names = self._db.execute("select sha256 from problems order by sha256").fetchall()

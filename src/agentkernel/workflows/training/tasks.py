@@ -154,8 +154,17 @@ def schedule_of(kernel: str) -> dict[str, int]:
 # -- optimise --------------------------------------------------------------------------------------
 
 
-def _faster(right: Sequence[Judged], reviews: Mapping[str, Review]) -> Iterator[Drafted]:
-    """Every slower kernel with the fastest of those that were timed alike."""
+class Slower(NamedTuple):
+    """A right kernel, and the fastest of those of its module that were timed alike."""
+
+    slow: Judged
+    best: Judged
+    measured: bool
+
+
+def slower(right: Sequence[Judged]) -> Iterator[Slower]:
+    """Those of the right kernels of one module that a faster one is taught with, the slowest of
+    each GPU or target first."""
     groups: dict[tuple[str, str, str], list[tuple[float, Judged]]] = {}
     for row in right:
         if row.time_us is not None and row.gpu:
@@ -164,15 +173,17 @@ def _faster(right: Sequence[Judged], reviews: Mapping[str, Review]) -> Iterator[
         elif row.estimated_us is not None:
             key = ("estimated", row.target or "", str(row.policy))
             groups.setdefault(key, []).append((row.estimated_us, row))
-    rank = 0
     for key, timed in groups.items():
         timed.sort(key=lambda item: item[0])
         best_us, best = timed[0]
         for slow_us, slow in reversed(timed[1:]):
             if best_us > 0 and slow_us / best_us >= FASTER:
-                measured = key[0] == "measured"
-                yield _optimised(slow, best, reviews.get(slow.sha256), measured, rank)
-                rank += 1
+                yield Slower(slow, best, measured=key[0] == "measured")
+
+
+def _faster(right: Sequence[Judged], reviews: Mapping[str, Review]) -> Iterator[Drafted]:
+    for rank, (slow, best, measured) in enumerate(slower(right)):
+        yield _optimised(slow, best, reviews.get(slow.sha256), measured, rank)
 
 
 def _optimised(
@@ -350,10 +361,12 @@ def _amount(digits: str, unit: str) -> str:
 
 __all__ = [
     "Drafted",
+    "Slower",
     "conversations",
     "plan_words",
     "repair_words",
     "schedule_of",
+    "slower",
     "speed_facts",
     "told_row",
     "training_row",
