@@ -58,6 +58,11 @@ def names(*history: Attempt, asked: tuple[str, ...] = (), patience: int = 2) -> 
     return [item.candidate.source for item in ranked(history, shown, patience)]
 
 
+@pytest.mark.parametrize("gate", ["execution", "timing"])
+def test_a_cheat_that_was_caught_late_has_not_come_far(gate: Gate) -> None:
+    assert names(refused("cheat", gate), refused("slip", "compile")) == ["slip", "cheat"]
+
+
 def request(*history: Attempt, asked: tuple[str, ...] = (), **changes: object) -> DraftRequest:
     shown = tuple(map(sha256_text, asked))
     return draft_request(history=history, shown=shown, round=5, **changes)

@@ -18,6 +18,9 @@ from agentkernel.domain.settings import TurnOptions
 from agentkernel.domain.verdict import GATES, Mismatch
 
 Standing = tuple[float, float, float]
+CAUGHT = ("execution", "timing")
+"""Gates that find who did not do the work. Such a file came no further than one that the policy
+refuses: an answer that goes on from it goes on cheating."""
 
 
 class Shown(NamedTuple):
@@ -83,13 +86,16 @@ UNFIT: Standing = (-1.0, 0.0, 0.0)
 
 def standing(attempt: Attempt) -> Standing:
     """How good a file is; larger is better. A right one by its time, measured before estimated; a
-    refused one by the gate at which it was stopped, then by the share of wrong elements."""
+    refused one by the gate at which it was stopped, then by the share of wrong elements; a cheat
+    like what the first gate stopped."""
     verdict = attempt.verdict
     if verdict is None:
         return UNFIT
     if verdict.accepted:
         time = right_time(attempt)
         return UNFIT if time is None else (float(len(GATES)), -float(time[0]), -time[1])
+    if verdict.gate in CAUGHT:
+        return float(GATES.index("policy")), 0.0, 0.0
     wrong = verdict.failure.wrong_share if isinstance(verdict.failure, Mismatch) else 0.0
     return float(GATES.index(verdict.gate)), -round(wrong, 1), 0.0
 
