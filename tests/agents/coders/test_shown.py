@@ -79,7 +79,7 @@ def taught(*history: Attempt, asked: tuple[str, ...] = ()) -> str | None:
 
 
 def test_right_ones_by_time_then_refused_ones_by_how_far_they_came() -> None:
-    late = refused("late", "execution")
+    late = refused("late", "races")
     near, far = refused("near", "correctness", share=0.1), refused("far", "correctness")
     early, guessed = refused("early", "compile"), right("guessed", estimated=1.0)
     slow, fast = right("slow", us=20.0), right("fast", us=10.0)
