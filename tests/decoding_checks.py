@@ -14,8 +14,11 @@ DTYPES = (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 
 
-def make_llama(seed: int = 0, **changes: object) -> LlamaForCausalLM:
-    """One with weights so large that all that it read decides what it writes."""
+def make_llama(
+    device: str = "cpu", dtype: torch.dtype = torch.float32, **changes: object
+) -> LlamaForCausalLM:
+    """The same for the same shape, with weights so large that all that it read decides what it
+    writes; fit to learn."""
     shape: dict[str, object] = {
         "vocab_size": 50,
         "hidden_size": 32,
@@ -26,8 +29,11 @@ def make_llama(seed: int = 0, **changes: object) -> LlamaForCausalLM:
         "max_position_embeddings": 128,
         "initializer_range": 0.5,
     }
-    torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(**{**shape, **changes})).eval()
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, **changes}))
+    torch.nn.Module.to(model, device, dtype)
+    model.train(False)
+    return model
 
 
 def parts(dtype: torch.dtype, *shapes: Sequence[int], device: str = "cpu") -> list[torch.Tensor]:
@@ -67,7 +73,7 @@ def attended(
     kept_lengths = torch.zeros(slots, dtype=torch.int32, device=device)
     kept_lengths[where] = torch.tensor(lengths, dtype=torch.int32, device=device)
     found = operations.attend(
-        Heads(*whole.split(widths, -1)),
+        Heads(*torch.split(whole, widths, -1)),
         Kept(keys, values),
         Turns(angles.cos(), angles.sin()),
         where,

@@ -47,7 +47,7 @@ def test_norms_and_gates(dtype: torch.dtype) -> None:
     found = ours.add_norm(residual, added, weight, 1e-5, torch.bfloat16)
     close(found, plain.add_norm(other, added, weight, 1e-5, torch.bfloat16), 1e-2)
     close(residual, other, TOLERANCE[dtype])
-    halves = both.split(1024, -1)
+    halves = torch.split(both, 1024, -1)
     close(ours.gated(*halves), plain.gated(*halves), TOLERANCE[dtype])
 
 
@@ -60,7 +60,7 @@ def test_draws(width: int, temperature: float, top_p: float) -> None:
 
 
 def test_the_likeliest_tokens_are_those_of_transformers() -> None:
-    model = make_llama().cuda()
+    model = make_llama("cuda")
     torch.manual_seed(5)
     prompts = [torch.randint(0, 50, (1 + number * 7 % 60,)).tolist() for number in range(40)]
     drawing = Drawing(0.0, 1.0, 60)
@@ -73,7 +73,7 @@ def test_the_likeliest_tokens_are_those_of_transformers() -> None:
 
 
 def test_graphs_write_what_single_launches_write() -> None:
-    model = make_llama(num_hidden_layers=3).cuda()
+    model = make_llama("cuda", num_hidden_layers=3)
     found = []
     for graphs, dtype in ((True, None), (False, None), (True, torch.bfloat16)):
         llama = read_llama(model, dtype)
@@ -96,18 +96,19 @@ def test_graphs_write_what_single_launches_write() -> None:
 
 
 def test_speed_and_what_is_given_back(capsys: pytest.CaptureFixture[str]) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
+    model = make_llama(
+        "cuda",
+        torch.bfloat16,
         vocab_size=SMALL.vocabulary,
         hidden_size=SMALL.hidden,
         intermediate_size=SMALL.intermediate,
         num_hidden_layers=SMALL.layers,
         num_attention_heads=SMALL.heads,
+        num_key_value_heads=SMALL.heads,
         max_position_embeddings=SMALL.window,
+        initializer_range=0.02,
         tie_word_embeddings=True,
     )
-    model = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
     prompts = [[1 + number % 99] * 300 for number in range(256)]
     drawing = Drawing(0.8, 0.95, 256)
     answer_all(model, prompts, drawing, ends=NONE, window=SMALL.window, seed=0)

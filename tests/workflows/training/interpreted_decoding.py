@@ -37,7 +37,7 @@ def norms() -> None:
 def gates() -> None:
     for dtype in DTYPES:
         (both,) = parts(dtype, (3, 80))
-        gate, up = both.split(40, -1)
+        gate, up = torch.split(both, 40, -1)
         close(ours.gated(gate, up), plain.gated(gate, up), TOLERANCE[dtype])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 from agentkernel.workflows.training.decoding import Drawing, answer_all
 from agentkernel.workflows.training.decoding.decoder import CPU, GPU, Decoder, Pace
@@ -56,7 +56,7 @@ def alone(model: LlamaForCausalLM, found: Sequence[Sequence[int]]) -> list[list[
     ],
 )
 def test_the_likeliest_tokens_are_those_of_transformers(changes: dict[str, object]) -> None:
-    model = make_llama(**changes)
+    model = make_llama("cpu", torch.float32, **changes)
     found = prompts()
     assert as_plain(model) is model
     wanted = alone(model, found)
@@ -127,7 +127,7 @@ def test_a_model_in_autocast_is_decoded_in_its_type() -> None:
         found = answer_all(model, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0)
     plain = answer_all(model, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0)
     halves = answer_all(
-        make_llama().to(torch.bfloat16), prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0
+        make_llama(dtype=torch.bfloat16), prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0
     )
     assert found != plain
     assert all(found)
@@ -247,7 +247,8 @@ def test_a_model_is_left_as_it_was_whatever_happens(make: object) -> None:
     assert callable(make)
     model: PreTrainedModel = make()
     model.train()
-    beside = model.generation_config = GenerationConfig(top_k=3, do_sample=True)
+    beside = model.generation_config
+    beside.top_k = 3
     state = torch.get_rng_state()
 
     def breaks(number: int, total: int) -> None:
