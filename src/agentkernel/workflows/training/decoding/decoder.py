@@ -79,8 +79,8 @@ class Decoder:
         self._pace = pace or (GPU if on_gpu else CPU)
         self._operations = operations or operations_for(llama.device)
         self._graphs = _Graphs() if on_gpu and graphs else None
-        # The longest first: what does not fit shows at once.
-        self._waiting = deque(sorted(prompts, key=lambda item: (-item.room, item.row)))
+        # Of about one length at a time, the longest first: what does not fit shows at once.
+        self._waiting = deque(sorted(prompts, key=lambda item: (-len(item.tokens), item.row)))
         self._slots = make_slots(llama, prompts, count, ends)
         self._turns = llama.turns(room_of(prompts))
         self._held: list[Prompt | None] = [None] * count
