@@ -96,6 +96,24 @@ class Recording(TorchOperations):
         return super().draw(logits, uniforms, drawing)
 
 
+def test_rows_get_fewer_by_quarters_so_that_few_graphs_do() -> None:
+    llama = read_llama(make_llama())
+    assert llama is not None
+    noted = Recording()
+    several = [Prompt(row, [1, row], 2 + 5 * row) for row in range(8)]
+    Decoder(
+        llama,
+        several,
+        Drawing(1.0, 1.0, 40),
+        count=8,
+        ends=frozenset(),
+        seed=0,
+        pace=Pace(4, 0.0, 4096, 2),
+        operations=noted,
+    ).run(lambda row, answer: None)
+    assert [len(item) for item in noted.logits] == [8] * 29 + [2] * 8
+
+
 @pytest.mark.parametrize(("dtype", "off"), [(torch.float32, 2e-5), (torch.bfloat16, 0.05)])
 def test_tokens_are_as_likely_as_the_model_says(dtype: torch.dtype, off: float) -> None:
     model = make_llama(initializer_range=0.2)
