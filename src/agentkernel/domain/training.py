@@ -131,7 +131,9 @@ class Lora(Frozen):
 
 class SftSettings(Frozen):
     """Supervised fine-tuning: the loss is that of completions alone. `replay` is the share of rows
-    that comes from older data, against forgetting; `tasks` an ablation's choice."""
+    that comes from older data, against forgetting; `tasks` an ablation's choice. `batch` is one
+    process's; with several GPUs `shard` says whether each holds a part of weights, gradients and
+    optimizer states ("full") or all of them ("none"): "auto" is by the model's size."""
 
     method: Literal["full", "lora", "qlora"] = "full"
     lora: Lora = Lora()
@@ -146,6 +148,7 @@ class SftSettings(Frozen):
     warmup_share: float = 0.03
     weight_decay: float = 0.1
     bf16: bool = True
+    shard: Literal["auto", "none", "full"] = "auto"
     replay: float = Field(default=0.0, ge=0, lt=1)
     save_steps: int = Field(default=200, ge=1)
     evaluate_problems: int = Field(default=32, ge=0)

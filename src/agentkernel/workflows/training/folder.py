@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BEGUN, RECORD, LOCK = "begun.json", "training.json", ".training.lock"
 TOKENIZER = "tokenizer"
-FREE = ("most_minutes", "evaluate_problems", "save_steps")
+FREE = ("most_minutes", "evaluate_problems", "save_steps", "shard")
 """Settings that change nothing of what is learned: the same training may go on with others."""
 Ended = Literal["steps", "minutes", "signal"]
 """All steps are done; the time was up; somebody asked it to end."""
@@ -56,6 +56,11 @@ class Record(Frozen):
     tokens_a_pass: int
     device: str
     """The GPU's name, or "CPU"."""
+    ranks: int = 1
+    """Processes that trained together, one a GPU."""
+    sharded: bool = False
+    batch: int | None = None
+    """Rows (or packed rows) of one step, over all ranks."""
     precision: Literal["bf16", "fp32"]
     seconds: float
     loss: float | None = None
