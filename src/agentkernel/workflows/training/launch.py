@@ -7,6 +7,7 @@ training to end waits until its checkpoint is written (torchrun kills after 30 s
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
+from typing import NamedTuple
 
 from agentkernel.errors import RankLost, SettingError
 
@@ -27,6 +29,13 @@ LOOK_AGAIN_S = 0.1
 GRACE_S = 20.0
 """For the others to end by themselves once one of them has: what they wait for never comes."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM)
+EXIT_INTERRUPTED = 130
+
+
+class _Failed(NamedTuple):
+    rank: int
+    code: int
+    """The exit code; the signal's number, negative, of one that was killed."""
 
 
 def gpus_of(asked: str) -> int:
@@ -50,10 +59,10 @@ def gpus_of(asked: str) -> int:
 
 def launch(command: Sequence[str], count: int) -> int:
     """Run `command` (its words) in `count` processes, each of which knows its rank, until all have
-    ended; gives the exit code that they agree on, else the first rank's that failed.
+    ended; gives 0, or the exit code of the first that failed.
 
-    SIGINT and SIGTERM are passed on to all, and waited for. Raises RankLost where one was killed:
-    the others are ended then.
+    SIGINT and SIGTERM are passed on to all, and waited for; after a second one for `GRACE_S`.
+    Raises RankLost where one was killed: the others are ended then.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -72,18 +81,19 @@ def launch(command: Sequence[str], count: int) -> int:
         for rank in range(count)
     ]
     try:
-        with _passing_on(ranks):
-            codes = _ended(ranks)
+        with _passing_on(ranks) as signals:
+            first = _first_failed(ranks, signals)
     finally:
         _kill(ranks)
-    lost = next((rank for rank, code in enumerate(codes) if code < 0), None)
-    if lost is not None:
+    if first is None:
+        return 0
+    if first.code < 0 and not signals:
         raise RankLost(
-            f"Process {lost} of the {count} of this training was ended by "
-            f"{_name(-codes[lost])}. Expected all of them to work until the end. Next: the same "
+            f"Process {first.rank} of the {count} of this training (the first is 0) was ended by "
+            f"{_name(-first.code)}. Expected all of them to work until the end. Next: the same "
             "command goes on from the last checkpoint."
         )
-    return next((code for code in codes if code), 0)
+    return first.code if first.code > 0 else EXIT_INTERRUPTED
 
 
 def command_of(words: Sequence[str]) -> list[str]:
@@ -110,20 +120,33 @@ def _told(rank: int, count: int, port: int) -> Mapping[str, str]:
     }
 
 
-def _ended(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """The exit codes of all, by rank; a negative one is of whoever was killed, not of those that
-    were ended for its sake (0)."""
-    end: float | None = None
-    while any(rank.poll() is None for rank in ranks):
-        codes = [rank.returncode for rank in ranks]
-        if any(code is not None and code < 0 for code in codes):
+def _first_failed(
+    ranks: Sequence[subprocess.Popen[bytes]], signals: Sequence[int]
+) -> _Failed | None:
+    """Which of them failed before any other, once all have ended or need not be waited for; None
+    where all is done."""
+    first: _Failed | None = None
+    end = math.inf
+    while _any_works(ranks) and time.monotonic() < end:
+        first = first or _failed(ranks)
+        if first is not None and first.code < 0:
             break
-        if end is None and any(codes):
+        if (first is not None or len(signals) > 1) and end == math.inf:
             end = time.monotonic() + GRACE_S
-        if end is not None and time.monotonic() > end:
-            break
         time.sleep(LOOK_AGAIN_S)
-    return [rank.returncode or 0 for rank in ranks]
+    killed = _Failed(0, -signal.SIGKILL) if _any_works(ranks) else None
+    return first or _failed(ranks) or killed
+
+
+def _any_works(ranks: Sequence[subprocess.Popen[bytes]]) -> bool:
+    """Whether one of them has not ended; each is asked."""
+    return None in [rank.poll() for rank in ranks]
+
+
+def _failed(ranks: Sequence[subprocess.Popen[bytes]]) -> _Failed | None:
+    """A killed one before one with words of its own to say."""
+    found = [_Failed(rank, item.returncode) for rank, item in enumerate(ranks) if item.returncode]
+    return min(found, key=lambda item: item.code > 0, default=None)
 
 
 def _kill(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -135,15 +158,19 @@ def _kill(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 @contextmanager
-def _passing_on(ranks: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+def _passing_on(ranks: Sequence[subprocess.Popen[bytes]]) -> Iterator[Sequence[int]]:
+    """Gives the signals that came."""
+    signals: list[int] = []
+
     def tell(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
         for rank in ranks:
             if rank.poll() is None:
                 rank.send_signal(number)
 
     before = {number: signal.signal(number, tell) for number in FORWARDED}
     try:
-        yield
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -154,6 +181,11 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def is_launched() -> bool:
+    """Whether somebody here tells what became of all ranks."""
+    return LAUNCHER in os.environ
 
 
 def ends_with_its_launcher() -> None:
@@ -169,4 +201,4 @@ def ends_with_its_launcher() -> None:
         )
 
 
-__all__ = ["command_of", "ends_with_its_launcher", "gpus_of", "launch"]
+__all__ = ["command_of", "ends_with_its_launcher", "gpus_of", "is_launched", "launch"]

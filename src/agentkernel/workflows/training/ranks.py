@@ -17,7 +17,11 @@ import torch
 from torch import distributed
 
 from agentkernel.errors import AgentKernelError, RankLost
-from agentkernel.workflows.training.launch import ends_with_its_launcher
+from agentkernel.workflows.training.launch import (
+    EXIT_INTERRUPTED,
+    ends_with_its_launcher,
+    is_launched,
+)
 
 T = TypeVar("T")
 WAIT = timedelta(days=1)
@@ -135,8 +139,8 @@ def local_rank() -> int:
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Among the others that train together, until all of them have left. Raises RankLost where one
-    of them is gone."""
+    """Among the others that train together, until all of them have left; where a process group is
+    there already, by that one. Raises RankLost where one of them is gone."""
     ranks = here()
     if ranks.count == 1:
         yield ranks
@@ -145,20 +149,30 @@ def joined() -> Iterator[Ranks]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(local_rank())
-    # Words go over the CPU, weights over the GPUs.
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=WAIT)
+    begins = not distributed.is_initialized()
+    if begins:
+        # Words go over the CPU, weights over the GPUs.
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=WAIT)
     try:
         yield ranks
         ranks.wait()
-    except (RuntimeError, distributed.DistBackendError) as error:
+    except KeyboardInterrupt:
+        if ranks.first:
+            raise
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except RuntimeError as error:
         if not _is_gone(error):
             raise
+        if is_launched():
+            # Who launched them says which one, and of what.
+            raise SystemExit(RankLost.exit_code) from error
         raise RankLost(
             f"Another of the {ranks.count} processes of this training is gone: its own words stand "
             "above, or somebody killed it. Expected all of them to work until the end. Next: the "
             "same command goes on from the last checkpoint."
         ) from error
-    distributed.destroy_process_group()
+    if begins:
+        distributed.destroy_process_group()
 
 
 def _is_gone(error: Exception) -> bool:
