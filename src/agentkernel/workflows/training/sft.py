@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,6 @@ from agentkernel.workflows.training.configuration import with_model
 from agentkernel.workflows.training.curve import (
     Point,
     add_point,
-    cut_after,
     draw,
     read_points,
 )
@@ -54,12 +53,14 @@ from agentkernel.workflows.training.rows import (
 from agentkernel.workflows.training.sharding import (
     admit_cpu,
     arguments_of,
-    check_same,
+    batch_of,
+    folder_of_any,
     is_sharded,
+    last_of,
     loading,
-    readable,
     set_precision,
     whole_model,
+    words_of,
 )
 from agentkernel.workflows.training.tokens import make_tokenizer, texts_of
 
@@ -258,8 +259,9 @@ def _trained(
     with loading(sharded):
         attention = register() if sft.packing else "sdpa"
         base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
-    say(f"{base.parameters:,} weights on {_device()}{_together(settings, ranks, sharded)}")
-    last, whole = ranks.given(lambda: _last(out, ranks, sharded, say))
+    say(f"{base.parameters:,} weights on {_device()}{words_of(settings, ranks, sharded)}")
+    last, whole = ranks.given(lambda: last_of(out, ranks, sharded, say))
+    as_folder = folder_of_any(out, base.model, tokenizer, settings, sharded)
     with stopping() as stop:
         trainer, watch = _trainer(
             ranks,
@@ -272,9 +274,7 @@ def _trained(
             out,
             whole,
             stop,
-            _judge_of(
-                data, settings, judging, show, _shown_in(out, base, tokenizer, settings, sharded)
-            ),
+            _judge_of(data, settings, judging, show, as_folder),
             (judging or Judging()).times,
             show,
         )
@@ -290,35 +290,8 @@ def _trained(
     elif ranks.first:
         _save(trainer, base, tokenizer, settings, out, sharded)
     record = _record(settings, data, rows, examples, base, trainer, watch, planned)
-    together = {"ranks": ranks.count, "sharded": sharded, "batch": _batch(settings, ranks)}
+    together = {"ranks": ranks.count, "sharded": sharded, "batch": batch_of(settings, ranks)}
     return record.model_copy(update=together), whole.step if whole else None
-
-
-def _last(
-    out: Path, ranks: Ranks, sharded: bool, say: Say
-) -> tuple[Path | None, checkpoints.Whole | None]:
-    """The checkpoint to go on from; what lies behind it is left out. Raises TrainingError."""
-    places = checkpoints.prepare(out)
-    for half in checkpoints.drop_halves(places):
-        say(f"left out {half.name}: a kill left half of it")
-    last = checkpoints.last_whole(places)
-    whole = checkpoints.read_whole(last) if last is not None else None
-    if whole is not None:
-        check_same(whole, ranks, sharded)
-    cut_after(out, whole.step if whole else 0)
-    return last, whole
-
-
-def _together(settings: TrainingSettings, ranks: Ranks, sharded: bool) -> str:
-    if ranks.count == 1:
-        return ""
-    parts = ", weights and optimizer states in parts" if sharded else ""
-    return f" x {ranks.count}, a batch of {_batch(settings, ranks)} rows in all{parts}"
-
-
-def _batch(settings: TrainingSettings, ranks: Ranks) -> int:
-    """Rows of a step, packed or not."""
-    return settings.sft.batch * settings.sft.accumulate * ranks.count
 
 
 def _tokenizer(
@@ -546,19 +519,6 @@ def _record(
 
 def _device() -> str:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-
-
-def _shown_in(
-    out: Path,
-    base: Base,
-    tokenizer: PreTrainedTokenizerBase,
-    settings: TrainingSettings,
-    sharded: bool,
-) -> Callable[[Path], AbstractContextManager[Path]]:
-    """How a checkpoint becomes a folder that `local:` loads: it is one unless it is in parts."""
-    if not sharded:
-        return nullcontext
-    return lambda place: readable(place, out, base.model, tokenizer, settings)
 
 
 def _judge_of(

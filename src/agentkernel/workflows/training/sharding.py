@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from agentkernel.agents.models.local_files import model_folder
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.errors import ModelUnavailable, TrainingError, one_line
-from agentkernel.workflows.training import folder
+from agentkernel.workflows.training import checkpoints, folder
 from agentkernel.workflows.training.checkpoints import Whole
+from agentkernel.workflows.training.curve import cut_after
 from agentkernel.workflows.training.loading import MANY_WEIGHTS
 from agentkernel.workflows.training.ranks import Ranks
 
@@ -201,14 +202,59 @@ def readable(
         shutil.rmtree(place, ignore_errors=True)
 
 
+def folder_of_any(
+    out: Path,
+    like: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: TrainingSettings,
+    sharded: bool,
+) -> Callable[[Path], AbstractContextManager[Path]]:
+    """How a checkpoint becomes a folder that `local:` loads: it is one unless it is in parts."""
+    if not sharded:
+        return nullcontext
+    return lambda place: readable(place, out, like, tokenizer, settings)
+
+
+def last_of(
+    out: Path, ranks: Ranks, sharded: bool, say: Callable[[str], None]
+) -> tuple[Path | None, Whole | None]:
+    """The checkpoint to go on from; what lies behind it is left out. Raises TrainingError."""
+    places = checkpoints.prepare(out)
+    for half in checkpoints.drop_halves(places):
+        say(f"left out {half.name}: a kill left half of it")
+    last = checkpoints.last_whole(places)
+    whole = checkpoints.read_whole(last) if last is not None else None
+    if whole is not None:
+        check_same(whole, ranks, sharded)
+    cut_after(out, whole.step if whole else 0)
+    return last, whole
+
+
+def batch_of(settings: TrainingSettings, ranks: Ranks) -> int:
+    """Rows of a step, packed or not."""
+    return settings.sft.batch * settings.sft.accumulate * ranks.count
+
+
+def words_of(settings: TrainingSettings, ranks: Ranks, sharded: bool) -> str:
+    """What is said of several ranks behind the device's name; "" of one."""
+    if ranks.count == 1:
+        return ""
+    parts = ", weights and optimizer states in parts" if sharded else ""
+    return f" x {ranks.count}, a batch of {batch_of(settings, ranks)} rows in all{parts}"
+
+
 __all__ = [
     "admit_cpu",
     "arguments_of",
+    "batch_of",
     "check_same",
+    "folder_of_any",
     "is_sharded",
+    "last_of",
     "loading",
     "readable",
     "set_precision",
     "weights_of",
     "whole_model",
+    "words_of",
 ]
