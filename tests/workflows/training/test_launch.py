@@ -111,9 +111,19 @@ def _lives(process: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_launcher_that_is_gone_already_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(LAUNCHER, raising=False)
-    ends_with_its_launcher()
+def test_a_launcher_that_is_gone_already_is_said() -> None:
+    module = ends_with_its_launcher.__module__
+    program = f"from {module} import ends_with_its_launcher; ends_with_its_launcher()"
+    for launcher, code in (({}, 0), ({LAUNCHER: "1"}, 1)):
+        found = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **launcher},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert found.returncode == code
+        assert ("RankLost" in found.stderr) == bool(launcher)
 
 
 def test_how_many_gpus_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from agentkernel.errors import RankLost, TrainingError
 from agentkernel.workflows.training import checkpoints, sharding
 from agentkernel.workflows.training.configuration import load_training, with_model
 from agentkernel.workflows.training.curve import read_points
-from agentkernel.workflows.training.folder import LOCK, read_record
+from agentkernel.workflows.training.folder import read_record
 from agentkernel.workflows.training.launch import launch
 from agentkernel.workflows.training.ranks import Ranks, here, joined
 from agentkernel.workflows.training.sft import train_sft
@@ -236,7 +236,7 @@ def test_weights_are_read_once_where_they_lie_in_parts(monkeypatch: pytest.Monke
     assert name not in os.environ
 
 
-def test_alone_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alone_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined() as ranks:
         assert (ranks, here()) == (Ranks(), Ranks())
@@ -248,4 +248,3 @@ def test_alone_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RANK", "3")
     assert here() == Ranks(3, 4)
     assert not here().first
-    assert LOCK not in os.listdir(tmp_path)
