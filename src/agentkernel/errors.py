@@ -16,6 +16,7 @@ AgentKernelError
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
+    ├── RankLost              one of the processes that train together is gone
     └── ModelUnavailable      a model that does not answer
         ├── PromptTooLong     a question that leaves no room for an answer
         └── NotRecorded       a replay that lacks an answer
@@ -102,6 +103,11 @@ class MissingDependency(EnvironmentFailure):
 
 class SandboxUnavailable(EnvironmentFailure):
     """No way to isolate a candidate on this machine."""
+
+
+class RankLost(EnvironmentFailure):
+    """One of the processes that train a model together was killed, or failed: the same command goes
+    on from the last checkpoint."""
 
 
 class ModelUnavailable(EnvironmentFailure):

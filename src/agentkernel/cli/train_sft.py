@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
-from agentkernel.cli.train_options import DataFolder, ModelFolder, Training, print_line, tell
+from agentkernel.cli.train_options import (
+    EXIT_INTERRUPTED,
+    DataFolder,
+    ModelFolder,
+    Training,
+    print_line,
+    tell,
+)
 
 if TYPE_CHECKING:
     from agentkernel.workflows.training.sft import SftDone
@@ -32,12 +39,21 @@ Evaluations = Annotated[
         "--evaluations", min=1, help="How often held-out modules are judged, the end included."
     ),
 ]
+Gpus = Annotated[
+    str,
+    typer.Option(
+        "--gpus",
+        metavar="N|auto",
+        help="GPUs to train on together, each with its own batches; auto: all that are here.",
+    ),
+]
 JudgeSamples = Annotated[
     int, typer.Option("--samples", min=1, help="Answers to each held-out module.")
 ]
 
 
 def sft(
+    context: typer.Context,
     data: DataFolder,
     out: ModelFolder,
     training: Training = "small",
@@ -46,6 +62,7 @@ def sft(
     target: Gpu = None,
     evaluations: Evaluations = 1,
     samples: JudgeSamples = 4,
+    gpus: Gpus = "1",
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,11 +70,15 @@ def sft(
     kill."""
     from agentkernel.cli.knowledge_progress import shown
     from agentkernel.workflows.training.configuration import load_training
-    from agentkernel.workflows.training.sft import Judging, train_sft
 
     settings = load_training(training, overrides or ())
+    if gpus != "1":
+        _on_several(context, gpus)
+    from agentkernel.workflows.training.ranks import here
+    from agentkernel.workflows.training.sft import Judging, train_sft
+
     judging = Judging(target=target, samples=samples, times=evaluations)
-    with shown("training", silent=as_json) as show:
+    with shown("training", silent=as_json or not here().first) as show:
         done = train_sft(
             data,
             settings,
@@ -68,7 +89,39 @@ def sft(
             say=(lambda line: None) if as_json else print_line,
             show=show,
         )
-    tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
+    if here().first:
+        tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
+    elif done.record.ended == "signal":
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _on_several(context: typer.Context, gpus: str) -> None:
+    """Do the same in a process for each GPU and raise typer.Exit, unless this is one of them
+    already, or one is all there are."""
+    from agentkernel.workflows.training.launch import command_of, gpus_of, launch
+    from agentkernel.workflows.training.ranks import here
+
+    count = gpus_of(gpus)
+    if count > 1 and here().count == 1:
+        raise typer.Exit(launch(command_of(words_of(context)), count))
+
+
+def words_of(context: typer.Context) -> list[str]:
+    """The words of this call, `--gpus` left out."""
+    flags: list[str] = ["--debug"] if context.find_root().obj is True else []
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name == "gpus" or value is None or value is False:
+            continue
+        if parameter.param_type_name == "argument":
+            arguments.append(str(value))
+        elif value is True:
+            flags.append(parameter.opts[0])
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            flags += [word for item in several for word in (parameter.opts[0], str(item))]
+    return ["train", "sft", *flags, "--", *arguments]
 
 
 def report_lines(done: SftDone) -> list[str]:
@@ -76,10 +129,11 @@ def report_lines(done: SftDone) -> list[str]:
     record = done.record
     loss = "-" if record.loss is None else f"{record.loss:.4f}"
     held = "" if record.held_out_loss is None else f", {record.held_out_loss:.4f} on held-out rows"
+    several = f" x {record.ranks}" if record.ranks > 1 else ""
     lines = [
         f"{record.steps} of {record.planned_steps} steps, {record.epochs:g} passes over "
         f"{record.rows} rows, {record.tokens:,} tokens in {record.seconds:.0f} s on "
-        f"{record.device}; loss {loss}{held}"
+        f"{record.device}{several}; loss {loss}{held}"
     ]
     if record.passed is not None:
         lines.append(record.passed.line())

@@ -134,7 +134,9 @@ class SftSettings(Frozen):
     that comes from older data, against forgetting; `tasks` an ablation's choice. `most_minutes` is
     for all calls together: the learning rate comes to its end with them where they are fewer than
     the steps take. `compile` compiles a model's layers on a GPU: the first steps take a minute
-    longer, and the others are shorter."""
+    longer, and the others are shorter. `batch` is one process's; with several GPUs `shard` says
+    whether each holds a part of weights, gradients and optimizer states ("full") or all of them
+    ("none"): "auto" is by the model's size."""
 
     method: Literal["full", "lora", "qlora"] = "full"
     lora: Lora = Lora()
@@ -150,6 +152,7 @@ class SftSettings(Frozen):
     weight_decay: float = 0.1
     bf16: bool = True
     compile: bool = False
+    shard: Literal["auto", "none", "full"] = "auto"
     replay: float = Field(default=0.0, ge=0, lt=1)
     save_steps: int = Field(default=200, ge=1)
     evaluate_problems: int = Field(default=32, ge=0)

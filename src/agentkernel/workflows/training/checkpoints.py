@@ -32,6 +32,10 @@ class Whole(Frozen):
     """Bytes of each file by its path in the folder."""
     tokens: int = 0
     seconds: float = 0.0
+    ranks: int = 1
+    """Processes that wrote it."""
+    sharded: bool = False
+    """True where each of them wrote its part of the weights."""
 
 
 def folder_of(out: Path) -> Path:
@@ -46,14 +50,16 @@ def step_of(folder: Path) -> int | None:
     return int(number) if named else None
 
 
-def seal(folder: Path, tokens: int, seconds: float) -> Whole:
+def seal(folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: bool = False) -> Whole:
     """Say that the checkpoint in `folder` is whole, once all of it is on the disk."""
     for path in _files(folder):
         _flush(path)
     files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     step = step_of(folder)
     assert step is not None
-    whole = Whole(step=step, files=files, tokens=tokens, seconds=seconds)
+    whole = Whole(
+        step=step, files=files, tokens=tokens, seconds=seconds, ranks=ranks, sharded=sharded
+    )
     write_atomic(folder / MARKER, whole.model_dump_json())
     _flush(folder)
     return whole

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BEGUN, RECORD, LOCK = "begun.json", "training.json", ".training.lock"
 TOKENIZER = "tokenizer"
-FREE = ("most_minutes", "evaluate_problems", "save_steps", "compile")
+FREE = ("most_minutes", "evaluate_problems", "save_steps", "compile", "shard")
 """Settings that change nothing of what is learned from, and how: the same training may go on with
 others. (The time that there is shortens the learning rate's way down.)"""
 Ended = Literal["steps", "minutes", "signal"]
@@ -57,6 +57,11 @@ class Record(Frozen):
     tokens_a_pass: int
     device: str
     """The GPU's name, or "CPU"."""
+    ranks: int = 1
+    """Processes that trained together, one a GPU."""
+    sharded: bool = False
+    batch: int | None = None
+    """Rows (or packed rows) of one step, over all ranks."""
     precision: Literal["bf16", "fp32"]
     seconds: float
     loss: float | None = None

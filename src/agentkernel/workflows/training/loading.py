@@ -137,7 +137,9 @@ def _whole(preset: LocalPreset, sft: SftSettings, attention: str) -> PreTrainedM
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     folder = model_folder(preset.model)
-    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device() if on_gpu else 0)
+    device = device if on_gpu else torch.device("cpu")
     dtype = torch.float32 if sft.method == "full" else best_dtype(device)
     four = {}
     if sft.method == "qlora":

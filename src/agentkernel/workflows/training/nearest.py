@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.training import TrainingRow
+from agentkernel.workflows.training.decoding import Wrote
 from agentkernel.workflows.training.rows import FENCE, kernel_of
-from agentkernel.workflows.training.writer import Wrote
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|[^\w\s]")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,6 @@ from agentkernel.workflows.training.configuration import with_model
 from agentkernel.workflows.training.curve import (
     Point,
     add_point,
-    cut_after,
     draw,
     read_points,
 )
@@ -41,6 +41,7 @@ from agentkernel.workflows.training.loading import (
     lora_of,
 )
 from agentkernel.workflows.training.quiet import quiet
+from agentkernel.workflows.training.ranks import Ranks, joined
 from agentkernel.workflows.training.rows import (
     LEARNED,
     admitted,
@@ -48,6 +49,18 @@ from agentkernel.workflows.training.rows import (
     held_out_problems,
     read_rows,
     with_replay,
+)
+from agentkernel.workflows.training.sharding import (
+    admit_cpu,
+    arguments_of,
+    batch_of,
+    folder_of_any,
+    is_sharded,
+    last_of,
+    loading,
+    set_precision,
+    whole_model,
+    words_of,
 )
 from agentkernel.workflows.training.tokens import make_tokenizer, texts_of
 
@@ -116,39 +129,86 @@ def train_sft(
     loads. `model` takes the place of the settings' own; `older` holds the rows to repeat.
 
     The same call goes on from the last whole checkpoint after a kill, and does nothing more where
-    all is done. Raises TrainingError for rows that may not be learned from and where `out` holds
-    another training, RunBusy, MissingDependency, ModelUnavailable, OutputError.
+    all is done. Where several processes call it (see ranks.py), they train together, and the first
+    one writes, judges, says and shows. Raises TrainingError for rows that may not be learned from
+    and where `out` holds another training, RunBusy, MissingDependency, ModelUnavailable,
+    OutputError, RankLost.
     """
     settings = with_model(settings, model)
+    with joined() as ranks:
+        ranks.after_first(lambda: _check(settings))
+        with ranks.held(folder.alone(out)):
+            return _train(ranks, data, settings, out, older, judging, say, show)
+
+
+def _check(settings: TrainingSettings) -> None:
     check_method(settings)
     check_packages(settings.sft)
+
+
+def _train(
+    ranks: Ranks,
+    data: Path,
+    settings: TrainingSettings,
+    out: Path,
+    older: Path | None,
+    judging: Judging | None,
+    say: Say,
+    show: Show,
+) -> SftDone:
+    """All of it, in each of the `ranks`."""
+    if not ranks.first:
+        say, show = (lambda line: None), (lambda done, total, words: None)
+    begun = ranks.given(lambda: _begun(data, settings, out, older))
+    before = begun.record
+    if before is None or not before.finished:
+        rows = ranks.after_first(lambda: _rows(data, older, settings, say))
+        with quiet():
+            trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
+        hashes = {"data_sha256": begun.data_hash, "older_sha256": begun.older_hash}
+        trained = trained.model_copy(update=hashes)
+    else:
+        trained, resumed = before, before.steps
+        say(f"all {before.steps} steps were done before")
+    record = ranks.given(lambda: _ended(trained, data, settings, out, judging, show))
+    return SftDone(out, record, resumed)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    data_hash: str
+    older_hash: str | None
+    record: Record | None
+
+
+def _begun(data: Path, settings: TrainingSettings, out: Path, older: Path | None) -> _Begun:
     older_hash = fingerprint(older) if older is not None else None
     data_hash = fingerprint(data)
-    with folder.alone(out):
-        folder.claim(out, folder.identity_of(settings, data_hash, older_hash))
-        record = folder.read_record(out)
-        if record is None or not record.finished:
-            rows = _rows(data, older, settings, say)
-            with quiet():
-                record, resumed = _trained(data, rows, settings, out, judging, say, show)
-            record = record.model_copy(
-                update={"data_sha256": data_hash, "older_sha256": older_hash}
-            )
+    folder.claim(out, folder.identity_of(settings, data_hash, older_hash))
+    return _Begun(data_hash, older_hash, folder.read_record(out))
+
+
+def _ended(
+    record: Record,
+    data: Path,
+    settings: TrainingSettings,
+    out: Path,
+    judging: Judging | None,
+    show: Show,
+) -> Record:
+    """The record of what was trained, written, with what the model is worth where it is done."""
+    folder.write_record(out, record)
+    if record.finished and record.passed is None and settings.sft.evaluate_problems:
+        passed = _judged(str(out), data, settings, judging or Judging(), show)
+        if passed is not None:
+            record = record.model_copy(update={"passed": passed})
+            add_point(out, _point_of(record.steps, record.epochs, passed, record))
             folder.write_record(out, record)
-        else:
-            resumed = record.steps
-            say(f"all {record.steps} steps were done before")
-        if record.finished and record.passed is None and settings.sft.evaluate_problems:
-            passed = _judged(str(out), data, settings, judging or Judging(), show)
-            if passed is not None:
-                record = record.model_copy(update={"passed": passed})
-                add_point(out, _point_of(record.steps, record.epochs, passed, record))
-                folder.write_record(out, record)
-        draw(out, _title(record))
-        if record.finished:
-            # Nothing goes on from here: what a step needs is three times the weights and more.
-            shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
-    return SftDone(out, record, resumed)
+    draw(out, _title(record))
+    if record.finished:
+        # Nothing goes on from here: what a step needs is three times the weights and more.
+        shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
+    return record
 
 
 def _rows(data: Path, older: Path | None, settings: TrainingSettings, say: Say) -> _Data:
@@ -180,6 +240,7 @@ def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]
 
 
 def _trained(
+    ranks: Ranks,
     data: Path,
     rows: _Data,
     settings: TrainingSettings,
@@ -191,19 +252,20 @@ def _trained(
     from agentkernel.workflows.training.watch import stopping
 
     sft = settings.sft
-    tokenizer = _tokenizer(settings, rows.rows, out, say)
-    examples = _examples(rows.rows, tokenizer, sft.window, say)
+    tokenizer = ranks.after_first(lambda: _tokenizer(settings, rows.rows, out, say))
+    examples = ranks.after_first(lambda: _examples(rows.rows, tokenizer, sft.window, say))
     held_out = make_examples(rows.held_out, tokenizer, sft.window)
-    base = load_base(settings, tokenizer, register() if sft.packing else "sdpa")
-    say(f"{base.parameters:,} weights on {_device()}")
-    places = checkpoints.prepare(out)
-    for half in checkpoints.drop_halves(places):
-        say(f"left out {half.name}: a kill left half of it")
-    last = checkpoints.last_whole(places)
-    whole = checkpoints.read_whole(last) if last is not None else None
-    cut_after(out, whole.step if whole else 0)
+    sharded = ranks.after_first(lambda: is_sharded(settings, ranks))
+    with loading(sharded):
+        attention = register() if sft.packing else "sdpa"
+        base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
+    say(f"{base.parameters:,} weights on {_device()}{words_of(settings, ranks, sharded)}")
+    last, whole = ranks.given(lambda: last_of(out, ranks, sharded, say))
+    as_folder = folder_of_any(out, base.model, tokenizer, settings, sharded)
     with stopping() as stop:
         trainer, watch = _trainer(
+            ranks,
+            sharded,
             settings,
             base,
             tokenizer,
@@ -212,7 +274,7 @@ def _trained(
             out,
             whole,
             stop,
-            _judge_of(data, settings, judging, show),
+            _judge_of(data, settings, judging, show, as_folder),
             (judging or Judging()).times,
             show,
         )
@@ -220,15 +282,16 @@ def _trained(
         if whole is not None:
             say(f"goes on from step {whole.step} of {planned}")
         if last is not None and whole is not None and whole.step >= planned:
-            _read_back(trainer, watch, last, out)
+            _read_back(trainer, watch, last, out, sharded)
         else:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
     if watch.ended == "signal":
         say(f"ended after step {trainer.state.global_step} of {planned}; the same call goes on")
-    else:
-        _save(trainer, base, tokenizer, settings, out)
+    elif ranks.first:
+        _save(trainer, base, tokenizer, settings, out, sharded)
     record = _record(settings, data, rows, examples, base, trainer, watch, planned)
-    return record, whole.step if whole else None
+    together = {"ranks": ranks.count, "sharded": sharded, "batch": batch_of(settings, ranks)}
+    return record.model_copy(update=together), whole.step if whole else None
 
 
 def _tokenizer(
@@ -265,6 +328,8 @@ def _examples(
 
 
 def _trainer(
+    ranks: Ranks,
+    sharded: bool,
     settings: TrainingSettings,
     base: Base,
     tokenizer: PreTrainedTokenizerBase,
@@ -283,7 +348,7 @@ def _trainer(
     from agentkernel.workflows.training.watch import MOST_POINTS, Watch
 
     sft = settings.sft
-    arguments = _arguments(settings, base, out, evaluates=bool(held_out.items))
+    arguments = _arguments(settings, base, out, evaluates=bool(held_out.items), sharded=sharded)
     trainer = PackedTrainer(
         compiled=sft.compile and torch.cuda.is_available(),
         model=base.model,
@@ -297,9 +362,11 @@ def _trainer(
     trainer.args.logging_steps = max(1, planned // MOST_POINTS)
     saves = max(1, planned // sft.save_steps)
     every = max(1, saves // max(times, 1)) * sft.save_steps if times > 1 else 0
-    watch = Watch(out, whole, stop, sft.most_minutes, show, judge, every)
+    watch = Watch(out, whole, stop, sft.most_minutes, show, judge, every, ranks, sharded=sharded)
     if sft.most_minutes is not None:
         trainer.time_share = lambda: watch.time_share
+    if sharded:
+        set_precision(trainer)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(watch)
     # A page about the model is ours to write: see training.json.
@@ -307,7 +374,9 @@ def _trainer(
     return trainer, watch
 
 
-def _arguments(settings: TrainingSettings, base: Base, out: Path, *, evaluates: bool) -> SFTConfig:
+def _arguments(
+    settings: TrainingSettings, base: Base, out: Path, *, evaluates: bool, sharded: bool
+) -> SFTConfig:
     from trl import SFTConfig
 
     sft, on_gpu = settings.sft, torch.cuda.is_available()
@@ -352,9 +421,12 @@ def _arguments(settings: TrainingSettings, base: Base, out: Path, *, evaluates: 
         logging_nan_inf_filter=False,
         report_to="none",
         disable_tqdm=True,
+        **arguments_of(sharded),
     )
+    if sharded:
+        admit_cpu()
     if arguments.n_gpu > 1 and arguments.parallel_mode.value == "not_distributed":
-        # Several GPUs are for torchrun: one process would cut packed rows apart among them.
+        # Several GPUs are for --gpus: one process would cut packed rows apart among them.
         arguments._n_gpu = 1
     return arguments
 
@@ -374,11 +446,12 @@ def _planned(trainer: Any) -> int:
     return max(math.ceil(float(trainer.args.num_train_epochs) * a_pass), 1)
 
 
-def _read_back(trainer: Any, watch: Watch, last: Path, out: Path) -> None:
+def _read_back(trainer: Any, watch: Watch, last: Path, out: Path, sharded: bool) -> None:
     """All steps are done, and only their result is not written: the trainer would add a step."""
     from transformers import TrainerState
 
-    trainer._load_from_checkpoint(str(last))
+    if not sharded:
+        trainer._load_from_checkpoint(str(last))
     trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
     points = read_points(out)
     watch.loss = next((item.loss for item in reversed(points) if item.loss is not None), None)
@@ -392,8 +465,16 @@ def _save(
     tokenizer: PreTrainedTokenizerBase,
     settings: TrainingSettings,
     out: Path,
+    sharded: bool,
 ) -> None:
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    model: Any
+    if sharded:
+        # The last step wrote it, in parts that no process needs to gather.
+        last = checkpoints.last_whole(checkpoints.folder_of(out))
+        assert last is not None
+        model = whole_model(last, base.model)
+    else:
+        model = trainer.accelerator.unwrap_model(trainer.model)
     whole = settings.sft.method == "full"
     if whole and base.parameters >= MANY_WEIGHTS and _bf16(settings):
         model = model.to(torch.bfloat16)
@@ -446,14 +527,19 @@ def _device() -> str:
 
 
 def _judge_of(
-    data: Path, settings: TrainingSettings, judging: Judging | None, show: Show
+    data: Path,
+    settings: TrainingSettings,
+    judging: Judging | None,
+    show: Show,
+    readable_in: Callable[[Path], AbstractContextManager[Path]],
 ) -> Callable[[Path, int], Point | None] | None:
     """Judges a checkpoint as the finished model is judged; None where nobody wants it."""
     if judging is None or judging.times < 2 or settings.sft.method != "full":
         return None
 
     def judge(place: Path, step: int) -> Point | None:
-        passed = _judged(str(place), data, settings, judging, show)
+        with readable_in(place) as found:
+            passed = _judged(str(found), data, settings, judging, show)
         return None if passed is None else _point_of(step, 0.0, passed, None)
 
     return judge

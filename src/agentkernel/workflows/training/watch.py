@@ -17,6 +17,7 @@ from agentkernel.workflows.training import checkpoints
 from agentkernel.workflows.training.curve import Point, add_point
 from agentkernel.workflows.training.evaluate import Show
 from agentkernel.workflows.training.folder import Ended
+from agentkernel.workflows.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -67,7 +68,11 @@ class Watch(TrainerCallback):
         show: Show,
         judge: Judge | None = None,
         judge_steps: int = 0,
+        ranks: Ranks | None = None,
+        *,
+        sharded: bool = False,
     ) -> None:
+        self._ranks, self._sharded = ranks or Ranks(), sharded
         self._out, self._stop, self._show = out, stop, show
         self._judge, self._judge_steps = judge, judge_steps
         self._before = begun
@@ -103,8 +108,10 @@ class Watch(TrainerCallback):
     ) -> TrainerControl:
         last = state.global_step >= state.max_steps
         late = self.time_share >= 1.0
-        if not last and (self._stop.asked or late):
-            self.ended = "signal" if self._stop.asked else "minutes"
+        # All ranks end after the same step, whichever of them was asked first.
+        asked = self._ranks.most(2 if self._stop.asked else int(late))
+        if not last and asked:
+            self.ended = "signal" if asked == 2 else "minutes"
             control.should_save = control.should_training_stop = True
             control.should_evaluate = False
         if control.should_save:
@@ -150,10 +157,17 @@ class Watch(TrainerCallback):
         control: TrainerControl,
         **others: Any,
     ) -> None:
-        if not state.is_world_process_zero:
-            return
+        # Each rank has written its own part of it.
+        self._ranks.wait()
+        if state.is_world_process_zero:
+            self._sealed(args, state)
+        self._ranks.wait()
+
+    def _sealed(self, args: TrainingArguments, state: TrainerState) -> None:
         folder = Path(args.output_dir or ".") / f"{checkpoints.PREFIX}{state.global_step}"
-        checkpoints.seal(folder, self.tokens, self.seconds)
+        checkpoints.seal(
+            folder, self.tokens, self.seconds, self._ranks.count, sharded=self._sharded
+        )
         checkpoints.drop_older(folder.parent)
         before_last = state.global_step < state.max_steps and self.ended == "steps"
         if self._judge is not None and before_last and self._due(state.global_step):
