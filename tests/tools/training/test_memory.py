@@ -20,7 +20,8 @@ from agentkernel.tools.training.memory import (
     sft_memory,
 )
 from agentkernel.tools.training.shapes import PUBLISHED, ModelShape
-from agentkernel.workflows.training import loading, sampler
+from agentkernel.workflows.training import loading
+from agentkernel.workflows.training.decoding import answers
 
 TINY = ModelShape(
     hidden=128,
@@ -50,7 +51,7 @@ def part_gib(found: Memory, name: str) -> float:
 
 def test_what_the_trainer_decides_by_is_decided_by_here() -> None:
     assert memory.MANY_WEIGHTS == loading.MANY_WEIGHTS
-    assert memory.SAMPLED_ROWS == sampler.ROWS
+    assert memory.SAMPLED_ROWS == answers.ROWS
 
 
 def test_16_bytes_a_weight_and_a_copy_where_all_are_trained() -> None:
