@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -26,6 +25,8 @@ from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.targets import find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.training import checkpoints, folder
+from agentkernel.workflows.training.device import Precision, device_name, in_bf16, precision_of
+from agentkernel.workflows.training.ending import drop_checkpoints, ended_words, save_trained
 from agentkernel.workflows.training.evaluate import Show
 from agentkernel.workflows.training.folder import Ended
 from agentkernel.workflows.training.judging import STRICT
@@ -117,7 +118,7 @@ class RlRecord(Frozen):
     """Whether the rewards' speedups were measured or estimated: never both in one training."""
     judged_on: Literal["cpu", "cuda"]
     device: str
-    precision: Literal["bf16", "fp32"]
+    precision: Precision
     seconds: float
     versions: Versions
     packages: dict[str, str]
@@ -206,8 +207,7 @@ def train_rl(
         write_atomic(out / folder.RECORD, record.model_dump_json(indent=1))
         draw(out, _title(record))
         if record.finished:
-            # Nothing goes on from here: what a step needs is three times the weights and more.
-            shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
+            drop_checkpoints(out)
     return RlDone(out, record, resumed)
 
 
@@ -316,7 +316,7 @@ class _Training:
         rl = self.settings.rl
         tokenizer = load_tokenizer(self.settings.model or "")
         base = load_base(self.settings, tokenizer, "sdpa")
-        self.say(f"{base.parameters:,} weights on {_device()}")
+        self.say(f"{base.parameters:,} weights on {device_name()}")
         places = checkpoints.prepare(self.out)
         for half in checkpoints.drop_halves(places):
             self.say(f"left out {half.name}: a kill left half of it")
@@ -332,8 +332,7 @@ class _Training:
             # A pass is a step: where all are done, only the weights are read.
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         if watch.ended == "signal":
-            done = trainer.state.global_step
-            self.say(f"ended after step {done} of {rl.steps}; the same call goes on")
+            self.say(ended_words(trainer.state.global_step, rl.steps))
         else:
             self._save(trainer, base, tokenizer)
         return self._record(base, trainer, watch), whole.step if whole else None
@@ -344,9 +343,8 @@ class _Training:
         from agentkernel.workflows.training.rl_trainer import TurnTrainer, arguments
 
         window = int(base.model.config.get_text_config().max_position_embeddings)
-        chosen = arguments(
-            self.settings.rl, places, bf16=self._bf16(), large=base.parameters >= MANY_WEIGHTS
-        )
+        rl, large = self.settings.rl, base.parameters >= MANY_WEIGHTS
+        chosen = arguments(rl, places, bf16=in_bf16(rl.bf16), large=large)
         play = self._play(tokenizer, window)
         adapter = None if base.has_adapter else lora_of(self.settings.sft)
         trainer = TurnTrainer(base.model, tokenizer, chosen, play, adapter)
@@ -386,18 +384,10 @@ class _Training:
 
         return play
 
-    def _bf16(self) -> bool:
-        if not self.settings.rl.bf16 or not torch.cuda.is_available():
-            return False
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
     def _save(self, trainer: Any, base: Base, tokenizer: PreTrainedTokenizerBase) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
-        whole = self.settings.sft.method == "full"
-        if whole and base.parameters >= MANY_WEIGHTS and self._bf16():
-            model = model.to(torch.bfloat16)
-        name = None if whole else base.name
-        folder.save_weights(self.out, model, tokenizer, name, self.settings.sampling)
+        bf16 = in_bf16(self.settings.rl.bf16)
+        save_trained(self.out, model, tokenizer, base, self.settings, bf16=bf16)
 
     def _record(self, base: Base, trainer: Any, watch: RlWatch) -> RlRecord:
         points = read_points(self.out)
@@ -421,8 +411,8 @@ class _Training:
             end=means(points[-LAST:]),
             speed=self.asked.speed,
             judged_on=self.asked.verification.device,
-            device=_device(),
-            precision="bf16" if self._bf16() else "fp32",
+            device=device_name(),
+            precision=precision_of(self.settings.rl.bf16),
             seconds=round(watch.seconds, 2),
             versions=installed_versions(),
             packages={name: version(name) for name in PACKAGES},
@@ -438,10 +428,6 @@ def means(points: Sequence[RlPoint]) -> Means | None:
     found = {name: sum(getattr(point, name) for point in points) / len(points) for name in names}
     speedup = sum(speedups) / len(speedups) if speedups else None
     return Means(steps=len(points), speedup=speedup, **found)
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
 
 
 def _title(record: RlRecord) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +26,8 @@ from agentkernel.workflows.training.curve import (
     draw,
     read_points,
 )
+from agentkernel.workflows.training.device import device_name, in_bf16, precision_of
+from agentkernel.workflows.training.ending import drop_checkpoints, ended_words, save_trained
 from agentkernel.workflows.training.evaluate import PassAt, Show, pass_at, spread_over
 from agentkernel.workflows.training.examples import Examples, as_dataset, make_examples
 from agentkernel.workflows.training.folder import Record
@@ -206,8 +207,7 @@ def _ended(
             folder.write_record(out, record)
     draw(out, _title(record))
     if record.finished:
-        # Nothing goes on from here: what a step needs is three times the weights and more.
-        shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
+        drop_checkpoints(out)
     return record
 
 
@@ -259,7 +259,7 @@ def _trained(
     with loading(sharded):
         attention = register() if sft.packing else "sdpa"
         base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
-    say(f"{base.parameters:,} weights on {_device()}{words_of(settings, ranks, sharded)}")
+    say(f"{base.parameters:,} weights on {device_name()}{words_of(settings, ranks, sharded)}")
     last, whole = ranks.given(lambda: last_of(out, ranks, sharded, say))
     as_folder = folder_of_any(out, base.model, tokenizer, settings, sharded)
     with stopping() as stop:
@@ -286,7 +286,7 @@ def _trained(
         else:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
     if watch.ended == "signal":
-        say(f"ended after step {trainer.state.global_step} of {planned}; the same call goes on")
+        say(ended_words(trainer.state.global_step, planned))
     elif ranks.first:
         _save(trainer, base, tokenizer, settings, out, sharded)
     record = _record(settings, data, rows, examples, base, trainer, watch, planned)
@@ -400,7 +400,7 @@ def _arguments(
         max_length=sft.window,
         packing=sft.packing,
         packing_strategy="bfd",
-        bf16=_bf16(settings),
+        bf16=in_bf16(sft.bf16),
         fp16=False,
         tf32=True if on_gpu and torch.cuda.get_device_capability() >= (8, 0) else None,
         gradient_checkpointing=large,
@@ -429,12 +429,6 @@ def _arguments(
         # Several GPUs are for --gpus: one process would cut packed rows apart among them.
         arguments._n_gpu = 1
     return arguments
-
-
-def _bf16(settings: TrainingSettings) -> bool:
-    if not settings.sft.bf16 or not torch.cuda.is_available():
-        return False
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _planned(trainer: Any) -> int:
@@ -475,10 +469,7 @@ def _save(
         model = whole_model(last, base.model)
     else:
         model = trainer.accelerator.unwrap_model(trainer.model)
-    whole = settings.sft.method == "full"
-    if whole and base.parameters >= MANY_WEIGHTS and _bf16(settings):
-        model = model.to(torch.bfloat16)
-    folder.save_weights(out, model, tokenizer, None if whole else base.name, settings.sampling)
+    save_trained(out, model, tokenizer, base, settings, bf16=in_bf16(settings.sft.bf16))
 
 
 def _record(
@@ -491,7 +482,6 @@ def _record(
     watch: Watch,
     planned: int,
 ) -> Record:
-    precision: Literal["bf16", "fp32"] = "bf16" if _bf16(settings) else "fp32"
     return Record(
         name=settings.name,
         ended=watch.ended,
@@ -512,18 +502,14 @@ def _record(
         replayed=rows.replayed,
         tokens=watch.tokens,
         tokens_a_pass=examples.tokens,
-        device=_device(),
-        precision=precision,
+        device=device_name(),
+        precision=precision_of(settings.sft.bf16),
         seconds=round(watch.seconds, 2),
         loss=watch.loss,
         held_out_loss=watch.held_out_loss,
         versions=installed_versions(),
         packages={name: version(name) for name in PACKAGES},
     )
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
 
 
 def _judge_of(
