@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.domain.exchange import Sampling
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.workflows.pair_process import Verification
 from agentkernel.workflows.training.curve import Point
@@ -53,19 +52,15 @@ def judged(
 ) -> PassAt | None:
     """What the model is worth on some held-out modules, spread over all of them; None where there
     are none, or none are asked for."""
-    from agentkernel.workflows.training.writer import LocalWriter
+    from agentkernel.workflows.training.writer import LocalWriter, sampling_of
 
     problems = held_out_problems(data)
     most = settings.sft.evaluate_problems
     if not problems or not most:
         return None
     chosen = spread_over(problems, most)
-    asked = settings.sampling
-    sampling = Sampling(
-        temperature=asked.temperature, top_p=asked.top_p, max_tokens=asked.most_tokens
-    )
     return pass_at(
-        LocalWriter(model, sampling, seed=settings.sft.seed),
+        LocalWriter(model, sampling_of(settings.sampling), seed=settings.sft.seed),
         chosen,
         judging.samples,
         target=judging.target,
