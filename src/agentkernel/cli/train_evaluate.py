@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
+from agentkernel.cli.train_options import DataFolder, print_line
 
 if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
     from agentkernel.domain.training import Task
     from agentkernel.workflows.training.writer import Writer
 
-DataFolder = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A folder that 'agentkernel train data' made.")
-]
 Models = Annotated[
     list[str],
     typer.Option(
@@ -102,13 +100,13 @@ def evaluate(
             if out is not None:
                 write_figures(out, found, seed)
             if not as_json:
-                console().print(f"{model}, {questions.task}: {passed.line()}", markup=False)
+                print_line(f"{model}, {questions.task}: {passed.line()}")
     if as_json:
         print_json({"models": figures(found, seed, rows=False)})
     else:
         console().print(table(found), markup=False)
         for line in difference_lines(found, seed):
-            console().print(line, markup=False)
+            print_line(line)
 
 
 def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
@@ -126,13 +124,12 @@ def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
 
 def writer_of(model: str, data: Path, seed: int) -> Writer:
     """Whoever answers under that name. Raises SettingError, ModelUnavailable, TrainingError."""
-    from agentkernel.domain.exchange import Sampling
     from agentkernel.errors import SettingError
     from agentkernel.workflows.training.folder import read_record
     from agentkernel.workflows.training.nearest import NearestWriter
     from agentkernel.workflows.training.rows import read_rows
     from agentkernel.workflows.training.untrained import untrained
-    from agentkernel.workflows.training.writer import LocalWriter
+    from agentkernel.workflows.training.writer import LocalWriter, sampling_of
 
     kind, _, path = model.partition(":")
     if model == "nearest":
@@ -142,11 +139,7 @@ def writer_of(model: str, data: Path, seed: int) -> Writer:
     if kind == "untrained" and path:
         weights, record = untrained(Path(path)), read_record(Path(path))
         assert record is not None
-        asked = record.settings.sampling
-        sampling = Sampling(
-            temperature=asked.temperature, top_p=asked.top_p, max_tokens=asked.most_tokens
-        )
-        return LocalWriter(weights, sampling, seed=seed)
+        return LocalWriter(weights, sampling_of(record.settings.sampling), seed=seed)
     raise SettingError(
         f"Unknown model {model!r}. Expected local:PATH, untrained:PATH or nearest. "
         "Next: name one of these."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -42,6 +42,11 @@ def print_line(line: str) -> None:
     from agentkernel.cli.output import console
 
     console().print(line, markup=False)
+
+
+def saying(as_json: bool) -> Callable[[str], None]:
+    """Prints each line while a model is trained; nothing where JSON is asked for."""
+    return (lambda line: None) if as_json else print_line
 
 
 def tell(done: Done, record: BaseModel, ended: str, lines: Sequence[str], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
-from agentkernel.cli.train_options import DataFolder, ModelFolder, Training, print_line, tell
+from agentkernel.cli.train_options import DataFolder, ModelFolder, Training, saying, tell
 
 if TYPE_CHECKING:
     from agentkernel.workflows.training.rl import RlDone
@@ -68,7 +68,7 @@ def rl(
             out,
             model=model,
             practice=practice,
-            say=(lambda line: None) if as_json else print_line,
+            say=saying(as_json),
             show=show,
         )
     tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)

@@ -13,7 +13,7 @@ from agentkernel.cli.train_options import (
     DataFolder,
     ModelFolder,
     Training,
-    print_line,
+    saying,
     tell,
 )
 
@@ -86,7 +86,7 @@ def sft(
             model=model,
             older=older,
             judging=judging,
-            say=(lambda line: None) if as_json else print_line,
+            say=saying(as_json),
             show=show,
         )
     if here().first:

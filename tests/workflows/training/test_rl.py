@@ -28,6 +28,7 @@ from agentkernel.workflows.training.reward import JudgedTurn
 from agentkernel.workflows.training.rl import Practice, RlDone, train_rl, turn_settings
 from agentkernel.workflows.training.rl_curve import read_points
 from agentkernel.workflows.training.rl_problems import training_problems
+from agentkernel.workflows.training.rl_record import read_record
 from agentkernel.workflows.training.rollouts import Sample
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
 from agentkernel.workflows.training.turn_work import TurnSettings
@@ -119,7 +120,7 @@ def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlDone) -> None
     own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
     assert (own["model"], own["prompt"]) == (".", "taught")
     assert parse_local(f"local:{whole.out}").prompt == "taught"
-    record = rl._read_record(whole.out)
+    record = read_record(whole.out)
     assert record == whole.record
     assert record is not None
     assert (record.steps, record.planned_steps, record.ended) == (6, 6, "steps")

@@ -20,6 +20,7 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.domain.training import SamplingSettings, TrainingSettings
 from agentkernel.errors import RunBusy, TrainingError
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.workflows.training.device import Precision
 from agentkernel.workflows.training.evaluate import PassAt
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Record(Frozen):
     sharded: bool = False
     batch: int | None = None
     """Rows (or packed rows) of one step, over all ranks."""
-    precision: Literal["bf16", "fp32"]
+    precision: Precision
     seconds: float
     loss: float | None = None
     held_out_loss: float | None = None

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import torch
-from pydantic import ValidationError
-
-from agentkernel.agents.models.local_files import model_folder
 from agentkernel.agents.models.local_presets import LocalPreset, parse_local
-from agentkernel.domain.base import Frozen
-from agentkernel.domain.certificate import Versions
 from agentkernel.domain.training import TrainingSettings
-from agentkernel.errors import SettingError
-from agentkernel.tools.atomic import write_atomic
-from agentkernel.tools.targets import find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.training import checkpoints, folder
+from agentkernel.workflows.training.device import device_name, in_bf16, precision_of
+from agentkernel.workflows.training.ending import drop_checkpoints, ended_words, save_trained
 from agentkernel.workflows.training.evaluate import Show
-from agentkernel.workflows.training.folder import Ended
-from agentkernel.workflows.training.judging import STRICT
 from agentkernel.workflows.training.loading import (
     MANY_WEIGHTS,
     Base,
@@ -38,19 +26,27 @@ from agentkernel.workflows.training.loading import (
     lora_of,
 )
 from agentkernel.workflows.training.quiet import quiet
-from agentkernel.workflows.training.reward import Basis, JudgedTurn
-from agentkernel.workflows.training.rl_curve import RlPoint, cut_after, draw, read_points
+from agentkernel.workflows.training.reward import JudgedTurn
+from agentkernel.workflows.training.rl_curve import cut_after, draw, read_points
+from agentkernel.workflows.training.rl_identity import identity_of, model_hash
+from agentkernel.workflows.training.rl_practice import (
+    Practice,
+    basis_words,
+    judges_of,
+    turn_settings,
+)
 from agentkernel.workflows.training.rl_problems import RlProblem, chosen_at, training_problems
+from agentkernel.workflows.training.rl_record import (
+    RlRecord,
+    means,
+    read_record,
+    title_of,
+    write_record,
+)
 from agentkernel.workflows.training.rollouts import roll_out, samples_of, tally
 from agentkernel.workflows.training.rows import fingerprint
 from agentkernel.workflows.training.sampler import Drawing, ModelWriter
-from agentkernel.workflows.training.turn_pool import (
-    Answered,
-    Environment,
-    JudgePool,
-    Judges,
-    LocalJudges,
-)
+from agentkernel.workflows.training.turn_pool import Answered, Environment, JudgePool
 from agentkernel.workflows.training.turn_work import TurnSettings
 
 if TYPE_CHECKING:
@@ -59,73 +55,9 @@ if TYPE_CHECKING:
     from agentkernel.workflows.training.rl_trainer import RlWatch, Round
 
 Say = Callable[[str], None]
-FREE = ("most_minutes", "save_steps")
-"""Settings that change nothing of what is learned: the same training may go on with others."""
 PACKAGES = ("trl", "transformers", "peft", "accelerate", "tokenizers")
 LAST = 10
 """Steps at either end that the record's means are taken over."""
-WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "tokenizer.json")
-HEAD = 1 << 20
-
-
-@dataclass(frozen=True)
-class Practice:
-    """Where answers are judged and how fast right ones are. None: on the GPU that is here, timed
-    there; without one in the interpreter, with estimates for `target`."""
-
-    target: str | None = None
-    device: Literal["cpu", "cuda"] | None = None
-    speed: Basis | Literal["none"] | None = None
-    jobs: int | None = None
-    """Processes of this machine that judge; as many as it has processors."""
-    ray: str | None = None
-    """The address of a Ray cluster whose workers judge."""
-
-
-class Means(Frozen):
-    """The means of a few steps; see RlPoint."""
-
-    steps: int
-    reward: float
-    first: float
-    correct: float
-    hack_rate: float
-    speedup: float | None
-
-
-class RlRecord(Frozen):
-    """training.json: how the weights beside it came about."""
-
-    kind: Literal["rl"] = "rl"
-    name: str
-    ended: Ended
-    settings: TrainingSettings
-    model: str
-    model_sha256: str
-    data: str
-    data_sha256: str
-    parameters: int
-    trained_parameters: int
-    steps: int
-    planned_steps: int
-    problems: int
-    turns: int
-    answer_tokens: int
-    begin: Means | None
-    end: Means | None
-    speed: Basis | Literal["none"]
-    """Whether the rewards' speedups were measured or estimated: never both in one training."""
-    judged_on: Literal["cpu", "cuda"]
-    device: str
-    precision: Literal["bf16", "fp32"]
-    seconds: float
-    versions: Versions
-    packages: dict[str, str]
-
-    @property
-    def finished(self) -> bool:
-        """True where no step is left."""
-        return self.ended == "steps"
 
 
 @dataclass(frozen=True)
@@ -181,68 +113,33 @@ def train_rl(
     preset = parse_local(model)
     settings = _with_model(settings, preset, model)
     check_packages(settings.sft)
-    data_hash, model_hash = fingerprint(data), _model_hash(preset)
+    data_hash, weights_hash = fingerprint(data), model_hash(preset)
     with folder.alone(out):
-        folder.claim(out, _identity(settings, asked, data_hash, model_hash))
-        record = _read_record(out)
+        folder.claim(out, identity_of(settings, asked, data_hash, weights_hash))
+        record = read_record(out)
         if record is not None and record.finished:
             say(f"all {record.steps} steps were done before")
             return RlDone(out, record, record.steps)
         problems = training_problems(data, settings.data.licences)
-        say(f"{len(problems)} modules to practise on; speedups are {_basis(asked)}")
+        say(f"{len(problems)} modules to practise on; speedups are {basis_words(asked)}")
         with ExitStack() as held:
             held.enter_context(quiet())
-            place = environment or held.enter_context(JudgePool(_judges(practice, asked)))
+            place = environment or held.enter_context(JudgePool(judges_of(practice, asked)))
             training = _Training(settings, preset, problems, place, asked, out, say, show)
             record, resumed = training.run()
         record = record.model_copy(
             update={
                 "model": model,
-                "model_sha256": model_hash,
+                "model_sha256": weights_hash,
                 "data": str(data),
                 "data_sha256": data_hash,
             }
         )
-        write_atomic(out / folder.RECORD, record.model_dump_json(indent=1))
-        draw(out, _title(record))
+        write_record(out, record)
+        draw(out, title_of(record))
         if record.finished:
-            # Nothing goes on from here: what a step needs is three times the weights and more.
-            shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
+            drop_checkpoints(out)
     return RlDone(out, record, resumed)
-
-
-def turn_settings(practice: Practice) -> TurnSettings:
-    """What the judges are told. Raises SettingError for times that nobody here can measure."""
-    device = practice.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    resolved = find_target(practice.target)
-    measurable = (
-        device == "cuda" and resolved.measurable and resolved.target.vendor == "nvidia"
-    ) or practice.ray is not None
-    if practice.speed == "measured" and not measurable:
-        raise SettingError(
-            f"Speedups cannot be measured for {resolved.target.name!r} on {device!r}. Expected the "
-            "GPU that is here, with --device cuda. Next: --speed estimated."
-        )
-    chosen = practice.speed or ("measured" if measurable and device == "cuda" else "estimated")
-    verification = STRICT.model_copy(update={"device": device})
-    return TurnSettings(verification=verification, target=practice.target, speed=chosen)
-
-
-def _judges(practice: Practice | None, asked: TurnSettings) -> Judges:
-    if practice is not None and practice.ray is not None:
-        from agentkernel.workflows.training.turn_ray import RayJudges
-
-        return RayJudges(practice.ray, asked)
-    return LocalJudges(asked, practice.jobs if practice else None)
-
-
-def _basis(asked: TurnSettings) -> str:
-    words = {
-        "measured": "measured on the GPU",
-        "estimated": f"estimated for {find_target(asked.target).target.name}, nobody measured them",
-        "none": "not looked at",
-    }
-    return words[asked.speed]
 
 
 def _with_model(settings: TrainingSettings, preset: LocalPreset, model: str) -> TrainingSettings:
@@ -252,47 +149,6 @@ def _with_model(settings: TrainingSettings, preset: LocalPreset, model: str) -> 
         method = "lora"
     sft = settings.sft.model_copy(update={"method": method, "bf16": settings.rl.bf16})
     return settings.model_copy(update={"model": model, "new": None, "sft": sft})
-
-
-def _model_hash(preset: LocalPreset) -> str:
-    """Of the names, sizes and first megabytes of the files that the weights are made of."""
-    found = hashlib.sha256()
-    for name in (preset.model, preset.adapter):
-        place = Path(model_folder(name)) if name is not None else None
-        for path in _weight_files(place) if place is not None else ():
-            found.update(f"{path.name}:{path.stat().st_size}\n".encode())
-            with path.open("rb") as file:
-                found.update(file.read(HEAD))
-    return found.hexdigest()
-
-
-def _weight_files(place: Path) -> list[Path]:
-    return sorted(path for pattern in WEIGHTS for path in place.glob(pattern))
-
-
-def _identity(
-    settings: TrainingSettings, asked: TurnSettings, data_hash: str, model_hash: str
-) -> dict[str, str]:
-    """All that decides what is learned, by name."""
-    rl = settings.rl.model_dump(mode="json", exclude=set(FREE))
-    named = {f"rl.{key}": json.dumps(value) for key, value in rl.items()}
-    return {
-        **named,
-        "method": settings.sft.method,
-        "licences": json.dumps(settings.data.licences),
-        "model": model_hash[:16],
-        "data": data_hash[:16],
-        "judged on": asked.verification.device,
-        "speed": asked.speed,
-        "target": asked.target or "default",
-    }
-
-
-def _read_record(out: Path) -> RlRecord | None:
-    try:
-        return RlRecord.model_validate_json((out / folder.RECORD).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -316,7 +172,7 @@ class _Training:
         rl = self.settings.rl
         tokenizer = load_tokenizer(self.settings.model or "")
         base = load_base(self.settings, tokenizer, "sdpa")
-        self.say(f"{base.parameters:,} weights on {_device()}")
+        self.say(f"{base.parameters:,} weights on {device_name()}")
         places = checkpoints.prepare(self.out)
         for half in checkpoints.drop_halves(places):
             self.say(f"left out {half.name}: a kill left half of it")
@@ -332,8 +188,7 @@ class _Training:
             # A pass is a step: where all are done, only the weights are read.
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         if watch.ended == "signal":
-            done = trainer.state.global_step
-            self.say(f"ended after step {done} of {rl.steps}; the same call goes on")
+            self.say(ended_words(trainer.state.global_step, rl.steps))
         else:
             self._save(trainer, base, tokenizer)
         return self._record(base, trainer, watch), whole.step if whole else None
@@ -344,9 +199,8 @@ class _Training:
         from agentkernel.workflows.training.rl_trainer import TurnTrainer, arguments
 
         window = int(base.model.config.get_text_config().max_position_embeddings)
-        chosen = arguments(
-            self.settings.rl, places, bf16=self._bf16(), large=base.parameters >= MANY_WEIGHTS
-        )
+        rl, large = self.settings.rl, base.parameters >= MANY_WEIGHTS
+        chosen = arguments(rl, places, bf16=in_bf16(rl.bf16), large=large)
         play = self._play(tokenizer, window)
         adapter = None if base.has_adapter else lora_of(self.settings.sft)
         trainer = TurnTrainer(base.model, tokenizer, chosen, play, adapter)
@@ -386,18 +240,10 @@ class _Training:
 
         return play
 
-    def _bf16(self) -> bool:
-        if not self.settings.rl.bf16 or not torch.cuda.is_available():
-            return False
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
     def _save(self, trainer: Any, base: Base, tokenizer: PreTrainedTokenizerBase) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
-        whole = self.settings.sft.method == "full"
-        if whole and base.parameters >= MANY_WEIGHTS and self._bf16():
-            model = model.to(torch.bfloat16)
-        name = None if whole else base.name
-        folder.save_weights(self.out, model, tokenizer, name, self.settings.sampling)
+        bf16 = in_bf16(self.settings.rl.bf16)
+        save_trained(self.out, model, tokenizer, base, self.settings, bf16=bf16)
 
     def _record(self, base: Base, trainer: Any, watch: RlWatch) -> RlRecord:
         points = read_points(self.out)
@@ -421,32 +267,12 @@ class _Training:
             end=means(points[-LAST:]),
             speed=self.asked.speed,
             judged_on=self.asked.verification.device,
-            device=_device(),
-            precision="bf16" if self._bf16() else "fp32",
+            device=device_name(),
+            precision=precision_of(self.settings.rl.bf16),
             seconds=round(watch.seconds, 2),
             versions=installed_versions(),
             packages={name: version(name) for name in PACKAGES},
         )
-
-
-def means(points: Sequence[RlPoint]) -> Means | None:
-    """Over some steps; None where there are none."""
-    if not points:
-        return None
-    speedups = [point.speedup for point in points if point.speedup is not None]
-    names = ("reward", "first", "correct", "hack_rate")
-    found = {name: sum(getattr(point, name) for point in points) / len(points) for name in names}
-    speedup = sum(speedups) / len(speedups) if speedups else None
-    return Means(steps=len(points), speedup=speedup, **found)
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-
-
-def _title(record: RlRecord) -> str:
-    steps = f"{record.steps} of {record.planned_steps} steps"
-    return f"{record.name}: {record.parameters:,} weights, {steps}, speedups {record.speed}"
 
 
 __all__ = ["Practice", "RlDone", "RlRecord", "train_rl", "turn_settings"]

@@ -2,82 +2,44 @@
 
 from __future__ import annotations
 
-import math
-import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from agentkernel.domain.exchange import Sampling
-from agentkernel.domain.training import TrainingRow, TrainingSettings
-from agentkernel.errors import TrainingError
-from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.pair_process import Verification
+from agentkernel.domain.training import TrainingSettings
 from agentkernel.workflows.training import checkpoints, folder
 from agentkernel.workflows.training.attention import register
 from agentkernel.workflows.training.configuration import with_model
-from agentkernel.workflows.training.curve import (
-    Point,
-    add_point,
-    draw,
-    read_points,
-)
-from agentkernel.workflows.training.evaluate import PassAt, Show, pass_at, spread_over
-from agentkernel.workflows.training.examples import Examples, as_dataset, make_examples
+from agentkernel.workflows.training.curve import add_point, draw
+from agentkernel.workflows.training.device import device_name, in_bf16
+from agentkernel.workflows.training.ending import drop_checkpoints, ended_words, save_trained
+from agentkernel.workflows.training.evaluate import Show
+from agentkernel.workflows.training.examples import make_examples
 from agentkernel.workflows.training.folder import Record
-from agentkernel.workflows.training.judging import STRICT
-from agentkernel.workflows.training.loading import (
-    MANY_WEIGHTS,
-    Base,
-    check_method,
-    check_packages,
-    load_base,
-    load_tokenizer,
-    lora_of,
-)
+from agentkernel.workflows.training.loading import Base, check_method, check_packages, load_base
 from agentkernel.workflows.training.quiet import quiet
 from agentkernel.workflows.training.ranks import Ranks, joined
-from agentkernel.workflows.training.rows import (
-    LEARNED,
-    admitted,
-    fingerprint,
-    held_out_problems,
-    read_rows,
-    with_replay,
-)
+from agentkernel.workflows.training.rows import fingerprint
+from agentkernel.workflows.training.sft_building import make_trainer, planned_steps, read_back
+from agentkernel.workflows.training.sft_examples import examples_of, tokenizer_of
+from agentkernel.workflows.training.sft_judging import Judging, judge_of, judged, point_of
+from agentkernel.workflows.training.sft_record import record_of, title_of
+from agentkernel.workflows.training.sft_rows import Rows, rows_of
 from agentkernel.workflows.training.sharding import (
-    admit_cpu,
-    arguments_of,
     batch_of,
     folder_of_any,
     is_sharded,
     last_of,
     loading,
-    set_precision,
     whole_model,
     words_of,
 )
-from agentkernel.workflows.training.tokens import make_tokenizer, texts_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-    from trl import SFTConfig
-
-    from agentkernel.workflows.training.watch import Stop, Watch
 
 Say = Callable[[str], None]
-HELD_OUT_ROWS = 256
-"""Rows whose loss is looked at beside the training; their kernels are never learned."""
-VOCABULARY_ROWS = 20_000
-"""Rows that a tokenizer of one's own is made from: more do not change the most frequent pairs."""
-BETA2 = 0.95
-"""AdamW's second decay, as for GPT-3 (arXiv 2005.14165, appendix B)."""
-PACKAGES = ("trl", "transformers", "peft", "accelerate", "datasets", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -93,25 +55,6 @@ class SftDone:
     def finished(self) -> bool:
         """True where no step is left."""
         return self.record.finished
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How the held-out modules are judged while and after a model is trained."""
-
-    target: str | None = None
-    samples: int = 4
-    times: int = 1
-    """How often: the last time at the end, the others in between."""
-    verification: Verification = STRICT
-    jobs: int | None = None
-
-
-@dataclass(frozen=True)
-class _Data:
-    rows: tuple[TrainingRow, ...]
-    replayed: int
-    held_out: tuple[TrainingRow, ...]
 
 
 def train_sft(
@@ -162,7 +105,7 @@ def _train(
     begun = ranks.given(lambda: _begun(data, settings, out, older))
     before = begun.record
     if before is None or not before.finished:
-        rows = ranks.after_first(lambda: _rows(data, older, settings, say))
+        rows = ranks.after_first(lambda: rows_of(data, older, settings, say))
         with quiet():
             trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
         hashes = {"data_sha256": begun.data_hash, "older_sha256": begun.older_hash}
@@ -199,50 +142,21 @@ def _ended(
     """The record of what was trained, written, with what the model is worth where it is done."""
     folder.write_record(out, record)
     if record.finished and record.passed is None and settings.sft.evaluate_problems:
-        passed = _judged(str(out), data, settings, judging or Judging(), show)
+        passed = judged(str(out), data, settings, judging or Judging(), show)
         if passed is not None:
             record = record.model_copy(update={"passed": passed})
-            add_point(out, _point_of(record.steps, record.epochs, passed, record))
+            add_point(out, point_of(record.steps, record.epochs, passed, record))
             folder.write_record(out, record)
-    draw(out, _title(record))
+    draw(out, title_of(record))
     if record.finished:
-        # Nothing goes on from here: what a step needs is three times the weights and more.
-        shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
+        drop_checkpoints(out)
     return record
-
-
-def _rows(data: Path, older: Path | None, settings: TrainingSettings, say: Say) -> _Data:
-    """All rows to learn from, each of them checked. Raises TrainingError."""
-    licences, tasks = settings.data.licences, settings.sft.tasks
-    fresh = tuple(admitted(read_rows(data, "train"), licences, tasks))
-    if not fresh:
-        raise TrainingError(
-            f"{str(data)!r} has no row of the tasks {', '.join(tasks)}. Expected some. Next: other "
-            "sft.tasks, or more data."
-        )
-    before = () if older is None else tuple(admitted(read_rows(older, "train"), licences, tasks))
-    known = {row.id for row in fresh}
-    before = tuple(row for row in before if row.id not in known)
-    rows = with_replay(fresh, before, settings.sft.replay, settings.sft.seed)
-    say(f"{len(fresh)} rows" + (f" and {len(rows) - len(fresh)} older ones" if older else ""))
-    return _Data(rows, len(rows) - len(fresh), _held_out(data, settings))
-
-
-def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]:
-    if not (data / "held-out.jsonl.gz").is_file():
-        return ()
-    found = (
-        row
-        for row in read_rows(data, "held-out")
-        if row.label in LEARNED and row.task in settings.sft.tasks
-    )
-    return tuple(row for _, row in zip(range(HELD_OUT_ROWS), found, strict=False))
 
 
 def _trained(
     ranks: Ranks,
     data: Path,
-    rows: _Data,
+    rows: Rows,
     settings: TrainingSettings,
     out: Path,
     judging: Judging | None,
@@ -252,18 +166,18 @@ def _trained(
     from agentkernel.workflows.training.watch import stopping
 
     sft = settings.sft
-    tokenizer = ranks.after_first(lambda: _tokenizer(settings, rows.rows, out, say))
-    examples = ranks.after_first(lambda: _examples(rows.rows, tokenizer, sft.window, say))
+    tokenizer = ranks.after_first(lambda: tokenizer_of(settings, rows.learned, out, say))
+    examples = ranks.after_first(lambda: examples_of(rows.learned, tokenizer, sft.window, say))
     held_out = make_examples(rows.held_out, tokenizer, sft.window)
     sharded = ranks.after_first(lambda: is_sharded(settings, ranks))
     with loading(sharded):
         attention = register() if sft.packing else "sdpa"
         base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
-    say(f"{base.parameters:,} weights on {_device()}{words_of(settings, ranks, sharded)}")
+    say(f"{base.parameters:,} weights on {device_name()}{words_of(settings, ranks, sharded)}")
     last, whole = ranks.given(lambda: last_of(out, ranks, sharded, say))
     as_folder = folder_of_any(out, base.model, tokenizer, settings, sharded)
     with stopping() as stop:
-        trainer, watch = _trainer(
+        trainer, watch = make_trainer(
             ranks,
             sharded,
             settings,
@@ -274,189 +188,24 @@ def _trained(
             out,
             whole,
             stop,
-            _judge_of(data, settings, judging, show, as_folder),
+            judge_of(data, settings, judging, show, as_folder),
             (judging or Judging()).times,
             show,
         )
-        planned = _planned(trainer)
+        planned = planned_steps(trainer)
         if whole is not None:
             say(f"goes on from step {whole.step} of {planned}")
         if last is not None and whole is not None and whole.step >= planned:
-            _read_back(trainer, watch, last, out, sharded)
+            read_back(trainer, watch, last, out, sharded)
         else:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
     if watch.ended == "signal":
-        say(f"ended after step {trainer.state.global_step} of {planned}; the same call goes on")
+        say(ended_words(trainer.state.global_step, planned))
     elif ranks.first:
         _save(trainer, base, tokenizer, settings, out, sharded)
-    record = _record(settings, data, rows, examples, base, trainer, watch, planned)
+    record = record_of(settings, data, rows, examples, base, trainer, watch, planned)
     together = {"ranks": ranks.count, "sharded": sharded, "batch": batch_of(settings, ranks)}
     return record.model_copy(update=together), whole.step if whole else None
-
-
-def _tokenizer(
-    settings: TrainingSettings, rows: tuple[TrainingRow, ...], out: Path, say: Say
-) -> PreTrainedTokenizerBase:
-    """The named model's, or one that is made from the rows, once for each training."""
-    if settings.model is not None:
-        return load_tokenizer(settings.model)
-    from transformers import AutoTokenizer
-
-    assert settings.new is not None
-    kept = out / folder.TOKENIZER
-    if not kept.is_dir():
-        step = -(-len(rows) // VOCABULARY_ROWS)
-        made = make_tokenizer(texts_of(rows[::step]), settings.new.vocabulary, settings.new.window)
-        say(f"a tokenizer of {len(made)} tokens, made from the rows")
-        folder.save_tokenizer(out, made)
-    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(kept), local_files_only=True)
-    return found
-
-
-def _examples(
-    rows: tuple[TrainingRow, ...], tokenizer: PreTrainedTokenizerBase, window: int, say: Say
-) -> Examples:
-    found = make_examples(rows, tokenizer, window)
-    if not found.items:
-        raise TrainingError(
-            f"None of {len(rows)} rows fits a window of {window} tokens. Expected some. Next: a "
-            "larger sft.window."
-        )
-    if found.too_long:
-        say(f"{found.too_long} of {len(rows)} rows left out: more than {window} tokens")
-    return found
-
-
-def _trainer(
-    ranks: Ranks,
-    sharded: bool,
-    settings: TrainingSettings,
-    base: Base,
-    tokenizer: PreTrainedTokenizerBase,
-    examples: Examples,
-    held_out: Examples,
-    out: Path,
-    whole: checkpoints.Whole | None,
-    stop: Stop,
-    judge: Any,
-    times: int,
-    show: Show,
-) -> tuple[Any, Watch]:
-    from transformers import PrinterCallback
-
-    from agentkernel.workflows.training.sft_trainer import PackedTrainer
-    from agentkernel.workflows.training.watch import MOST_POINTS, Watch
-
-    sft = settings.sft
-    arguments = _arguments(settings, base, out, evaluates=bool(held_out.items), sharded=sharded)
-    trainer = PackedTrainer(
-        compiled=sft.compile and torch.cuda.is_available(),
-        model=base.model,
-        args=arguments,
-        train_dataset=as_dataset(examples.items),
-        eval_dataset=as_dataset(held_out.items) if held_out.items else None,
-        processing_class=tokenizer,
-        peft_config=None if base.has_adapter else lora_of(sft),
-    )
-    planned = _planned(trainer)
-    trainer.args.logging_steps = max(1, planned // MOST_POINTS)
-    saves = max(1, planned // sft.save_steps)
-    every = max(1, saves // max(times, 1)) * sft.save_steps if times > 1 else 0
-    watch = Watch(out, whole, stop, sft.most_minutes, show, judge, every, ranks, sharded=sharded)
-    if sft.most_minutes is not None:
-        trainer.time_share = lambda: watch.time_share
-    if sharded:
-        set_precision(trainer)
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(watch)
-    # A page about the model is ours to write: see training.json.
-    trainer.create_model_card = lambda *names, **values: None
-    return trainer, watch
-
-
-def _arguments(
-    settings: TrainingSettings, base: Base, out: Path, *, evaluates: bool, sharded: bool
-) -> SFTConfig:
-    from trl import SFTConfig
-
-    sft, on_gpu = settings.sft, torch.cuda.is_available()
-    large = base.parameters >= MANY_WEIGHTS
-    arguments = SFTConfig(
-        output_dir=str(checkpoints.folder_of(out)),
-        per_device_train_batch_size=sft.batch,
-        per_device_eval_batch_size=sft.batch,
-        gradient_accumulation_steps=sft.accumulate,
-        num_train_epochs=sft.epochs,
-        max_steps=sft.most_steps or -1,
-        learning_rate=sft.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=sft.warmup_share,
-        weight_decay=sft.weight_decay,
-        adam_beta2=BETA2,
-        max_grad_norm=1.0,
-        optim="adamw_torch_fused" if on_gpu else "adamw_torch",
-        seed=sft.seed,
-        data_seed=sft.seed,
-        max_length=sft.window,
-        packing=sft.packing,
-        packing_strategy="bfd",
-        bf16=_bf16(settings),
-        fp16=False,
-        tf32=True if on_gpu and torch.cuda.get_device_capability() >= (8, 0) else None,
-        gradient_checkpointing=large,
-        use_cpu=not on_gpu,
-        dataloader_num_workers=2 if on_gpu else 0,
-        dataloader_pin_memory=on_gpu,
-        dataloader_persistent_workers=on_gpu,
-        # Else each batch waits for all that the GPU has still to do.
-        accelerator_config={"non_blocking": on_gpu},
-        save_strategy="steps",
-        save_steps=sft.save_steps,
-        save_total_limit=None,
-        eval_strategy="steps" if evaluates else "no",
-        eval_steps=sft.save_steps if evaluates else None,
-        logging_strategy="steps",
-        logging_steps=1,
-        # Looking for nan at each step waits for the GPU; the curve shows it as well.
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        **arguments_of(sharded),
-    )
-    if sharded:
-        admit_cpu()
-    if arguments.n_gpu > 1 and arguments.parallel_mode.value == "not_distributed":
-        # Several GPUs are for --gpus: one process would cut packed rows apart among them.
-        arguments._n_gpu = 1
-    return arguments
-
-
-def _bf16(settings: TrainingSettings) -> bool:
-    if not settings.sft.bf16 or not torch.cuda.is_available():
-        return False
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
-def _planned(trainer: Any) -> int:
-    """Optimizer steps in all."""
-    if trainer.args.max_steps > 0:
-        return int(trainer.args.max_steps)
-    batches = len(trainer.get_train_dataloader())
-    a_pass = max(-(-batches // int(trainer.args.gradient_accumulation_steps)), 1)
-    return max(math.ceil(float(trainer.args.num_train_epochs) * a_pass), 1)
-
-
-def _read_back(trainer: Any, watch: Watch, last: Path, out: Path, sharded: bool) -> None:
-    """All steps are done, and only their result is not written: the trainer would add a step."""
-    from transformers import TrainerState
-
-    if not sharded:
-        trainer._load_from_checkpoint(str(last))
-    trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
-    points = read_points(out)
-    watch.loss = next((item.loss for item in reversed(points) if item.loss is not None), None)
-    held_out = (item.held_out_loss for item in reversed(points))
-    watch.held_out_loss = next((loss for loss in held_out if loss is not None), None)
 
 
 def _save(
@@ -475,118 +224,7 @@ def _save(
         model = whole_model(last, base.model)
     else:
         model = trainer.accelerator.unwrap_model(trainer.model)
-    whole = settings.sft.method == "full"
-    if whole and base.parameters >= MANY_WEIGHTS and _bf16(settings):
-        model = model.to(torch.bfloat16)
-    folder.save_weights(out, model, tokenizer, None if whole else base.name, settings.sampling)
-
-
-def _record(
-    settings: TrainingSettings,
-    data: Path,
-    rows: _Data,
-    examples: Examples,
-    base: Base,
-    trainer: Any,
-    watch: Watch,
-    planned: int,
-) -> Record:
-    precision: Literal["bf16", "fp32"] = "bf16" if _bf16(settings) else "fp32"
-    return Record(
-        name=settings.name,
-        ended=watch.ended,
-        settings=settings,
-        data=str(data),
-        data_sha256="",
-        card_sha256=folder.card_hash(data),
-        older_sha256=None,
-        parameters=base.parameters,
-        trained_parameters=sum(
-            item.numel() for item in trainer.model.parameters() if item.requires_grad
-        ),
-        steps=trainer.state.global_step,
-        planned_steps=planned,
-        epochs=round(trainer.state.epoch or 0.0, 4),
-        rows=len(examples.items),
-        too_long=examples.too_long,
-        replayed=rows.replayed,
-        tokens=watch.tokens,
-        tokens_a_pass=examples.tokens,
-        device=_device(),
-        precision=precision,
-        seconds=round(watch.seconds, 2),
-        loss=watch.loss,
-        held_out_loss=watch.held_out_loss,
-        versions=installed_versions(),
-        packages={name: version(name) for name in PACKAGES},
-    )
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-
-
-def _judge_of(
-    data: Path,
-    settings: TrainingSettings,
-    judging: Judging | None,
-    show: Show,
-    readable_in: Callable[[Path], AbstractContextManager[Path]],
-) -> Callable[[Path, int], Point | None] | None:
-    """Judges a checkpoint as the finished model is judged; None where nobody wants it."""
-    if judging is None or judging.times < 2 or settings.sft.method != "full":
-        return None
-
-    def judge(place: Path, step: int) -> Point | None:
-        with readable_in(place) as found:
-            passed = _judged(str(found), data, settings, judging, show)
-        return None if passed is None else _point_of(step, 0.0, passed, None)
-
-    return judge
-
-
-def _judged(
-    model: str, data: Path, settings: TrainingSettings, judging: Judging, show: Show
-) -> PassAt | None:
-    """What the model is worth on some held-out modules, spread over all of them."""
-    from agentkernel.workflows.training.writer import LocalWriter
-
-    problems = held_out_problems(data)
-    most = settings.sft.evaluate_problems
-    if not problems or not most:
-        return None
-    chosen = spread_over(problems, most)
-    asked = settings.sampling
-    sampling = Sampling(
-        temperature=asked.temperature, top_p=asked.top_p, max_tokens=asked.most_tokens
-    )
-    return pass_at(
-        LocalWriter(model, sampling, seed=settings.sft.seed),
-        chosen,
-        judging.samples,
-        target=judging.target,
-        verification=judging.verification,
-        jobs=judging.jobs,
-        show=show,
-    )
-
-
-def _point_of(step: int, epoch: float, passed: PassAt, record: Record | None) -> Point:
-    first = passed.pass_at.get(1)
-    return Point(
-        step=step,
-        epoch=epoch,
-        tokens=record.tokens if record else 0,
-        seconds=record.seconds if record else 0.0,
-        pass_at_1=first.value if first else None,
-        hack_rate=passed.hack_rate.value,
-        problems=passed.problems,
-    )
-
-
-def _title(record: Record) -> str:
-    steps = f"{record.steps} of {record.planned_steps} steps"
-    return f"{record.name}: {record.parameters:,} weights, {steps}, {record.device}"
+    save_trained(out, model, tokenizer, base, settings, bf16=in_bf16(settings.sft.bf16))
 
 
 __all__ = ["Judging", "SftDone", "train_sft"]

@@ -13,6 +13,7 @@ from agentkernel.agents.models.local_presets import LocalPreset, parse_local
 from agentkernel.agents.models.local_text import Sample, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.domain.exchange import Message, Sampling
+from agentkernel.domain.training import SamplingSettings
 from agentkernel.workflows.training.decoding import Drawing, Wrote, answer_all
 
 
@@ -24,6 +25,13 @@ class Writer(Protocol):
     ) -> list[list[Sample]]:
         """The answers to each conversation, in order."""
         ...
+
+
+def sampling_of(settings: SamplingSettings) -> Sampling:
+    """How the finished model is asked, as its folder says."""
+    return Sampling(
+        temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.most_tokens
+    )
 
 
 class LocalWriter:
@@ -87,4 +95,4 @@ class LocalWriter:
         )
 
 
-__all__ = ["LocalWriter", "Writer"]
+__all__ = ["LocalWriter", "Writer", "sampling_of"]

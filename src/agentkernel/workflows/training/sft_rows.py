@@ -1,0 +1,56 @@
+"""Which rows does a fine-tuning learn from, and which does it only look at?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentkernel.domain.training import TrainingRow, TrainingSettings
+from agentkernel.errors import TrainingError
+from agentkernel.workflows.training.rows import LEARNED, admitted, read_rows, with_replay
+
+HELD_OUT_ROWS = 256
+"""Rows whose loss is looked at beside the training; their kernels are never learned."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is learned from, `replayed` of them older, and whose loss is looked at beside it."""
+
+    learned: tuple[TrainingRow, ...]
+    replayed: int
+    held_out: tuple[TrainingRow, ...]
+
+
+def rows_of(
+    data: Path, older: Path | None, settings: TrainingSettings, say: Callable[[str], None]
+) -> Rows:
+    """All rows to learn from, each of them checked. Raises TrainingError."""
+    licences, tasks = settings.data.licences, settings.sft.tasks
+    fresh = tuple(admitted(read_rows(data, "train"), licences, tasks))
+    if not fresh:
+        raise TrainingError(
+            f"{str(data)!r} has no row of the tasks {', '.join(tasks)}. Expected some. Next: other "
+            "sft.tasks, or more data."
+        )
+    before = () if older is None else tuple(admitted(read_rows(older, "train"), licences, tasks))
+    known = {row.id for row in fresh}
+    before = tuple(row for row in before if row.id not in known)
+    rows = with_replay(fresh, before, settings.sft.replay, settings.sft.seed)
+    say(f"{len(fresh)} rows" + (f" and {len(rows) - len(fresh)} older ones" if older else ""))
+    return Rows(rows, len(rows) - len(fresh), _held_out(data, settings))
+
+
+def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]:
+    if not (data / "held-out.jsonl.gz").is_file():
+        return ()
+    found = (
+        row
+        for row in read_rows(data, "held-out")
+        if row.label in LEARNED and row.task in settings.sft.tasks
+    )
+    return tuple(row for _, row in zip(range(HELD_OUT_ROWS), found, strict=False))
+
+
+__all__ = ["HELD_OUT_ROWS", "Rows", "rows_of"]
