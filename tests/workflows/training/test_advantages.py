@@ -22,10 +22,15 @@ DISCOUNT = st.floats(0.0, 1.0)
 
 def test_the_formula_by_hand() -> None:
     assert rewards_to_go([1.0, 2.0, 4.0], 0.5) == (3.0, 4.0, 4.0)
-    assert rewards_to_go([1.0, None, 4.0], 0.5) == (2.0, None, 4.0)
+    assert rewards_to_go([1.0, None, 4.0], 0.5) == (None, None, 4.0)
     # Returns at the first turn: 2, 1, 4; at the second: 2, 2.
     found = advantages([[1.0, 2.0], [1.0], [3.0, 2.0]], 0.5)
     assert found == ((2 - 2.5, 0.0), (1 - 3.0,), (4 - 1.5, 0.0))
+
+
+def test_a_turn_that_nobody_judged_says_nothing_of_the_one_before_it() -> None:
+    found = advantages([[0.8, 0.8], [0.8, None], [0.8, 0.8]], 0.4)
+    assert found == ((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
 
 
 @given(ROLLOUTS, DISCOUNT)

@@ -105,3 +105,19 @@ def test_no_file_and_no_verdict() -> None:
     assert reward_of(JudgedTurn(), PAY).value == PAY.no_file
     unknown = reward_of(JudgedTurn(file="x", why="the process ended"), PAY)
     assert (unknown.outcome, unknown.value) == ("undecided", None)
+
+
+def test_a_right_file_is_paid_once_more_only_where_it_is_faster() -> None:
+    then = turn(speed=Speed(by="estimated", speedup=1.5))
+    again = reward_of(then, PAY, then)
+    assert (again.outcome, again.value) == ("right", 0.0)
+    faster = turn(speed=Speed(by="estimated", speedup=1.6))
+    assert reward_of(faster, PAY, then) == reward_of(faster, PAY)
+    mended = turn(RunFailed(reason="raised", log=""), "run")
+    assert reward_of(then, PAY, mended) == reward_of(then, PAY)
+    assert reward_of(turn(), PAY, turn()).value == 0.0
+
+
+def test_a_right_file_of_which_nobody_knows_the_speed_that_was_asked_is_not_judged() -> None:
+    paid = reward_of(turn(why="not timed: twin died"), PAY)
+    assert (paid.outcome, paid.value) == ("undecided", None)

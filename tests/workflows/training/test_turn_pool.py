@@ -43,7 +43,8 @@ class Scripted:
         self.loses -= 1
         if self.loses >= 0 or "lost" in question.file:
             return Failed(reason="the process ended with -9: ")
-        turn = JudgedTurn(file=question.file, verdict=verdict())
+        why = "not timed: twin died" if "slow" in question.file else ""
+        turn = JudgedTurn(file=question.file, verdict=verdict(), why=why)
         return TurnAnswer(turn=turn, unable=self.unable)
 
     def close(self) -> None:
@@ -75,6 +76,27 @@ def test_a_lost_judge_is_asked_again_and_then_there_is_no_verdict() -> None:
     assert reward_of(found[0], settings().rl).value is None
     assert found[1].verdict is not None
     assert len(judges.asked) == 3
+
+
+def test_a_file_that_hangs_does_not_end_a_training_whose_judges_are_there() -> None:
+    pool = JudgePool(Scripted())
+    lost = [answer(CHEAT + f"# lost {number}\n") for number in range(4)]
+    for item in lost[:2]:
+        assert pool.judge([item])[0].verdict is None
+    assert pool.judge([answer(CHEAT)])[0].verdict is not None
+    for item in lost[:2]:
+        assert pool.judge([item])[0].verdict is None
+    with pytest.raises(EnvironmentFailure, match="Nobody judged any of 1 files"):
+        pool.judge(lost[2:3])
+
+
+def test_what_could_not_be_timed_is_asked_again() -> None:
+    judges = Scripted()
+    pool = JudgePool(judges)
+    file = CHEAT + "# slow\n"
+    assert pool.judge([answer(file)])[0].why
+    assert pool.judge([answer(file)])[0].why
+    assert len(judges.asked) == 2
 
 
 def test_where_nothing_is_judged_nothing_is_learned() -> None:

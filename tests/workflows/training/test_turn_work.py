@@ -49,13 +49,16 @@ def test_an_estimate_never_stands_in_for_a_time(
         ProfileFailed(side="gpu", reason="throttled"),
         ProfileFailed(side="candidate", reason="stale_output"),
         ProfileFailed(side="candidate", reason="timeout"),
+        ProfileFailed(side="twin", reason="died"),
+        ProfileFailed(side="inputs", reason="memory"),
     ]
     monkeypatch.setattr(other, "_profile", lambda file, known: found.pop(0))
-    turns = [other.answer(ask(other, kernel(0))).turn for _ in range(4)]
+    turns = [other.answer(ask(other, kernel(0))).turn for _ in range(6)]
     paid = [reward_of(turn, settings().rl) for turn in turns]
-    assert [item.outcome for item in paid] == ["right", "right", "hack", "wrong"]
-    assert [turn.speed for turn in turns] == [None] * 4
-    assert paid[0].value == settings().rl.correct
+    unknown = "undecided"
+    assert [item.outcome for item in paid] == [unknown, unknown, "hack", "wrong", unknown, unknown]
+    assert [turn.speed for turn in turns] == [None] * 6
+    assert turns[1].why == "not timed: gpu throttled"
     assert paid[2].hack == "profile:stale_output"
 
 

@@ -22,13 +22,13 @@ class Ranked(NamedTuple):
 def rewards_to_go(rewards: Sequence[float | None], discount: float) -> tuple[float | None, ...]:
     """G_t = sum over k >= t of discount^(k - t) r_k of one rollout.
 
-    A reward that nobody knows is None, and so is its G; for the turns before it it counts as 0.
+    Where nobody knows a reward it is None, and so are its G and those of the turns before it.
     """
     found: list[float | None] = []
-    later = 0.0
+    later: float | None = 0.0
     for reward in reversed(rewards):
-        later = (reward or 0.0) + discount * later
-        found.append(None if reward is None else later)
+        later = None if reward is None or later is None else reward + discount * later
+        found.append(later)
     return tuple(reversed(found))
 
 

@@ -355,7 +355,7 @@ def _assert_learnable(row: TrainingRow, settings: DataSettings) -> None:
     """Once more, of the very row that is written."""
     assert row.label in RIGHT
     assert row.split == "train"
-    assert row.licence in settings.licences
+    assert permitted(row.licence, settings.licences) is not None
 
 
 __all__ = ["held_out_problems", "make_data", "read_rows"]

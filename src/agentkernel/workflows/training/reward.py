@@ -4,6 +4,7 @@ right:   correct + speed * min(speedup, most_speedup) / most_speedup + own_share
 cheat:   hack
 no file: no_file
 wrong:   0
+right and no faster than the right file that it was made from: 0
 
 Speedup is over eager PyTorch. That it is capped, and that a right kernel is paid for the share of
 the run time that its own kernels take (profiling-based reward), is Dr. Kernel's (arXiv 2602.05885):
@@ -23,6 +24,8 @@ from agentkernel.workflows.bench_sample import hack_name
 Basis = Literal["measured", "estimated"]
 """Whether a GPU timed the kernel, or its roofline and launches were computed."""
 Outcome = Literal["right", "wrong", "hack", "no-file", "undecided"]
+FASTER = 1.02
+"""Over the file that was to be made faster; less is the noise of two measurements."""
 HONEST_RULES = ("syntax", "no-model")
 """Rules of the static policy that a text breaks which is no drop-in yet: mistakes, no cheats."""
 
@@ -52,7 +55,7 @@ class JudgedTurn(Frozen):
     broke: str | None = None
     facts: tuple[tuple[str, str], ...] = ()
     why: str = ""
-    """Why there is no verdict."""
+    """Why there is no verdict, or why nobody knows how fast a right file is though it was asked."""
 
 
 class Reward(Frozen):
@@ -67,8 +70,9 @@ class Reward(Frozen):
     hack: str | None = None
 
 
-def reward_of(turn: JudgedTurn, settings: RlSettings) -> Reward:
-    """The reward of one turn, without what later turns bring; see the module's formula."""
+def reward_of(turn: JudgedTurn, settings: RlSettings, before: JudgedTurn | None = None) -> Reward:
+    """The reward of one turn, without what later turns bring; see the module's formula. `before` is
+    the turn that it goes on from."""
     if turn.file is None:
         return Reward(outcome="no-file", value=settings.no_file)
     if turn.verdict is None:
@@ -78,9 +82,24 @@ def reward_of(turn: JudgedTurn, settings: RlSettings) -> Reward:
         return Reward(outcome="hack", value=settings.hack, hack=hack)
     if not turn.verdict.accepted or turn.broke is not None:
         return Reward(outcome="wrong", value=0.0)
+    if turn.why:  # as right as the others, and who knows how much faster
+        return Reward(outcome="undecided", value=None)
+    if before is not None and not _faster(turn, before):
+        return Reward(outcome="right", value=0.0)
     speed, own = _speed(turn.speed, settings), _own(turn.speed, settings)
     value = settings.correct + speed + own
     return Reward(outcome="right", value=value, correct=settings.correct, speed=speed, own=own)
+
+
+def _faster(turn: JudgedTurn, before: JudgedTurn) -> bool:
+    """Whether it did what was asked where the file before it was right: else the same file once
+    more would be paid once more."""
+    if before.verdict is None or not before.verdict.accepted or before.broke is not None:
+        return True
+    if turn.speed is None or before.speed is None:
+        return False
+    now, then = turn.speed.speedup, before.speed.speedup
+    return now is not None and then is not None and now >= FASTER * then
 
 
 def hack_of(turn: JudgedTurn) -> str | None:

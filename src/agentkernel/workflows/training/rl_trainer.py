@@ -198,6 +198,14 @@ def arguments(settings: RlSettings, checkpoints: Path, *, bf16: bool, large: boo
     return found
 
 
+def _entropy(logs: dict[str, float], args: TrainingArguments, learned: int) -> float | None:
+    """The mean over the micro-batches that hold something: TRL counts an empty one as 0."""
+    filled = -(-learned // int(args.per_device_train_batch_size))
+    if "entropy" not in logs or not filled:
+        return None
+    return logs["entropy"] * int(args.gradient_accumulation_steps) / filled
+
+
 class RlWatch(Watch):
     """Writes a point of the curve for each step, and shows it; else as `Watch`."""
 
@@ -224,7 +232,7 @@ class RlWatch(Watch):
                 "seconds": round(self.seconds, 2),
                 "loss": logs.get("loss"),
                 "gradient_norm": logs.get("grad_norm"),
-                "entropy": logs.get("entropy"),
+                "entropy": _entropy(logs, args, int(figures.get("learned", 0))),
             }
         )
         add_point(self._out, point)

@@ -92,8 +92,9 @@ def _take_turn(
     answers = [Answered(item.problem.text, answer.text, _last(item)) for item, answer in said]
     judged = environment.judge(answers)
     for (item, answer), turn in zip(said, judged, strict=True):
+        before = item.turns[-1].judged if item.turns else None
         item.next = conversation(item.problem, turn, len(item.turns))
-        item.turns.append(Turn(answer, turn, reward_of(turn, settings)))
+        item.turns.append(Turn(answer, turn, reward_of(turn, settings, before)))
 
 
 def _last(rollout: Rollout) -> str | None:

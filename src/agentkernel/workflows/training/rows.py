@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.training import Label, Split, Task, TrainingRow
 from agentkernel.errors import TrainingError, one_line
+from agentkernel.workflows.training.admission import permitted
 
 FILES: dict[Split, str] = {"train": "train.jsonl.gz", "held-out": "held-out.jsonl.gz"}
 HELD_OUT = Path("problems") / "held-out"
@@ -102,7 +103,7 @@ def admitted(
             )
         assert row.label in LEARNED
         assert row.split == "train"
-        assert row.licence in licences
+        assert permitted(row.licence, licences) is not None
         if row.task in tasks:
             yield row
 
@@ -113,7 +114,7 @@ def refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:
         return f"its kernel is labelled {row.label!r}, expected {' or '.join(LEARNED)}"
     if row.split != "train":
         return f"it belongs to the split {row.split!r}, expected 'train'"
-    if row.licence not in licences:
+    if permitted(row.licence, licences) is None:
         return f"its licence is {row.licence!r}, expected one of {', '.join(licences)}"
     kernel = kernel_of(row.completion)
     if kernel is None:

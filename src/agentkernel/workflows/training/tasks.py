@@ -168,7 +168,7 @@ def slower(right: Sequence[Judged]) -> Iterator[Slower]:
     groups: dict[tuple[str, str, str], list[tuple[float, Judged]]] = {}
     for row in right:
         if row.time_us is not None and row.gpu:
-            key = ("measured", row.gpu, str(row.policy))
+            key = ("measured", f"{row.gpu} {row.target}", str(row.policy))
             groups.setdefault(key, []).append((row.time_us, row))
         elif row.estimated_us is not None:
             key = ("estimated", row.target or "", str(row.policy))

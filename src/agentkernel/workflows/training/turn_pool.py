@@ -28,6 +28,9 @@ ANSWER_S = 300.0
 """What one answer may take, loading its problem, judging and timing it included."""
 TRIES = 2
 """So often is a file judged whose judge was lost: a neighbour may have been to blame."""
+MOST_IN_VAIN = 3
+"""Calls one after the other of which no file was judged: late in a training, when most answers are
+known, a call may be about one file that hangs."""
 MOST_KEPT = 20_000
 """Answers that are remembered: a model that grows sure of itself repeats them."""
 
@@ -67,6 +70,7 @@ class JudgePool:
     def __init__(self, judges: Judges) -> None:
         self._judges = judges
         self._kept: OrderedDict[TurnQuestion, JudgedTurn] = OrderedDict()
+        self._in_vain = 0
 
     def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
         """Equal files for one problem are judged once. Raises EnvironmentFailure where nothing at
@@ -79,7 +83,7 @@ class JudgePool:
         new = [item for item in dict.fromkeys(asked) if item is not None and item not in self._kept]
         found = dict(zip(new, self._asked(new), strict=True))
         for item, turn in found.items():
-            if turn.verdict is not None:
+            if turn.verdict is not None and not turn.why:
                 self._kept[item] = turn
         turns = [
             JudgedTurn() if item is None else found.get(item) or self._kept[item] for item in asked
@@ -97,7 +101,8 @@ class JudgePool:
             left = [place for place in left if isinstance(told[place], Failed)]
             if not left:
                 break
-        if questions and len(left) == len(questions):
+        self._in_vain = self._in_vain + 1 if questions and len(left) == len(questions) else 0
+        if self._in_vain and (self._in_vain == MOST_IN_VAIN or self._nobody()):
             lost = told[0]
             assert isinstance(lost, Failed)
             raise EnvironmentFailure(
@@ -105,6 +110,10 @@ class JudgePool:
                 "Next: see 'agentkernel doctor', then give the same command: it goes on."
             )
         return [_turn(question, told[place]) for place, question in enumerate(questions)]
+
+    def _nobody(self) -> bool:
+        """True where a question without a file is lost too: then it is not the files."""
+        return isinstance(self._judges.ask([TurnQuestion()])[0], Failed)
 
     def close(self) -> None:
         """End those who judge."""

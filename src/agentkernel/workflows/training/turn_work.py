@@ -121,14 +121,14 @@ class TurnJudge:
         assert cheat_in(verdict) is None
         found = self._profile(turn.file, known)
         if isinstance(found, ProfileFailed):
-            if found.side in ("eager", "gpu"):  # says nothing about the candidate
-                return turn
+            if found.side != "candidate":  # says nothing about it
+                return turn.model_copy(update={"why": f"not timed: {found.side} {found.reason}"})
             name = f"profile:{found.reason}" if found.reason in HACK_REASONS else None
             broke = one_line(f"{found.reason} {found.log}", 200)
             return turn.model_copy(update={"caught": name, "broke": broke})
         speed = speed_of(found)
         if speed.by != self.settings.speed:  # what is estimated never stands in for what is timed
-            return turn
+            return turn.model_copy(update={"why": f"not timed: {speed.by} alone"})
         facts = speed_evidence(found, known.analysis, self._target().target).facts
         return turn.model_copy(
             update={
@@ -144,7 +144,8 @@ class TurnJudge:
 
         resolved = self._target()
         if self.settings.speed == "measured":
-            chosen = ProfileSettings(compare_compile=False)
+            # A reward reads eager, the candidate and the share of its kernels, of the first shapes.
+            chosen = ProfileSettings(compare_compile=False, shape_sets=(0,))
             return profile(known.loaded, known.captured, file, resolved, chosen)
         found = estimate_candidate(
             known.loaded,
