@@ -207,10 +207,11 @@ class ProfileFailed(Frozen):
     """The candidate (or a baseline) could not be measured: who stopped answering, and why.
 
     `side` is "candidate", "eager", "gpu" (throttled throughout), or what stood by ("twin",
-    "inputs"); only the first is the candidate's fault. `reason` "raised", "died", "timeout", "memory", "malformed", "throttled" or an exception in one line. What only a timed
-    candidate does has names too: "timing_disputed" (then `timing` holds both figures),
-    "wrong_output", "stale_output", "missing_output", "overwritten_output", "inputs_changed",
-    "weights_changed", "side_work" (threads that outlive a call), "flush_skipped".
+    "inputs"); only the first is the candidate's fault. `reason` "raised", "died", "timeout",
+    "memory", "malformed", "throttled" or an exception in one line. What only a timed candidate does
+    has names too: "timing_disputed" (then `timing` holds both figures), "wrong_output",
+    "stale_output", "missing_output", "overwritten_output", "inputs_changed", "weights_changed",
+    "side_work" (threads that outlive a call), "flush_skipped".
     """
 
     side: str

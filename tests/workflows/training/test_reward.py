@@ -113,7 +113,7 @@ def test_a_right_file_is_paid_once_more_only_where_it_is_faster() -> None:
     assert (again.outcome, again.value) == ("right", 0.0)
     faster = turn(speed=Speed(by="estimated", speedup=1.6))
     assert reward_of(faster, PAY, then) == reward_of(faster, PAY)
-    mended = turn(RunFailed(reason="raised", log=""), "run")
+    mended = turn(RunFailed(reason="raised", log="", case="a"), "run")
     assert reward_of(then, PAY, mended) == reward_of(then, PAY)
     assert reward_of(turn(), PAY, turn()).value == 0.0
 

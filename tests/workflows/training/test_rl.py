@@ -80,7 +80,7 @@ def chance(folder: Path, data: Path) -> float:
 
 @needs_trl
 def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: Path) -> None:
-    done = practise(data, policy, tmp_path / "out", steps=12, rollouts=6)
+    done = practise(data, policy, tmp_path / "out", steps=18, rollouts=6)
     before, after = chance(policy, data), chance(done.out, data)
     assert before < 0.7
     assert after > before + 0.2
@@ -88,7 +88,9 @@ def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: P
     assert record.begin is not None
     assert record.end is not None
     points = read_points(done.out)
-    assert points[-1].reward > points[0].reward + 0.3
+    # Of two right turns the second is paid where it is faster: 1.2 is about the most a turn.
+    assert points[-1].reward > points[0].reward + 0.2
+    assert points[-1].first > points[0].first
     assert points[0].entropy is not None
 
 
