@@ -80,7 +80,7 @@ def test_a_folder_is_read_and_known_again(tmp_path: Path) -> None:
 
 def test_rows_that_were_changed_after_their_card_was_written_are_refused(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data")
-    for card in ("{", "[1]", '{"train_sha256": ""}', f'{{"train_sha256": "{fingerprint(data)}"}}'):
+    for card in ('{"train_sha256": ""}', f'{{"train_sha256": "{fingerprint(data)}"}}'):
         (data / "card.json").write_text(card)
         assert fingerprint(data) == sha256((data / "train.jsonl.gz").read_bytes()).hexdigest()
     with gzip.open(data / "train.jsonl.gz", "at") as file:

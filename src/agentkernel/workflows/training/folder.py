@@ -3,6 +3,7 @@ itself?"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,11 +16,13 @@ from pydantic import ValidationError
 
 from agentkernel.agents.models.local_presets import OWN_FILE
 from agentkernel.disk import hold
-from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.training import SamplingSettings, TrainingSettings
 from agentkernel.errors import RunBusy, TrainingError
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.workflows.training import checkpoints
+from agentkernel.workflows.training.curve import FILE as CURVE
 from agentkernel.workflows.training.device import Precision
 from agentkernel.workflows.training.evaluate import PassAt
 
@@ -93,16 +96,17 @@ def alone(out: Path) -> Iterator[None]:
 
 
 def claim(out: Path, identity: Mapping[str, str]) -> None:
-    """Say whose training `out` holds; the same one may go on. Raises TrainingError where it is
-    another's, with the first thing that differs."""
+    """Say whose training `out` holds; the same one may go on, and another may begin where no step
+    is kept yet. Raises TrainingError where it is another's, with the first thing that differs."""
     path = out / BEGUN
     if not path.is_file():
         write_atomic(path, json.dumps(dict(identity), indent=1))
         return
-    try:
-        begun = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        begun = {}
+    begun = _begun(path)
+    if begun != identity and _is_empty(out):
+        shutil.rmtree(out / TOKENIZER, ignore_errors=True)
+        write_atomic(path, json.dumps(dict(identity), indent=1))
+        return
     for key in sorted({*begun, *identity}):
         if begun.get(key) != identity.get(key):
             raise TrainingError(
@@ -110,6 +114,20 @@ def claim(out: Path, identity: Mapping[str, str]) -> None:
                 f"{identity.get(key)}. Expected the same data and settings. Next: give another "
                 "--out, or leave this one as it was."
             )
+
+
+def _begun(path: Path) -> dict[str, object]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_empty(out: Path) -> bool:
+    """Whether nothing was trained there: a mistaken setting costs the folder nothing."""
+    done = (out / RECORD).is_file() or (out / CURVE).is_file()
+    return not done and checkpoints.last_whole(checkpoints.folder_of(out)) is None
 
 
 def identity_of(
@@ -148,7 +166,7 @@ def write_record(out: Path, record: Record) -> None:
 def card_hash(data: Path) -> str | None:
     """Hex SHA-256 of the data's card; None where it has none."""
     path = data / "card.json"
-    return sha256_text(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def save_tokenizer(out: Path, tokenizer: PreTrainedTokenizerBase) -> Path:

@@ -81,12 +81,18 @@ def fingerprint(folder: Path) -> str:
 
 
 def _hash_in_card(folder: Path) -> str | None:
-    """What the card says of the training rows; None where there is none, or none that says it."""
-    try:
-        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+    """What the card says of the training rows; None where there is none, or none that says it.
+    Raises TrainingError for a card that cannot be read."""
+    path = folder / "card.json"
+    if not path.is_file():
         return None
-    return (card.get("train_sha256") or None) if isinstance(card, dict) else None
+    try:
+        return json.loads(path.read_text(encoding="utf-8")).get("train_sha256") or None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
+        raise TrainingError(
+            f"{str(path)!r} cannot be read: {one_line(error)}. Expected the card that was written "
+            "beside the rows. Next: remove the folder and make the data again."
+        ) from error
 
 
 def admitted(

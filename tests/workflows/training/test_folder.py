@@ -1,0 +1,50 @@
+"""Is a folder one training's alone, and does a mistake cost it nothing?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.errors import TrainingError
+from agentkernel.workflows.training import folder
+from agentkernel.workflows.training.rows import fingerprint
+
+ONE, OTHER = {"data": "a", "sft.batch": "2"}, {"data": "a", "sft.batch": "4"}
+
+
+def test_where_no_step_is_kept_another_training_may_begin(tmp_path: Path) -> None:
+    folder.claim(tmp_path, ONE)
+    (tmp_path / folder.TOKENIZER).mkdir()
+    folder.claim(tmp_path, OTHER)
+    assert not (tmp_path / folder.TOKENIZER).exists(), "it was made for the other one"
+    (tmp_path / folder.CURVE).write_text("{}\n")
+    with pytest.raises(TrainingError, match=r"another training: sft\.batch was 4"):
+        folder.claim(tmp_path, ONE)
+    folder.claim(tmp_path, OTHER)
+
+
+def test_a_tokenizer_that_was_laid_there_before_is_kept(tmp_path: Path) -> None:
+    (tmp_path / folder.TOKENIZER).mkdir()
+    folder.claim(tmp_path, ONE)
+    folder.claim(tmp_path, ONE)
+    assert (tmp_path / folder.TOKENIZER).is_dir()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "7"])
+def test_a_spoiled_mark_of_whose_it_is_is_another_training(tmp_path: Path, text: str) -> None:
+    (tmp_path / folder.BEGUN).write_text(text)
+    (tmp_path / folder.RECORD).write_text("{}")
+    with pytest.raises(TrainingError, match="another training: data was None"):
+        folder.claim(tmp_path, ONE)
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"[]", b"{"])
+def test_a_card_that_cannot_be_read_ends_a_training_before_it_begins(
+    tmp_path: Path, text: bytes
+) -> None:
+    (tmp_path / "train.jsonl.gz").write_bytes(b"")
+    (tmp_path / "card.json").write_bytes(text)
+    with pytest.raises(TrainingError, match=r"card\.json' cannot be read"):
+        fingerprint(tmp_path)
+    assert len(folder.card_hash(tmp_path) or "") == 64
