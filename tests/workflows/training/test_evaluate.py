@@ -95,6 +95,16 @@ def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
     assert found.pass_at[1].value == 0.5
 
 
+def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> None:
+    row = make_row(0, "held-out", "repair")
+    given = kernel(1)
+    texts = (f"# Mended.\n{given}", given.replace(", y, n, BLOCK:", ",  y,\n    n, BLOCK:"))
+    assert given not in texts
+    writer = Says(*(f"```python\n{text}```" for text in texts))
+    found = answered(writer, from_rows("repair", [row], problems, "triton"), 2, ks=(1,), jobs=1)
+    assert found.rows[0].reasons == {"unchanged": 2}
+
+
 def counted(problem: str, correct: int, case: str = "") -> Counted:
     return Counted(
         problem=problem,
