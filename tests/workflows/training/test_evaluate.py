@@ -37,6 +37,8 @@ class ModelNew(nn.Module):
 class Says:
     """Answers with the same texts to all."""
 
+    ranked = False
+
     def __init__(self, *texts: str) -> None:
         self.texts = texts
         self.asked: list[Sequence[Message]] = []
@@ -103,6 +105,19 @@ def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> 
     writer = Says(*(f"```python\n{text}```" for text in texts))
     found = answered(writer, from_rows("repair", [row], problems, "triton"), 2, ks=(1,), jobs=1)
     assert found.rows[0].reasons == {"unchanged": 2}
+
+
+def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Path]) -> None:
+    class Ranks(Says):
+        ranked = True
+
+    writer = Ranks("no file here", f"```python\n{kernel(0)}```", "no file here")
+    found = pass_at(writer, problems[:1], 3, target="h100", ks=(1, 2, 3), jobs=1)
+    assert found.rows[0].ranked == (False, True, False)
+    assert {k: item.value for k, item in found.pass_at.items()} == {1: 0.0, 2: 1.0, 3: 1.0}
+    # Older records have draws alone.
+    old = found.rows[0].model_dump(exclude={"ranked"})
+    assert Counted.model_validate(old).ranked == ()
 
 
 def counted(problem: str, correct: int, case: str = "") -> Counted:
