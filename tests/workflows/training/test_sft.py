@@ -347,7 +347,7 @@ def test_there_is_a_point_at_each_checkpoint(
 
 @needs_trl
 def test_older_rows_are_repeated(data: Path, tmp_path: Path) -> None:
-    older = write_rows(tmp_path / "older", [make_row(number) for number in range(40, 60)])
+    older = write_rows(tmp_path / "older", [make_row(number, structure="older") for number in range(41, 101, 3)])
     few = load_training("tiny", ["sft.most_steps=1", "sft.replay=0.25"])
     done = train_sft(data, few, tmp_path / "out", older=older)
     assert (done.record.replayed, done.record.rows) == (10, 40)
