@@ -31,6 +31,7 @@ from agentkernel.workflows.training.evaluate import summed
 from agentkernel.workflows.training.examples import Example, as_dataset
 from agentkernel.workflows.training.folder import BEGUN, RECORD, alone, read_record
 from agentkernel.workflows.training.sft import SftDone, train_sft
+from agentkernel.workflows.training.sft_judging import aimed
 from agentkernel.workflows.training.untrained import untrained
 from agentkernel.workflows.training.writer import LocalWriter
 from tiny_models import make_model
@@ -347,7 +348,9 @@ def test_there_is_a_point_at_each_checkpoint(
 
 @needs_trl
 def test_older_rows_are_repeated(data: Path, tmp_path: Path) -> None:
-    older = write_rows(tmp_path / "older", [make_row(number, structure="older") for number in range(41, 101, 3)])
+    older = write_rows(
+        tmp_path / "older", [make_row(number, structure="older") for number in range(41, 101, 3)]
+    )
     few = load_training("tiny", ["sft.most_steps=1", "sft.replay=0.25"])
     done = train_sft(data, few, tmp_path / "out", older=older)
     assert (done.record.replayed, done.record.rows) == (10, 40)
@@ -424,3 +427,14 @@ def test_what_the_folder_belongs_to_can_be_read(whole: SftDone) -> None:
     begun = json.loads((whole.out / BEGUN).read_text())
     assert begun["sft.learning_rate"] == "0.003"
     assert "sft.most_minutes" not in begun
+
+
+def test_the_judge_is_asked_for_the_gpu_of_the_rows(tmp_path: Path) -> None:
+    rows = [make_row(0, target="l4")]
+    place, said = write_rows(tmp_path, rows), list[str]()
+    asked = load_training("tiny", ["sft.evaluate_problems=2"])
+    assert aimed(None, place, asked, said.append) == sft.Judging("l4")
+    assert aimed(sft.Judging("h100", 2), place, asked, said.append) == sft.Judging("h100", 2)
+    assert len(said) == 1
+    nobody = load_training("tiny", ["sft.evaluate_problems=0"])
+    assert aimed(None, place, nobody, said.append) is None

@@ -31,7 +31,7 @@ from agentkernel.workflows.training.ranks import Ranks, joined
 from agentkernel.workflows.training.rows import fingerprint
 from agentkernel.workflows.training.sft_building import make_trainer, planned_steps, read_back
 from agentkernel.workflows.training.sft_examples import examples_of, tokenizer_of
-from agentkernel.workflows.training.sft_judging import Judging, judge_of, judged, point_of
+from agentkernel.workflows.training.sft_judging import Judging, aimed, judge_of, judged, point_of
 from agentkernel.workflows.training.sft_record import record_of, title_of
 from agentkernel.workflows.training.sft_rows import Rows, rows_of
 from agentkernel.workflows.training.sharding import (
@@ -111,6 +111,7 @@ def _train(
     if not ranks.first:
         say, show = (lambda line: None), (lambda done, total, words: None)
     begun = ranks.given(lambda: _begun(data, settings, out, older))
+    judging = ranks.given(lambda: aimed(judging, data, settings, say))
     before = begun.record
     if before is None or not (before.finished or _used_up(before, settings)):
         rows = ranks.after_first(lambda: rows_of(data, older, settings, say))
