@@ -37,7 +37,8 @@ Problems = Annotated[
     int | None, typer.Option("--problems", min=1, help="So many of the modules, spread over all.")
 ]
 Gpu = Annotated[
-    str | None, typer.Option("--target", help="GPU that the task write asks for; that of the rows.")
+    str | None,
+    typer.Option("--target", help="GPU that the task write asks for; the rows' own unless said."),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
