@@ -27,7 +27,7 @@ from agentkernel.workflows.training import attention, checkpoints, loading, sft,
 from agentkernel.workflows.training.attention import attend
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import PICTURE, Point, read_points
-from agentkernel.workflows.training.evaluate import summed
+from agentkernel.workflows.training.evaluate import PassAt, summed
 from agentkernel.workflows.training.examples import Example, as_dataset
 from agentkernel.workflows.training.folder import BEGUN, RECORD, alone, read_record
 from agentkernel.workflows.training.sft import SftDone, train_sft
@@ -220,7 +220,12 @@ def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
 ) -> None:
     passed = summed([], 1, (1,), "triton", "H100")
     calls: list[str] = []
-    monkeypatch.setattr(sft, "judged", lambda model, *rest: calls.append(model) or passed)
+
+    def judged(model: str, *rest: object) -> PassAt:
+        calls.append(model)
+        return passed
+
+    monkeypatch.setattr(sft, "judged", judged)
     limited = settings("sft.most_minutes=1e-9", "sft.evaluate_problems=2")
     done = train_sft(data, limited, tmp_path)
     assert (done.record.ended, done.record.steps, done.finished) == ("minutes", 1, False)
