@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
-from agentkernel.cli.train_options import DataFolder, print_line
+from agentkernel.cli.train_options import DataFolder, print_line, saying
 
 if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
@@ -36,7 +36,10 @@ Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each 
 Problems = Annotated[
     int | None, typer.Option("--problems", min=1, help="So many of the modules, spread over all.")
 ]
-Gpu = Annotated[str | None, typer.Option("--target", help="GPU that the task write asks for.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--target", help="GPU that the task write asks for; the rows' own unless said."),
+]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
@@ -66,7 +69,7 @@ def evaluate(
     from agentkernel.errors import TrainingError
     from agentkernel.workflows.training.evaluate import answered, spread_over
     from agentkernel.workflows.training.judging import STRICT
-    from agentkernel.workflows.training.questions import questions_of
+    from agentkernel.workflows.training.questions import questions_of, target_of
     from agentkernel.workflows.training.rows import held_out_problems
 
     there = held_out_problems(data)
@@ -77,10 +80,10 @@ def evaluate(
         )
     chosen = spread_over(there, problems or len(there))
     verification = STRICT.model_copy(update={"device": device})
-    asked = [
-        questions_of(task, data, chosen, target, verification.policy)
-        for task in tasks_of(tasks or ("write",))
-    ]
+    wanted = tasks_of(tasks or ("write",))
+    if "write" in wanted:
+        target = target_of(data, target, saying(as_json))
+    asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
     found: Found = {}
     for model in dict.fromkeys(models):
         writer = writer_of(model, data, seed)

@@ -70,4 +70,4 @@ def _next(done: Done, ended: str) -> list[str]:
     use = f"Use: agentkernel optimize FILE.py --coder local:{done.out}"
     if done.finished:
         return [use]
-    return ["The time was up. Next: the same command goes on; the model can be used.", use]
+    return ["The time was up; the model can be used. Next: more most_minutes go on.", use]

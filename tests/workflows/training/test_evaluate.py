@@ -37,6 +37,8 @@ class ModelNew(nn.Module):
 class Says:
     """Answers with the same texts to all."""
 
+    ranked = False
+
     def __init__(self, *texts: str) -> None:
         self.texts = texts
         self.asked: list[Sequence[Message]] = []
@@ -93,6 +95,29 @@ def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
     assert counted.reasons == {"unchanged": 1}
     assert (found.task, found.problems, found.questions) == ("repair", 1, 1)
     assert found.pass_at[1].value == 0.5
+
+
+def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> None:
+    row = make_row(0, "held-out", "repair")
+    given = kernel(1)
+    texts = (f"# Mended.\n{given}", given.replace(", y, n, BLOCK:", ",  y,\n    n, BLOCK:"))
+    assert given not in texts
+    writer = Says(*(f"```python\n{text}```" for text in texts))
+    found = answered(writer, from_rows("repair", [row], problems, "triton"), 2, ks=(1,), jobs=1)
+    assert found.rows[0].reasons == {"unchanged": 2}
+
+
+def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Path]) -> None:
+    class Ranks(Says):
+        ranked = True
+
+    writer = Ranks("no file here", f"```python\n{kernel(0)}```", "no file here")
+    found = pass_at(writer, problems[:1], 3, target="h100", ks=(1, 2, 3), jobs=1)
+    assert found.rows[0].ranked == (False, True, False)
+    assert {k: item.value for k, item in found.pass_at.items()} == {1: 0.0, 2: 1.0, 3: 1.0}
+    # Older records have draws alone.
+    old = found.rows[0].model_dump(exclude={"ranked"})
+    assert Counted.model_validate(old).ranked == ()
 
 
 def counted(problem: str, correct: int, case: str = "") -> Counted:

@@ -7,8 +7,8 @@ import pytest
 from agentkernel.agents.coders.taught import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.training import TrainingRow
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.questions import from_rows, questions_of
+from agentkernel.errors import TrainingError, UnknownTarget
+from agentkernel.workflows.training.questions import from_rows, questions_of, target_of
 from training_rows import kernel, make_data, make_row, problem, write_rows
 
 
@@ -71,3 +71,27 @@ def test_questions_of_a_folder(tmp_path: Path, problems: list[Path]) -> None:
     assert [item.path for item in questions_of("repair", some, problems, None, "triton").items] == [
         problems[2]
     ]
+
+
+def test_the_rows_say_which_gpu_is_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def found(given: str | None, train: str | None, *held_out: str | None) -> str | None:
+        rows = [make_row(9, "held-out", target=target) for target in held_out]
+        data = write_rows(tmp_path, [make_row(0, target=train)], rows)
+        return target_of(data, given, said.append)
+
+    assert found(None, "l4", "a100-80", None) == "a100-80"
+    assert found(None, "l4") == "l4"
+    # Several, none, or one that nobody knows: as in a run.
+    assert found(None, "l4", "a100-80", "h200") is None
+    assert found(None, None) is None
+    assert found(None, "h9000") is None
+    assert found("a100-80", "l4", "a100-80") == "a100-80"
+    assert found("h100", None) == "h100"
+    assert said == []
+    assert found("h100", "l4") == "h100"
+    assert len(said) == 1
+    assert "NVIDIA L4" in said[0]
+    with pytest.raises(UnknownTarget):
+        found("h9000", "l4")

@@ -213,7 +213,15 @@ def test_the_time_is_up_and_the_same_call_goes_on(
 ) -> None:
     done = practise(data, policy, tmp_path, most_minutes=1e-6)
     assert (done.record.ended, done.record.steps) == ("minutes", 1)
-    assert (tmp_path / "model.safetensors").is_file()
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    again = practise(data, policy, tmp_path, most_minutes=1e-6)
+    assert (again.record, again.resumed_from) == (done.record, 1)
+    # A kill before the record: the checkpoint says that there is no time left.
+    for name in ("training.json", "model.safetensors"):
+        (tmp_path / name).unlink()
+    written = practise(data, policy, tmp_path, most_minutes=1e-6)
+    assert (written.record.ended, written.record.steps) == ("minutes", 1)
+    assert (tmp_path / "model.safetensors").read_bytes() == weights
     done = practise(data, policy, tmp_path)
     assert (done.resumed_from, done.finished) == (1, True)
     first, second = (folder / "model.safetensors" for folder in (tmp_path, whole.out))

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -25,9 +27,11 @@ from agentkernel.workflows.training import attention, checkpoints, loading, sft,
 from agentkernel.workflows.training.attention import attend
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import PICTURE, Point, read_points
+from agentkernel.workflows.training.evaluate import PassAt, summed
 from agentkernel.workflows.training.examples import Example, as_dataset
 from agentkernel.workflows.training.folder import BEGUN, RECORD, alone, read_record
 from agentkernel.workflows.training.sft import SftDone, train_sft
+from agentkernel.workflows.training.sft_judging import aimed
 from agentkernel.workflows.training.untrained import untrained
 from agentkernel.workflows.training.writer import LocalWriter
 from tiny_models import make_model
@@ -203,9 +207,82 @@ def test_a_signal_saves_and_ends_it_and_the_time_too(data: Path, tmp_path: Path)
     assert signal.getsignal(signal.SIGTERM) == before
     assert not (tmp_path / "model.safetensors").exists()
     late = train_sft(data, settings("sft.most_minutes=1e-9"), tmp_path)
-    assert (late.record.ended, late.record.steps, late.resumed_from) == ("minutes", 6, 5)
+    # What was spent until the signal was more: no step is taken any more.
+    assert (late.record.ended, late.record.steps, late.resumed_from) == ("minutes", 5, 5)
     assert (tmp_path / "model.safetensors").exists()
     assert not late.finished
+    assert losses(tmp_path)[-1][1] == late.record.loss
+
+
+@needs_trl
+def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
+    whole: SftDone, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = summed([], 1, (1,), "triton", "H100")
+    calls: list[str] = []
+
+    def judged(model: str, *rest: object) -> PassAt:
+        calls.append(model)
+        return passed
+
+    monkeypatch.setattr(sft, "judged", judged)
+    limited = settings("sft.most_minutes=1e-9", "sft.evaluate_problems=2")
+    done = train_sft(data, limited, tmp_path)
+    assert (done.record.ended, done.record.steps, done.finished) == ("minutes", 1, False)
+    assert done.record.passed == passed
+    assert checkpoints.folder_of(tmp_path).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(sft, "_trained", None)
+        said: list[str] = []
+        again = train_sft(data, limited, tmp_path, say=said.append)
+    assert (again.record, again.resumed_from) == (done.record, 1)
+    assert said == ["the time was up before, after step 1 of 12; more minutes go on"]
+    # A kill before the record: the checkpoint says that there is no time left.
+    (tmp_path / RECORD).unlink()
+    written = train_sft(data, limited, tmp_path)
+    assert (written.record.ended, written.record.steps) == ("minutes", 1)
+    assert written.record.loss == done.record.loss
+    more = train_sft(data, settings("sft.most_minutes=60", "sft.evaluate_problems=2"), tmp_path)
+    assert (more.resumed_from, more.record.steps, more.finished) == (1, 12, True)
+    assert calls == [str(tmp_path)] * 3
+    assert not checkpoints.folder_of(tmp_path).exists()
+
+
+def watched(times: int, most_minutes: float | None = None) -> list[int]:
+    """The steps of twelve, with a checkpoint at every third, at which a model is judged."""
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    found: list[int] = []
+
+    def judge(place: Path, step: int) -> None:
+        found.append(step)
+
+    with TemporaryDirectory() as name:
+        watching = watch.Watch(
+            Path(name),
+            None,
+            watch.Stop(),
+            most_minutes,
+            lambda done, total, words: None,
+            judge,
+            times,
+            begin_s=time.monotonic() - 50.0,
+        )
+        arguments = TrainingArguments(output_dir=name, report_to="none")
+        state, control = TrainerState(max_steps=12), TrainerControl()
+        watching.on_train_begin(arguments, state, control)
+        for state.global_step in (3, 6, 9, 12):
+            (Path(name) / f"checkpoint-{state.global_step}").mkdir()
+            watching.on_save(arguments, state, control)
+        assert watching.seconds > 50.0
+    return found
+
+
+@needs_trl
+def test_judging_on_the_way_is_spread_over_steps_or_time() -> None:
+    assert [watched(times) for times in (1, 2, 3, 4)] == [[], [6], [6, 9], [3, 6, 9]]
+    # 50 of 75 seconds were over at once: two of three are due, and the last one is at the end.
+    assert watched(3, most_minutes=75 / 60) == [3]
 
 
 @needs_trl
@@ -276,7 +353,9 @@ def test_there_is_a_point_at_each_checkpoint(
 
 @needs_trl
 def test_older_rows_are_repeated(data: Path, tmp_path: Path) -> None:
-    older = write_rows(tmp_path / "older", [make_row(number) for number in range(40, 60)])
+    older = write_rows(
+        tmp_path / "older", [make_row(number, structure="older") for number in range(41, 101, 3)]
+    )
     few = load_training("tiny", ["sft.most_steps=1", "sft.replay=0.25"])
     done = train_sft(data, few, tmp_path / "out", older=older)
     assert (done.record.replayed, done.record.rows) == (10, 40)
@@ -353,3 +432,14 @@ def test_what_the_folder_belongs_to_can_be_read(whole: SftDone) -> None:
     begun = json.loads((whole.out / BEGUN).read_text())
     assert begun["sft.learning_rate"] == "0.003"
     assert "sft.most_minutes" not in begun
+
+
+def test_the_judge_is_asked_for_the_gpu_of_the_rows(tmp_path: Path) -> None:
+    rows = [make_row(0, target="l4")]
+    place, said = write_rows(tmp_path, rows), list[str]()
+    asked = load_training("tiny", ["sft.evaluate_problems=2"])
+    assert aimed(None, place, asked, said.append) == sft.Judging("l4")
+    assert aimed(sft.Judging("h100", 2), place, asked, said.append) == sft.Judging("h100", 2)
+    assert len(said) == 1
+    nobody = load_training("tiny", ["sft.evaluate_problems=0"])
+    assert aimed(None, place, nobody, said.append) is None

@@ -16,7 +16,6 @@ from agentkernel.disk import hold
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.training import DataSettings, Judged, Split, Task, TrainingRow
 from agentkernel.errors import SettingError, TrainingError
-from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.pairs import MARKS
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.versions import installed_versions
@@ -46,6 +45,7 @@ from agentkernel.workflows.training.split import (
     HeldOut,
     Likeness,
     Module,
+    code_structure,
     family_of,
     hold_out,
     quotas,
@@ -244,7 +244,7 @@ class _Making:
     def _modules(self, gathered: Gathered) -> Iterator[Module]:
         for name, text, rows in gathered.problems():
             structure = _structure(rows, text)
-            keys = dict.fromkeys([*(row.structure for row in rows), _code_structure(text)])
+            keys = dict.fromkeys([*(row.structure for row in rows), code_structure(text)])
             fits = any(row.label in RIGHT for row in rows)
             fits = fits and unfit(text) is None and all(mark.search(text) for mark in MARKS)
             cell = f"{family_of(structure)} {rows[0].bound or ''}"
@@ -343,12 +343,7 @@ class _Making:
 def _structure(rows: Sequence[Judged], text: str) -> str:
     """Of a module: what was captured of it, else what its text says."""
     judged = (row.structure for row in rows if row.label != "not-judged")
-    return next((item for item in judged if item), None) or _code_structure(text)
-
-
-def _code_structure(text: str) -> str:
-    found = structure_of_code(text)
-    return " ".join(found.ops) if found else ""
+    return next((item for item in judged if item), None) or code_structure(text)
 
 
 def _assert_learnable(row: TrainingRow, settings: DataSettings) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.workflows.training import checkpoints, folder
+from agentkernel.workflows.training.folder import Ended
 from agentkernel.workflows.training.loading import MANY_WEIGHTS, Base
 
 if TYPE_CHECKING:
@@ -19,6 +20,35 @@ if TYPE_CHECKING:
 def ended_words(step: int, planned: int) -> str:
     """What is said where a signal ended it after `step` of `planned` steps."""
     return f"ended after step {step} of {planned}; the same call goes on"
+
+
+class Timed(Protocol):
+    """What a record says of a training's time."""
+
+    @property
+    def ended(self) -> Ended: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def used_up(record: Timed, before: float | None, most_minutes: float | None) -> bool:
+    """Whether a training ended by time, with `before` as its most minutes, and has none left."""
+    if record.ended != "minutes" or most_minutes is None:
+        return False
+    # The clock of another rank may have ended it, a moment before the first one's.
+    return record.seconds >= 60 * most_minutes or (before or 0.0) >= most_minutes
+
+
+def used_up_at(whole: checkpoints.Whole | None, most_minutes: float | None) -> bool:
+    """Whether there was no time left after a checkpoint."""
+    return whole is not None and most_minutes is not None and whole.seconds >= 60 * most_minutes
+
+
+def before_words(step: int, planned: int) -> str:
+    """What is said where an earlier call did all that there are steps or time for."""
+    if step >= planned:
+        return f"all {step} steps were done before"
+    return f"the time was up before, after step {step} of {planned}; more minutes go on"
 
 
 def save_trained(
@@ -45,4 +75,11 @@ def drop_checkpoints(out: Path) -> None:
     shutil.rmtree(checkpoints.folder_of(out), ignore_errors=True)
 
 
-__all__ = ["drop_checkpoints", "ended_words", "save_trained"]
+__all__ = [
+    "before_words",
+    "drop_checkpoints",
+    "ended_words",
+    "save_trained",
+    "used_up",
+    "used_up_at",
+]

@@ -3,6 +3,7 @@ anew, mended, or made faster?"""
 
 from __future__ import annotations
 
+import ast
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,9 @@ class Counted(Frozen):
     no_file: int
     undecided: int
     reasons: dict[str, int] = Field(default_factory=dict)
+    ranked: tuple[bool, ...] = ()
+    """Whether each answer is right, the first first, where the writer ranks its answers; empty
+    where they are draws."""
 
 
 class Family(Frozen):
@@ -168,7 +172,7 @@ def answered(
         )
     )
     rows = tuple(
-        _counted(item, several, judged, families or {})
+        _counted(item, several, judged, families or {}, ranked=writer.ranked)
         for item, several in zip(posed, files, strict=True)
     )
     end = time.monotonic()
@@ -186,7 +190,16 @@ def answered(
 
 
 def _same(source: str, given: str | None) -> bool:
-    return given is not None and source.strip() == given.strip()
+    """Whether they are one file, comments and layout aside."""
+    return given is not None and _form(source) == _form(given)
+
+
+def _form(source: str) -> str:
+    # The parser says ValueError of a zero byte, and the other two of too deep a nesting.
+    try:
+        return ast.dump(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source.strip()
 
 
 def spread_over(problems: Sequence[Path], most: int) -> tuple[Path, ...]:
@@ -211,6 +224,9 @@ def difference(found: PassAt, first: PassAt, k: int = 1, seed: int = 0) -> Inter
 
 
 def _of(row: Counted, k: int) -> float | None:
+    """Answers that are ranked are no draws: the first `k` are the first `k`."""
+    if row.ranked:
+        return float(any(row.ranked[:k])) if k <= row.samples else None
     return pass_at_k(row.samples, row.correct, k)
 
 
@@ -219,10 +235,18 @@ def _counted(
     files: Sequence[str | None],
     judged: Mapping[Asked, Found],
     families: Mapping[str, str],
+    *,
+    ranked: bool,
 ) -> Counted:
     path = question.path
     there = [source for source in files if source is not None]
     found = [judged[Asked(path, source)] for source in there if not _same(source, question.given)]
+    right = tuple(
+        source is not None
+        and not _same(source, question.given)
+        and judged[Asked(path, source)].accepted is True
+        for source in files
+    )
     reasons: dict[str, int] = defaultdict(int)
     for item in found:
         if not item.accepted:
@@ -240,6 +264,7 @@ def _counted(
         no_file=len(files) - len(there),
         undecided=sum(item.accepted is None for item in found),
         reasons=dict(reasons),
+        ranked=right if ranked else (),
     )
 
 

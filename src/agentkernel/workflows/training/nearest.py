@@ -22,6 +22,8 @@ class NearestWriter:
     the question: the cosine of token sets, rare tokens counting more (inverse document frequency,
     Sparck Jones 1972)."""
 
+    ranked = True
+
     def __init__(self, rows: Iterable[TrainingRow]) -> None:
         self._kernels: list[str] = []
         problems: list[frozenset[str]] = []

@@ -6,19 +6,23 @@ held-out rows as they stand: the module, a file, and what the judge or the profi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.agents.coders.taught import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.exchange import Message
-from agentkernel.domain.training import Task, TrainingRow
+from agentkernel.domain.training import Split, Task, TrainingRow
 from agentkernel.domain.verdict import Policy
 from agentkernel.errors import ProblemError, TrainingError, UnknownTarget
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.training.rows import kernel_of, read_rows
+from agentkernel.workflows.training.rows import FILES, kernel_of, read_rows
+
+SPLITS: tuple[Split, ...] = ("held-out", "train")
+NOBODY = "a GPU"
+"""The title of one that a row does not name."""
 
 
 class Question(NamedTuple):
@@ -53,6 +57,34 @@ def questions_of(
             f"Expected some under the policy {policy!r}. Next: --task write, or more modules."
         )
     return found
+
+
+def target_of(data: Path, given: str | None, say: Callable[[str], None]) -> str | None:
+    """The GPU that the task write asks for: `given`, else that of the rows of `data`, whose prompts
+    name it; None where they name none, or several. That `given` is another one is said, in a line.
+
+    The held-out rows say it; where there are none with a target, the training rows.
+    Raises UnknownTarget.
+    """
+    named = next((found for split in SPLITS if (found := _targets(data, split))), frozenset())
+    if given is None:
+        return min(named) if len(named) == 1 else None
+    title = find_target(given).target.title
+    others = sorted({_title(name) for name in named})
+    if others and others != [title]:
+        say(
+            f"--target is {title}, and the rows of {str(data)!r} ask for {', '.join(others)}: the "
+            "model was taught with other words"
+        )
+    return given
+
+
+def _targets(data: Path, split: Split) -> frozenset[str]:
+    """The known GPUs that the rows of `split` are for."""
+    if not (data / FILES[split]).is_file():
+        return frozenset()
+    names = {row.target for row in read_rows(data, split) if row.target is not None}
+    return frozenset(name for name in names if _title(name) != NOBODY)
 
 
 def to_write(problems: Sequence[Path], target: str | None, policy: Policy) -> Questions:
@@ -100,9 +132,9 @@ def _asks_for(policy: Policy, turn: Message) -> bool:
 
 def _title(target: str | None) -> str:
     try:
-        return find_target(target).target.title if target is not None else "a GPU"
+        return find_target(target).target.title if target is not None else NOBODY
     except UnknownTarget:
-        return "a GPU"
+        return NOBODY
 
 
-__all__ = ["Question", "Questions", "from_rows", "questions_of", "to_write"]
+__all__ = ["Question", "Questions", "from_rows", "questions_of", "target_of", "to_write"]

@@ -15,7 +15,14 @@ from agentkernel.domain.training import TrainingSettings
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.training import checkpoints, folder
 from agentkernel.workflows.training.device import device_name, in_bf16, precision_of
-from agentkernel.workflows.training.ending import drop_checkpoints, ended_words, save_trained
+from agentkernel.workflows.training.ending import (
+    before_words,
+    drop_checkpoints,
+    ended_words,
+    save_trained,
+    used_up,
+    used_up_at,
+)
 from agentkernel.workflows.training.evaluate import Show
 from agentkernel.workflows.training.loading import (
     MANY_WEIGHTS,
@@ -46,6 +53,7 @@ from agentkernel.workflows.training.rl_record import (
 from agentkernel.workflows.training.rollouts import roll_out, samples_of, tally
 from agentkernel.workflows.training.rows import fingerprint
 from agentkernel.workflows.training.sampler import Drawing, ModelWriter
+from agentkernel.workflows.training.sft_building import read_state
 from agentkernel.workflows.training.turn_pool import Answered, Environment, JudgePool
 from agentkernel.workflows.training.turn_work import TurnSettings
 
@@ -106,8 +114,9 @@ def train_rl(
     place.
 
     The same call goes on from the last whole checkpoint after a kill, and does nothing more where
-    all is done. Raises TrainingError where a module is held out or `out` holds another training,
-    SettingError, RunBusy, MissingDependency, ModelUnavailable, SandboxUnavailable, OutputError.
+    all is done or the time is used up. Raises TrainingError where a module is held out or `out`
+    holds another training, SettingError, RunBusy, MissingDependency, ModelUnavailable,
+    SandboxUnavailable, OutputError.
     """
     asked = turn_settings(practice or Practice())
     preset = parse_local(model)
@@ -117,8 +126,8 @@ def train_rl(
     with folder.alone(out):
         folder.claim(out, identity_of(settings, asked, data_hash, weights_hash))
         record = read_record(out)
-        if record is not None and record.finished:
-            say(f"all {record.steps} steps were done before")
+        if record is not None and (record.finished or _used_up(record, settings)):
+            say(before_words(record.steps, record.planned_steps))
             return RlDone(out, record, record.steps)
         problems = training_problems(data, settings.data.licences)
         say(f"{len(problems)} modules to practise on; speedups are {basis_words(asked)}")
@@ -140,6 +149,10 @@ def train_rl(
         if record.finished:
             drop_checkpoints(out)
     return RlDone(out, record, resumed)
+
+
+def _used_up(before: RlRecord, settings: TrainingSettings) -> bool:
+    return used_up(before, before.settings.rl.most_minutes, settings.rl.most_minutes)
 
 
 def _with_model(settings: TrainingSettings, preset: LocalPreset, model: str) -> TrainingSettings:
@@ -169,7 +182,7 @@ class _Training:
         from agentkernel.workflows.training.rl_trainer import RlWatch
         from agentkernel.workflows.training.watch import stopping
 
-        rl = self.settings.rl
+        rl, begin_s = self.settings.rl, time.monotonic()
         tokenizer = load_tokenizer(self.settings.model or "")
         base = load_base(self.settings, tokenizer, "sdpa")
         self.say(f"{base.parameters:,} weights on {device_name()}")
@@ -181,12 +194,17 @@ class _Training:
         cut_after(self.out, whole.step if whole else 0)
         trainer = self._trainer(base, tokenizer, places)
         with stopping() as stop:
-            watch = RlWatch(self.out, whole, stop, rl.most_minutes, self.show)
+            watch = RlWatch(self.out, whole, stop, rl.most_minutes, self.show, begin_s=begin_s)
             trainer.add_callback(watch)
             if whole is not None:
                 self.say(f"goes on from step {whole.step} of {rl.steps}")
-            # A pass is a step: where all are done, only the weights are read.
-            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+            late = whole is not None and whole.step < rl.steps
+            if last is not None and late and used_up_at(whole, rl.most_minutes):
+                read_state(trainer, last)
+                watch.ended = "minutes"
+            else:
+                # A pass is a step: where all are done, only the weights are read.
+                trainer.train(resume_from_checkpoint=None if last is None else str(last))
         if watch.ended == "signal":
             self.say(ended_words(trainer.state.global_step, rl.steps))
         else:

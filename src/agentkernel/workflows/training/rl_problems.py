@@ -38,7 +38,7 @@ def training_problems(data: Path, licences: Sequence[str]) -> tuple[RlProblem, .
     Raises TrainingError where a row may not be learned from, where its module is a held-out one or
     has the structure of one, and where no module is left.
     """
-    hashes, structures = _held_out(data)
+    hashes, structures = held_out_keys(data)
     found: dict[str, RlProblem] = {}
     for row in admitted(read_rows(data, "train"), licences, TASKS):
         if row.problem_sha256 in hashes or (row.structure and row.structure in structures):
@@ -57,7 +57,7 @@ def training_problems(data: Path, licences: Sequence[str]) -> tuple[RlProblem, .
     return tuple(found[key] for key in sorted(found))
 
 
-def _held_out(data: Path) -> tuple[frozenset[str], frozenset[str]]:
+def held_out_keys(data: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Hashes and structures of all that is held out, of the rows and of the modules' files."""
     rows: Iterable[TrainingRow] = ()
     if (data / FILES["held-out"]).is_file():
@@ -110,4 +110,4 @@ def _order(total: int, seed: str) -> list[int]:
     return order
 
 
-__all__ = ["RlProblem", "chosen_at", "module_in", "training_problems"]
+__all__ = ["RlProblem", "chosen_at", "held_out_keys", "module_in", "training_problems"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,14 @@ from agentkernel.workflows.training.attention import register
 from agentkernel.workflows.training.configuration import with_model
 from agentkernel.workflows.training.curve import add_point, draw
 from agentkernel.workflows.training.device import device_name, in_bf16
-from agentkernel.workflows.training.ending import drop_checkpoints, ended_words, save_trained
+from agentkernel.workflows.training.ending import (
+    before_words,
+    drop_checkpoints,
+    ended_words,
+    save_trained,
+    used_up,
+    used_up_at,
+)
 from agentkernel.workflows.training.evaluate import Show
 from agentkernel.workflows.training.examples import make_examples
 from agentkernel.workflows.training.folder import Record
@@ -23,7 +31,7 @@ from agentkernel.workflows.training.ranks import Ranks, joined
 from agentkernel.workflows.training.rows import fingerprint
 from agentkernel.workflows.training.sft_building import make_trainer, planned_steps, read_back
 from agentkernel.workflows.training.sft_examples import examples_of, tokenizer_of
-from agentkernel.workflows.training.sft_judging import Judging, judge_of, judged, point_of
+from agentkernel.workflows.training.sft_judging import Judging, aimed, judge_of, judged, point_of
 from agentkernel.workflows.training.sft_record import record_of, title_of
 from agentkernel.workflows.training.sft_rows import Rows, rows_of
 from agentkernel.workflows.training.sharding import (
@@ -72,10 +80,10 @@ def train_sft(
     loads. `model` takes the place of the settings' own; `older` holds the rows to repeat.
 
     The same call goes on from the last whole checkpoint after a kill, and does nothing more where
-    all is done. Where several processes call it (see ranks.py), they train together, and the first
-    one writes, judges, says and shows. Raises TrainingError for rows that may not be learned from
-    and where `out` holds another training, RunBusy, MissingDependency, ModelUnavailable,
-    OutputError, RankLost.
+    all is done or the time is used up. Where several processes call it (see ranks.py), they train
+    together, and the first one writes, judges, says and shows. Raises TrainingError for rows that
+    may not be learned from and where `out` holds another training, RunBusy, MissingDependency,
+    ModelUnavailable, OutputError, RankLost.
     """
     settings = with_model(settings, model)
     with joined() as ranks:
@@ -103,8 +111,9 @@ def _train(
     if not ranks.first:
         say, show = (lambda line: None), (lambda done, total, words: None)
     begun = ranks.given(lambda: _begun(data, settings, out, older))
+    judging = ranks.given(lambda: aimed(judging, data, settings, say))
     before = begun.record
-    if before is None or not before.finished:
+    if before is None or not (before.finished or _used_up(before, settings)):
         rows = ranks.after_first(lambda: rows_of(data, older, settings, say))
         with quiet():
             trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
@@ -112,9 +121,13 @@ def _train(
         trained = trained.model_copy(update=hashes)
     else:
         trained, resumed = before, before.steps
-        say(f"all {before.steps} steps were done before")
+        say(before_words(before.steps, before.planned_steps))
     record = ranks.given(lambda: _ended(trained, data, settings, out, judging, show))
     return SftDone(out, record, resumed)
+
+
+def _used_up(before: Record, settings: TrainingSettings) -> bool:
+    return used_up(before, before.settings.sft.most_minutes, settings.sft.most_minutes)
 
 
 @dataclass(frozen=True)
@@ -139,9 +152,11 @@ def _ended(
     judging: Judging | None,
     show: Show,
 ) -> Record:
-    """The record of what was trained, written, with what the model is worth where it is done."""
+    """The record of what was trained, written, with what the model is worth where its steps or its
+    time are done."""
     folder.write_record(out, record)
-    if record.finished and record.passed is None and settings.sft.evaluate_problems:
+    trained = record.ended != "signal"
+    if trained and record.passed is None and settings.sft.evaluate_problems:
         passed = judged(str(out), data, settings, judging or Judging(), show)
         if passed is not None:
             record = record.model_copy(update={"passed": passed})
@@ -165,7 +180,7 @@ def _trained(
 ) -> tuple[Record, int | None]:
     from agentkernel.workflows.training.watch import stopping
 
-    sft = settings.sft
+    sft, begin_s = settings.sft, time.monotonic()
     tokenizer = ranks.after_first(lambda: tokenizer_of(settings, rows.learned, out, say))
     examples = ranks.after_first(lambda: examples_of(rows.learned, tokenizer, sft.window, say))
     held_out = make_examples(rows.held_out, tokenizer, sft.window)
@@ -191,12 +206,15 @@ def _trained(
             judge_of(data, settings, judging, show, as_folder),
             (judging or Judging()).times,
             show,
+            begin_s,
         )
         planned = planned_steps(trainer)
         if whole is not None:
             say(f"goes on from step {whole.step} of {planned}")
-        if last is not None and whole is not None and whole.step >= planned:
+        late = used_up_at(whole, sft.most_minutes)
+        if last is not None and whole is not None and (whole.step >= planned or late):
             read_back(trainer, watch, last, out, sharded)
+            watch.ended = "steps" if whole.step >= planned else "minutes"
         else:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
     if watch.ended == "signal":

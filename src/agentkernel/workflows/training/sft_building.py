@@ -38,9 +38,11 @@ def make_trainer(
     judge: Judge | None,
     times: int,
     show: Show,
+    begin_s: float,
 ) -> tuple[Any, Watch]:
     """The trainer, and who watches it: it goes on from what is `whole`, ends where `stop` is asked
-    to, and has checkpoints judged `times` times in all, the end included."""
+    to, and has checkpoints judged `times` times in all, the end included. `begin_s`: of
+    time.monotonic(), when this call's time began."""
     from transformers import PrinterCallback
 
     from agentkernel.workflows.training.sft_trainer import PackedTrainer
@@ -59,9 +61,18 @@ def make_trainer(
     )
     planned = planned_steps(trainer)
     trainer.args.logging_steps = max(1, planned // MOST_POINTS)
-    saves = max(1, planned // sft.save_steps)
-    every = max(1, saves // max(times, 1)) * sft.save_steps if times > 1 else 0
-    watch = Watch(out, whole, stop, sft.most_minutes, show, judge, every, ranks, sharded=sharded)
+    watch = Watch(
+        out,
+        whole,
+        stop,
+        sft.most_minutes,
+        show,
+        judge,
+        times,
+        ranks,
+        sharded=sharded,
+        begin_s=begin_s,
+    )
     if sft.most_minutes is not None:
         trainer.time_share = lambda: watch.time_share
     if sharded:
@@ -83,16 +94,22 @@ def planned_steps(trainer: Any) -> int:
 
 
 def read_back(trainer: Any, watch: Watch, last: Path, out: Path, sharded: bool) -> None:
-    """All steps are done, and only their result is not written: the trainer would add a step."""
-    from transformers import TrainerState
-
-    if not sharded:
-        trainer._load_from_checkpoint(str(last))
-    trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
+    """No step is left, or no time, and only the result is not written: the trainer would add a
+    step."""
+    read_state(trainer, last, weights=not sharded)
     points = read_points(out)
     watch.loss = next((item.loss for item in reversed(points) if item.loss is not None), None)
     held_out = (item.held_out_loss for item in reversed(points))
     watch.held_out_loss = next((loss for loss in held_out if loss is not None), None)
 
 
-__all__ = ["make_trainer", "planned_steps", "read_back"]
+def read_state(trainer: Any, last: Path, *, weights: bool = True) -> None:
+    """Put what a checkpoint knows of its step into the trainer, and its `weights`."""
+    from transformers import TrainerState
+
+    if weights:
+        trainer._load_from_checkpoint(str(last))
+    trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
+
+
+__all__ = ["make_trainer", "planned_steps", "read_back", "read_state"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentkernel.domain.training import TrainingSettings
@@ -13,6 +13,7 @@ from agentkernel.workflows.training.curve import Point
 from agentkernel.workflows.training.evaluate import PassAt, Show, pass_at, spread_over
 from agentkernel.workflows.training.folder import Record
 from agentkernel.workflows.training.judging import STRICT
+from agentkernel.workflows.training.questions import target_of
 from agentkernel.workflows.training.rows import held_out_problems
 
 
@@ -26,6 +27,17 @@ class Judging:
     """How often: the last time at the end, the others in between."""
     verification: Verification = STRICT
     jobs: int | None = None
+
+
+def aimed(
+    judging: Judging | None, data: Path, settings: TrainingSettings, say: Callable[[str], None]
+) -> Judging | None:
+    """The same with the GPU that the rows of `data` ask for, where none is given; another one is
+    said. Raises UnknownTarget."""
+    if not settings.sft.evaluate_problems:
+        return judging
+    judging = judging or Judging()
+    return replace(judging, target=target_of(data, judging.target, say))
 
 
 def judge_of(
@@ -84,4 +96,4 @@ def point_of(step: int, epoch: float, passed: PassAt, record: Record | None) -> 
     )
 
 
-__all__ = ["Judging", "judge_of", "judged", "point_of"]
+__all__ = ["Judging", "aimed", "judge_of", "judged", "point_of"]

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from agentkernel.domain.training import TrainingRow, TrainingSettings
 from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.rows import LEARNED, admitted, read_rows, with_replay
+from agentkernel.workflows.training.rl_problems import held_out_keys, module_in
+from agentkernel.workflows.training.rows import (
+    LEARNED,
+    admitted,
+    held_out_problems,
+    read_rows,
+    with_replay,
+)
+from agentkernel.workflows.training.split import Likeness, code_structure
 
 HELD_OUT_ROWS = 256
 """Rows whose loss is looked at beside the training; their kernels are never learned."""
@@ -36,10 +44,42 @@ def rows_of(
         )
     before = () if older is None else tuple(admitted(read_rows(older, "train"), licences, tasks))
     known = {row.id for row in fresh}
-    before = tuple(row for row in before if row.id not in known)
+    before = _apart(data, tuple(row for row in before if row.id not in known), say)
     rows = with_replay(fresh, before, settings.sft.replay, settings.sft.seed)
     say(f"{len(fresh)} rows" + (f" and {len(rows) - len(fresh)} older ones" if older else ""))
     return Rows(rows, len(rows) - len(fresh), _held_out(data, settings))
+
+
+def _apart(
+    data: Path, older: tuple[TrainingRow, ...], say: Callable[[str], None]
+) -> tuple[TrainingRow, ...]:
+    """Of `older` rows those on modules that `data` does not hold out, and that are not built like
+    one of these or written nearly so. How many others there are is said."""
+    if not older:
+        return ()
+    hashes, structures = held_out_keys(data)
+    texts = [path.read_text(encoding="utf-8") for path in held_out_problems(data)]
+    structures |= {code_structure(text) for text in texts} - {""}
+    like = Likeness(texts)
+    found: dict[str, bool] = {}
+
+    def kin(row: TrainingRow) -> bool:
+        key = row.problem_sha256
+        if key in hashes or row.structure in structures:
+            return True
+        if key not in found:
+            text = module_in(row.messages[0].text, key)
+            # A module that cannot be seen may be any: its rows are not taken.
+            found[key] = text is None or code_structure(text) in structures or like.near(text)
+        return found[key]
+
+    kept = tuple(row for row in older if not kin(row))
+    if len(kept) < len(older):
+        say(
+            f"{len(older) - len(kept)} of {len(older)} older rows left out: of a module that is "
+            "held out here, or of one like it"
+        )
+    return kept
 
 
 def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentkernel.domain.training import TASKS, Task
+from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.near_duplicates import THRESHOLD, signature_of
 from agentkernel.knowledge.op_names import family, weight
 
@@ -127,6 +128,12 @@ class Likeness:
         return bool(same.max() >= THRESHOLD)
 
 
+def code_structure(text: str) -> str:
+    """A module's operators in their order, as its text says; empty where it says none."""
+    found = structure_of_code(text)
+    return " ".join(found.ops) if found else ""
+
+
 def rows_of_tasks(there: Mapping[Task, int], shares: Mapping[Task, float]) -> dict[Task, int]:
     """How many rows of each task are taken, of so many that are there, in the `shares`.
 
@@ -155,4 +162,13 @@ def quotas(there: Mapping[str, int], wanted: int) -> dict[str, int]:
     return taken
 
 
-__all__ = ["HeldOut", "Likeness", "Module", "family_of", "hold_out", "quotas", "rows_of_tasks"]
+__all__ = [
+    "HeldOut",
+    "Likeness",
+    "Module",
+    "code_structure",
+    "family_of",
+    "hold_out",
+    "quotas",
+    "rows_of_tasks",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -67,18 +68,22 @@ class Watch(TrainerCallback):
         most_minutes: float | None,
         show: Show,
         judge: Judge | None = None,
-        judge_steps: int = 0,
+        judge_times: int = 0,
         ranks: Ranks | None = None,
         *,
         sharded: bool = False,
+        begin_s: float | None = None,
     ) -> None:
+        """`judge_times`: how often the model is judged in all, the end included. `begin_s`: of
+        time.monotonic(), when this call's time began; None: now."""
         self._ranks, self._sharded = ranks or Ranks(), sharded
         self._out, self._stop, self._show = out, stop, show
-        self._judge, self._judge_steps = judge, judge_steps
+        self._judge, self._judge_times = judge, judge_times
         self._before = begun
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() if begin_s is None else begin_s
         self._most_s = None if most_minutes is None else 60 * most_minutes
         self._tokens_here = 0
+        self._judged: int | None = None
         self.ended: Ended = "steps"
         self.loss: float | None = None
         self.held_out_loss: float | None = None
@@ -98,6 +103,17 @@ class Watch(TrainerCallback):
     def time_share(self) -> float:
         """Which share of the time was used: 1 at its end, 0 where nobody limits it."""
         return 0.0 if self._most_s is None else self.seconds / self._most_s
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **others: Any,
+    ) -> None:
+        spent_s = self._before.seconds if self._before else 0.0
+        share = 0.0 if self._most_s is None else spent_s / self._most_s
+        self._judged = self._times_due(state, share)
 
     def on_step_end(
         self,
@@ -170,14 +186,19 @@ class Watch(TrainerCallback):
         )
         checkpoints.drop_older(folder.parent)
         before_last = state.global_step < state.max_steps and self.ended == "steps"
-        if self._judge is not None and before_last and self._due(state.global_step):
+        due = self._times_due(state, self.time_share)
+        if self._judge is not None and before_last and due > (self._judged or 0):
+            self._judged = due
             point = self._judge(folder, state.global_step)
             if point is not None:
                 here = {"tokens": self.tokens, "seconds": round(self.seconds, 2)}
                 add_point(self._out, point.model_copy(update=here))
 
-    def _due(self, step: int) -> bool:
-        return self._judge_steps > 0 and step % self._judge_steps == 0
+    def _times_due(self, state: TrainerState, time_share: float) -> int:
+        """How often it should have been judged by now, of the steps or of the time, whichever is
+        further on."""
+        done = max(state.global_step / max(state.max_steps, 1), time_share)
+        return math.floor(min(done, 1.0) * self._judge_times)
 
 
 __all__ = ["MOST_POINTS", "Judge", "Stop", "Watch", "stopping"]

@@ -18,7 +18,11 @@ from agentkernel.workflows.training.decoding import Drawing, Wrote, answer_all
 
 
 class Writer(Protocol):
-    """Whoever answers many conversations, `samples` times each."""
+    """Whoever answers many conversations, `samples` times each: draws, or, where `ranked`, from the
+    best down."""
+
+    @property
+    def ranked(self) -> bool: ...
 
     def write(
         self, conversations: Sequence[Sequence[Message]], samples: int, wrote: Wrote
@@ -36,6 +40,8 @@ def sampling_of(settings: SamplingSettings) -> Sampling:
 
 class LocalWriter:
     """The model that `local:...` names, or weights that are in memory already."""
+
+    ranked = False
 
     def __init__(
         self,
