@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
             "no GPU here",
         ),
         (["pairs", "--out", "{out}.jsonl.gz", "--count", "0"], "--count"),
+        (["pairs", "--out", "{pairs}/rows.jsonl.gz", "--count", "1"], "Cannot write"),
+        (["pairs", "--out", "{other}", "--count", "1"], "Expected a new file"),
         (["problems", "--count", "0", "--out", "{out}"], "--count"),
         (["problems", "--count", "2", "--out", "{pairs}"], "Cannot write"),
     ],
@@ -82,7 +85,10 @@ def test_a_mistake_is_one_line_and_exit_two(
     empty = write_rows(tmp_path / "empty.jsonl.gz", [])
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir" / "notes.txt").write_text("mine")
+    other = tmp_path / "other.jsonl.gz"
+    other.write_bytes(gzip.compress(b'{"mine": 1}\n'))
     names = {"dir": tmp_path / "dir", "out": tmp_path / "out", "pairs": pairs, "empty": empty}
+    names["other"] = other
     code = run(["train", *(word.format(**names) for word in words)])
     line = capsys.readouterr().err.strip()
     assert (code, line.count("\n")) == (2, 0), line
