@@ -39,6 +39,7 @@ def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
     said = capsys.readouterr().out
     assert "3 modules held out" in said
     assert "not filled: optimise: 0 rows" in said
+    assert "unreadable" not in said
     page = (out / "card.md").read_text()
     assert f"agentkernel train data --from {source}" in page
     assert "-c data.held_out=3" in page
@@ -46,6 +47,17 @@ def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
     card = json.loads(capsys.readouterr().out)
     assert card["held_out_modules"] == 3
     assert card["out"] == str(out)
+
+
+def test_data_says_how_much_of_a_source_was_unreadable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_rows(tmp_path / "pairs.jsonl.gz", made_rows(20))
+    with gzip.open(source, "at") as file:
+        file.write("[]\n[]\n")
+    words = ["train", "data", "--from", str(source), "--out", str(tmp_path / "out")]
+    assert run([*words, "-c", "data.held_out=3"]) == 0
+    assert "unreadable: 2 x a list, not a JSON object" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
