@@ -350,7 +350,8 @@ class _Making:
             f"Nothing can be learned from {read} rows of {len(inputs)} sources"
             f"{f' ({why})' if why else ''}"
             f"{f', beside {unread} unreadable ({bad})' if unread else ''}. "
-            "Expected kernels that the judge accepted, under one of the licences. Next: make some with 'agentkernel train pairs'."
+            "Expected kernels that the judge accepted, under one of the licences. Next: make some "
+            "with 'agentkernel train pairs'."
         )
 
 
