@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
     said = capsys.readouterr().out
     assert "3 modules held out" in said
     assert "not filled: optimise: 0 rows" in said
+    assert "unreadable" not in said
     page = (out / "card.md").read_text()
     assert f"agentkernel train data --from {source}" in page
     assert "-c data.held_out=3" in page
@@ -45,6 +47,17 @@ def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
     card = json.loads(capsys.readouterr().out)
     assert card["held_out_modules"] == 3
     assert card["out"] == str(out)
+
+
+def test_data_says_how_much_of_a_source_was_unreadable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_rows(tmp_path / "pairs.jsonl.gz", made_rows(20))
+    with gzip.open(source, "at") as file:
+        file.write("[]\n[]\n")
+    words = ["train", "data", "--from", str(source), "--out", str(tmp_path / "out")]
+    assert run([*words, "-c", "data.held_out=3"]) == 0
+    assert "unreadable: 2 x a list, not a JSON object" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -71,6 +84,8 @@ def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
             "no GPU here",
         ),
         (["pairs", "--out", "{out}.jsonl.gz", "--count", "0"], "--count"),
+        (["pairs", "--out", "{pairs}/rows.jsonl.gz", "--count", "1"], "Cannot write"),
+        (["pairs", "--out", "{other}", "--count", "1"], "Expected a new file"),
         (["problems", "--count", "0", "--out", "{out}"], "--count"),
         (["problems", "--count", "2", "--out", "{pairs}"], "Cannot write"),
     ],
@@ -82,7 +97,10 @@ def test_a_mistake_is_one_line_and_exit_two(
     empty = write_rows(tmp_path / "empty.jsonl.gz", [])
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir" / "notes.txt").write_text("mine")
+    other = tmp_path / "other.jsonl.gz"
+    other.write_bytes(gzip.compress(b'{"mine": 1}\n'))
     names = {"dir": tmp_path / "dir", "out": tmp_path / "out", "pairs": pairs, "empty": empty}
+    names["other"] = other
     code = run(["train", *(word.format(**names) for word in words)])
     line = capsys.readouterr().err.strip()
     assert (code, line.count("\n")) == (2, 0), line

@@ -92,6 +92,7 @@ def command_line(
 def report_lines(card: Card, out: Path) -> list[str]:
     """What the folder holds, and what was asked for and is not there."""
     from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.workflows.training.card import unreadable
 
     tasks = ", ".join(f"{rows} {task}" for task, rows in card.train.tasks.items())
     lines = [
@@ -101,6 +102,7 @@ def report_lines(card: Card, out: Path) -> list[str]:
     lines += [f"not filled: {item}" for item in card.unfilled]
     ranked = sorted(card.left_out.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"left out: {count} x {reason}" for reason, count in ranked[:6]]
+    lines += [f"unreadable: {count} x {why}" for why, count in unreadable(card.inputs)[:6]]
     lines.append(f"{out / 'card.md'} says more. Next: agentkernel train sft {out} --out MODEL")
     return [on_one_line(line) for line in lines]
 

@@ -258,6 +258,41 @@ def test_what_holds_nothing_to_learn_is_one_line_and_leaves_nothing_behind(tmp_p
         made(tmp_path, family_rows(1), DataSettings(shares={"write": 0.0}))
 
 
+def test_what_cannot_be_read_is_counted_by_its_reason(tmp_path: Path) -> None:
+    rows = [row.model_dump_json() for row in made_rows(30)]
+    bad = ["{", '{"a"', "[]", '{"problem": 1}']
+    path = tmp_path / "rows.jsonl.gz"
+    data = gzip.compress("\n".join([*bad, *rows, *bad[2:], ""]).encode())
+    broken = bytearray(gzip.compress(random.Random(1).randbytes(999).hex().encode()))
+    broken[60:200] = bytes(140)
+    path.write_bytes(data + gzip.compress(b"")[:-3])
+    other = tmp_path / "broken.jsonl.gz"
+    other.write_bytes(broken)
+    origins = [Origin("pairs", path), Origin("pairs", other)]
+    card = make_data(origins, SETTINGS, tmp_path / "out")
+    first, second = card.inputs
+    assert first.unread == sum(first.reasons.values()) == 7
+    assert first.reasons["a list, not a JSON object"] == 2
+    assert sum(count for why, count in first.reasons.items() if why.startswith("no JSON")) == 2
+    assert sum(count for why, count in first.reasons.items() if why.startswith("no pair")) == 2
+    assert not any("column" in why for why in first.reasons)
+    assert second.unread == 1
+    assert "the file" in "".join(second.reasons)
+    page = (tmp_path / "out" / "card.md").read_text()
+    for why in (*first.reasons, *second.reasons):
+        assert why in page
+    assert read_card(tmp_path / "out") == card
+
+
+def test_reasons_without_end_are_told_together(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"kernel_sha256": "", "a{n}": 1}}\n' for n in range(99)))
+    told = r"0 rows of 1 sources, beside 99 unreadable \(59 x other reasons; 1 x no review: a0"
+    with pytest.raises(TrainingError, match=told) as caught:
+        make_data([Origin("reviews", path)], SETTINGS, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
 CHILD = """
 import sys
 from pathlib import Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -9,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from agentkernel.domain.training import Judged
-from agentkernel.errors import SettingError, TrainingError
+from agentkernel.errors import OutputError, RunBusy, SettingError, TrainingError
 from agentkernel.tools.training.modules import GeneratedProblem
 from agentkernel.workflows.pair_process import Failed
 from agentkernel.workflows.training import pairs
@@ -95,7 +97,8 @@ def test_a_file_cut_off_anywhere_is_completed_and_nothing_comes_twice(
     rows, missed = whole.read_bytes(), missed_file(whole).read_bytes()
     expected = sorted((row.problem_sha256, row.kernel) for row in read_pairs(whole))
     assert len(expected) == 8
-    for cut in [*range(0, len(rows), 97), len(rows) - 1, len(rows)]:
+    first = 1 + rows.index(rows[:10], 1)
+    for cut in [0, *range(first, len(rows), 97), len(rows) - 1, len(rows)]:
         torn = tmp_path / f"cut{cut}.jsonl.gz"
         torn.write_bytes(rows[:cut])
         missed_file(torn).write_bytes(missed[: max(0, len(missed) - cut % 90)])
@@ -105,6 +108,111 @@ def test_a_file_cut_off_anywhere_is_completed_and_nothing_comes_twice(
         scripted.asked.clear()
         report = make_pairs(some(7), torn)
         assert (report.known, report.rows, scripted.asked) == (7, 0, [])
+
+
+@pytest.fixture
+def theirs(scripted: type[ScriptedLane], tmp_path: Path) -> dict[str, bytes]:
+    """What may not be touched, by what is wrong with it."""
+    made = tmp_path / "made.jsonl.gz"
+    make_pairs(some(7), made)
+    rows = made.read_bytes()
+    second = rows.index(rows[:10], 1)
+    spoiled = bytearray(rows)
+    spoiled[second + 40] ^= 255
+    return {
+        "text": b"my notes\n",
+        "one byte": b"\x1f",
+        "cut": gzip.compress(gzip.decompress(rows))[:-9],
+        "first rows cut": rows[: second - 1],
+        "spoiled within": bytes(spoiled),
+        "text behind": rows + b"my notes\n",
+        "other rows": gzip.compress(b'{"a": 1}\n'),
+        "no JSON": gzip.compress(b"my notes\n"),
+        "no text": gzip.compress(b"\xff\xfe\n"),
+        "other rows behind": rows + gzip.compress(b'{"a": 1}\n') + rows[:30],
+    }
+
+
+def test_a_file_of_somebody_elses_or_a_broken_one_is_refused_and_left_as_it_is(
+    scripted: type[ScriptedLane], theirs: dict[str, bytes], tmp_path: Path
+) -> None:
+    scripted.asked.clear()
+    for number, (name, data) in enumerate(theirs.items()):
+        for beside in (False, True):
+            out = tmp_path / f"{number}{beside}.jsonl.gz"
+            path = missed_file(out) if beside else out
+            path.write_bytes(data)
+            with pytest.raises(TrainingError, match="Expected a new file") as caught:
+                make_pairs(some(7), out)
+            told = str(caught.value)
+            assert str(path) in told, name
+            assert "\n" not in told, name
+            assert len(told) < 200 + len(str(path)), name
+            assert path.read_bytes() == data, name
+    assert not scripted.asked
+
+
+def test_a_torn_file_is_not_cut_where_the_one_beside_it_is_refused(
+    scripted: type[ScriptedLane], tmp_path: Path
+) -> None:
+    out = tmp_path / "pairs.jsonl.gz"
+    make_pairs(some(7), out)
+    torn = out.read_bytes()[:-5]
+    out.write_bytes(torn)
+    missed_file(out).write_bytes(b"my notes\n")
+    with pytest.raises(TrainingError, match="missed"):
+        make_pairs(some(7), out)
+    assert out.read_bytes() == torn
+
+
+def test_the_first_rows_are_there_whole_or_not_at_all(
+    scripted: type[ScriptedLane], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(pairs, "write_atomic", lambda path, data: seen.append(path.name))
+    make_pairs(some(2)[1:], tmp_path / "pairs.jsonl.gz")
+    assert seen == ["pairs.jsonl.gz"]
+
+
+def test_a_text_with_other_ends_of_a_line_is_read_again(tmp_path: Path) -> None:
+    row = judged(some(1)[0], "a\u2028b\x85c")
+    out = tmp_path / "pairs.jsonl.gz"
+    out.write_bytes(gzip.compress(row.model_dump_json().encode() + b"\n"))
+    assert list(read_pairs(out)) == [row]
+    assert make_pairs([], out).known == 1
+
+
+def test_one_process_at_a_time_writes_a_file(
+    scripted: type[ScriptedLane], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "BUSY_S", 0.0)
+    out = tmp_path / "pairs.jsonl.gz"
+    told: list[str] = []
+
+    def meanwhile(line: str) -> None:
+        with pytest.raises(RunBusy, match="Another process writes") as caught:
+            make_pairs(some(7), out)
+        told.append(str(caught.value))
+
+    make_pairs(some(2), out, say=meanwhile)
+    assert len(told) == 2
+    assert make_pairs(some(2), out).known == 2
+    with (tmp_path / ".pairs.jsonl.gz.lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RunBusy, match="choose another --out"):
+            make_pairs(some(2), out)
+
+
+def test_where_nothing_can_be_written_it_is_said_before_a_kernel_is_made(
+    scripted: type[ScriptedLane], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.jsonl.gz").mkdir()
+    for out in ("file/pairs.jsonl.gz", "file/deeper/pairs.jsonl.gz", "folder.jsonl.gz"):
+        with pytest.raises(OutputError, match="Cannot write"):
+            make_pairs(some(2), tmp_path / out)
+    assert not scripted.asked
+    assert make_pairs(some(2), tmp_path / "new" / "deeper" / "pairs.jsonl.gz").rows == 2
 
 
 def test_it_stops_at_so_many_rows_of_problems_without_end(

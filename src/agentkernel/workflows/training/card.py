@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class Input(Frozen):
     sha256: str
     read: int
     unread: int
+    reasons: dict[str, int] = Field(default_factory=dict)
+    """Why -> how many of `unread`; empty in folders of before."""
 
 
 class Lengths(Frozen):
@@ -161,6 +163,14 @@ def unfilled(
     return tuple(lines)
 
 
+def unreadable(inputs: Sequence[Input]) -> list[tuple[str, int]]:
+    """Why something in the sources was no row, and how often, the most frequent first."""
+    counts = Counter[str]()
+    for item in inputs:
+        counts.update(item.reasons)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
 def read_card(folder: Path) -> Card:
     """The card of a finished folder. Raises TrainingError where there is none."""
     path = folder / CARD
@@ -211,6 +221,10 @@ def card_page(card: Card) -> str:
             f"| {source.kind} | `{_plain(source.path)}` | `{source.sha256[:16]}` | {source.read} "
             f"| {source.unread} |"
         )
+    unread = unreadable(card.inputs)
+    if unread:
+        lines += ["", "## Unreadable", ""]
+        lines += [f"- {count} x {_plain(reason)}" for reason, count in unread[:MOST_REASONS]]
     lines += ["", "## Left out", ""]
     ranked = sorted(card.left_out.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"- {count} x {_plain(reason)}" for reason, count in ranked[:MOST_REASONS]]
@@ -250,4 +264,5 @@ __all__ = [
     "card_page",
     "read_card",
     "unfilled",
+    "unreadable",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.training.admission import RIGHT, objection, permitted, unfit
 from agentkernel.workflows.training.card import (
     CARD,
+    MOST_REASONS,
     NOT_JUDGED,
     PAGE,
     Card,
@@ -30,6 +32,7 @@ from agentkernel.workflows.training.card import (
     card_page,
     read_card,
     unfilled,
+    unreadable,
 )
 from agentkernel.workflows.training.gathering import Gathered
 from agentkernel.workflows.training.rows import FILES, HELD_OUT, held_out_problems, read_rows
@@ -60,6 +63,7 @@ EVERY = 100
 BUSY_S = 5.0
 KIN = "of a held-out module's structure"
 NEAR = "nearly the text of a held-out module"
+PLACE = re.compile(r":? *\(?line \d+ column \d+( \(char \d+\))?\)?")
 
 
 def make_data(
@@ -210,16 +214,16 @@ class _Making:
         reviews: dict[str, Review] = {}
         done = 0
         for origin, digest in zip(self.origins, self.hashes, strict=True):
-            read = unread = 0
+            read, reasons = 0, Counter[str]()
             for row in read_reviews(origin) if origin.kind == "reviews" else ():
                 if isinstance(row, Unread):
-                    unread += 1
+                    _count(reasons, row)
                     continue
                 read += 1
                 reviews.setdefault(row.kernel_sha256, row.review)
             for found in read_origin(origin):
                 if isinstance(found, Unread):
-                    unread += 1
+                    _count(reasons, found)
                     continue
                 read += 1
                 self._take(gathered, found)
@@ -228,7 +232,14 @@ class _Making:
                     self.show(done, None, "kernels read")
             path = str(origin.path)
             inputs.append(
-                Input(kind=origin.kind, path=path, sha256=digest, read=read, unread=unread)
+                Input(
+                    kind=origin.kind,
+                    path=path,
+                    sha256=digest,
+                    read=read,
+                    unread=reasons.total(),
+                    reasons=dict(sorted(reasons.items())),
+                )
             )
         return tuple(inputs), reviews
 
@@ -333,11 +344,22 @@ class _Making:
         read = sum(item.read for item in inputs)
         common = self.left_out.most_common(3)
         why = "; ".join(f"{count} x {reason}" for reason, count in common)
+        unread = sum(item.unread for item in inputs)
+        bad = "; ".join(f"{count} x {reason}" for reason, count in unreadable(inputs)[:3])
         return (
             f"Nothing can be learned from {read} rows of {len(inputs)} sources"
-            f"{f' ({why})' if why else ''}. Expected kernels that the judge accepted, under one of "
-            "the licences. Next: make some with 'agentkernel train pairs'."
+            f"{f' ({why})' if why else ''}"
+            f"{f', beside {unread} unreadable ({bad})' if unread else ''}. "
+            "Expected kernels that the judge accepted, under one of the licences. Next: make some "
+            "with 'agentkernel train pairs'."
         )
+
+
+def _count(reasons: Counter[str], row: Unread) -> None:
+    """Count why a row is none: without the place in its line, and of many reasons the first."""
+    reason = PLACE.sub("", row.reason)
+    known = reason in reasons or len(reasons) < MOST_REASONS
+    reasons[reason if known else "other reasons"] += 1
 
 
 def _structure(rows: Sequence[Judged], text: str) -> str:

@@ -9,16 +9,18 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal
+from typing import IO, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
+from agentkernel.disk import hold
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import Judged
-from agentkernel.errors import SettingError, TrainingError
+from agentkernel.errors import RunBusy, SettingError, TrainingError
+from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.training.modules import GeneratedProblem, make_problem
 from agentkernel.workflows.pair_lane import Lane
 from agentkernel.workflows.pair_process import Failed
@@ -39,6 +41,7 @@ CHUNK = 1 << 20
 MOST_IN_VAIN = 20
 """Modules without a row, for one reason, after which it is no longer the modules."""
 MISSED_SUFFIX = ".missed.jsonl.gz"
+BUSY_S = 5.0
 
 
 class PairsReport(Frozen):
@@ -91,20 +94,33 @@ def make_pairs(
     in the file and those of this call, both from the caller's thread.
 
     Raises SettingError for `jobs` or `most` below 1, or a name that does not end in ".jsonl.gz";
-    TrainingError where no module gives a row, all for one reason.
+    TrainingError where `out` or the file beside it holds something else, which is left as it is, or
+    where no module gives a row, all for one reason; RunBusy where another process writes it;
+    OutputError.
     """
     _check(out, jobs, most)
+    make_folder(out.parent)
+    with _alone(out):
+        return _make(
+            problems, out, jobs, _settings(settings, target, device, kinds), most, say, show
+        )
+
+
+def _make(
+    problems: Iterable[GeneratedProblem],
+    out: Path,
+    jobs: int,
+    chosen: PairSettings,
+    most: int | None,
+    say: Callable[[str], None],
+    show: Callable[[int, int], None],
+) -> PairsReport:
     begun_s = time.monotonic()
-    chosen = _settings(settings, target, device, kinds)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    done, rows = Counter[str](), 0
-    for row in _healed(out):
-        found = Judged.model_validate_json(row)
-        done[found.problem_sha256] += 1
-        rows += 1
-    for line in _healed(missed_file(out)):
-        done[Missed.model_validate_json(line).problem_sha256] += 1
-    known = set(done)
+    there = {out: _known(out, Judged), missed_file(out): _known(missed_file(out), Missed)}
+    for path, found in there.items():  # once nothing speaks against either
+        _cut(path, found.end)
+    known = set[str]().union(*(found.problems for found in there.values()))
+    rows = there[out].lines
     labels, stages, cpu_s = Counter[str](), Counter[str](), Counter[str]()
     count, why = 0, Counter[str]()
     fresh = (problem for problem in problems if problem.sha256 not in known)
@@ -250,52 +266,114 @@ def _lost(problem: GeneratedProblem, reason: str) -> Worked:
     return Worked(missed=(missed,))
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Be the only process that writes `out`. Raises RunBusy, OutputError."""
+    busy = RunBusy(
+        f"Another process writes {str(out)!r}. Expected that nobody does. Next: wait for it, end "
+        "it, or choose another --out; the same command then goes on."
+    )
+    path = out.with_name(f".{out.name}.lock")
+    with saving(path):
+        file = path.open("a")
+    with file:
+        hold(file, busy, BUSY_S)
+        yield
+
+
 def _append(path: Path, lines: Sequence[str]) -> None:
     """Add `lines` as one gzip member, whole or not at all once it is read again."""
     if not lines:
         return
     member = gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6, mtime=0)
-    with path.open("ab") as file:
+    if not path.exists() or not path.stat().st_size:
+        # Never half there: a torn first member cannot be told from a file of somebody else's.
+        write_atomic(path, member)
+        return
+    with saving(path), path.open("ab") as file:
         file.write(member)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _healed(path: Path) -> Iterator[str]:
-    """The lines of every whole member of `path`; what follows the last one is cut off."""
+class _Known(NamedTuple):
+    """What the whole members of a file hold, and where the last one ends."""
+
+    problems: set[str]
+    lines: int
+    end: int
+
+
+def _known(path: Path, kind: type[Judged | Missed]) -> _Known:
+    """What this command wrote to `path`. Raises TrainingError where somebody else wrote it, or it
+    is broken elsewhere than at its end; OutputError."""
+    problems, lines, end = set[str](), 0, 0
     if not path.exists():
-        return
-    end = 0
-    for lines, ends in _members(path):
-        yield from lines
-        end = ends
-    if end != path.stat().st_size:
-        with path.open("r+b") as file:
-            file.truncate(end)
+        return _Known(problems, lines, end)
+    # "+": what cannot be written to is told before a kernel is made.
+    with saving(path), path.open("r+b") as file:
+        try:
+            for member in _members(file):
+                for line in member.lines:
+                    problems.add(kind.model_validate_json(line).problem_sha256)
+                    lines += 1
+                end = member.end
+        except (zlib.error, UnicodeDecodeError):
+            raise _foreign(path, f"what stands behind byte {end} is no gzip of lines") from None
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors(include_url=False)[0]["loc"])) or "no JSON"
+            raise _foreign(path, f"line {lines + 1} is none of its rows ({field})") from None
+        size = os.fstat(file.fileno()).st_size
+    if end < size and not lines:
+        raise _foreign(path, "its first rows are broken off")
+    return _Known(problems, lines, end)
+
+
+def _foreign(path: Path, why: str) -> TrainingError:
+    return TrainingError(
+        f"{str(path)!r} is no file that pairs go on in: {why}. Expected a new file, or one of this "
+        "command. Next: choose another --out."
+    )
+
+
+def _cut(path: Path, end: int) -> None:
+    """Cut off what is half written."""
+    with saving(path):
+        if path.exists() and path.stat().st_size > end:
+            os.truncate(path, end)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    for lines, _ in _members(path) if path.exists() else ():
-        yield from lines
+    if not path.exists():
+        return
+    with path.open("rb") as file, suppress(zlib.error):
+        for member in _members(file):
+            yield from member.lines
 
 
-def _members(path: Path) -> Iterator[tuple[list[str], int]]:
-    """The lines of each whole gzip member, and where in the file it ends."""
-    with path.open("rb") as file:
-        data, end = file.read(CHUNK), 0
-        while data:
-            inflater = zlib.decompressobj(wbits=31)
-            text, taken = b"", 0
-            with suppress(zlib.error):
-                while data and not inflater.eof:
-                    text += inflater.decompress(data)
-                    taken += len(data) - len(inflater.unused_data)
-                    data = inflater.unused_data or file.read(CHUNK)
-            if not inflater.eof:
-                return
-            end += taken
-            yield text.decode().splitlines(), end
-            data = data or file.read(CHUNK)
+class _Member(NamedTuple):
+    """The lines of a whole gzip member, and where in the file it ends."""
+
+    lines: list[str]
+    end: int
+
+
+def _members(file: IO[bytes]) -> Iterator[_Member]:
+    """Every whole member up to one that is broken off. Raises zlib.error where there is none."""
+    data, end = file.read(CHUNK), 0
+    while data:
+        inflater = zlib.decompressobj(wbits=31)
+        text, taken = b"", 0
+        while data and not inflater.eof:
+            text += inflater.decompress(data)
+            taken += len(data) - len(inflater.unused_data)
+            data = inflater.unused_data or file.read(CHUNK)
+        if not inflater.eof:
+            return
+        end += taken
+        # Not splitlines: in JSON other ends of a line may stand within a text.
+        yield _Member([line for line in text.decode().split("\n") if line], end)
+        data = data or file.read(CHUNK)
 
 
 __all__ = [
