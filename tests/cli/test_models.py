@@ -59,7 +59,9 @@ def made_run(folder: Path, *, answered: bool) -> Path:
         (["--samples", "0"], ("--samples",)),
         (["--temperature", "-1"], ("--temperature",)),
         (["--tokens", "0"], ("--tokens",)),
-        (["--usd", "0"], ("budget.usd",)),
+        (["--usd", "0"], ("--usd 0", "budget.usd")),
+        (["--usd", "nan"], ("--usd nan", "finite")),
+        (["--usd", "inf"], ("--usd inf", "finite")),
     ],
 )
 def test_a_mistake_makes_no_run(

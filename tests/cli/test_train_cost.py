@@ -107,6 +107,14 @@ def test_a_new_model_has_one_method_and_a_word_of_caution(
     assert "takes longer" in shown
 
 
+def test_steps_and_shards_are_those_of_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--config", "llama-3.1-8b", "--gpus", "2", "--only", "sft"]
+    assert run([*COST, *words, "-c", "sft.most_steps=10", "-c", "sft.shard=none"]) == 0
+    shown = capsys.readouterr().out
+    assert "1,500 tokens, 10 steps; 1 x" in shown
+    assert "a part" not in shown
+
+
 def test_practice_alone_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*COST, "--config", "small", "--only", "rl"]) == 0
     shown = capsys.readouterr().out
@@ -142,6 +150,8 @@ def test_a_folder_of_weights_is_read(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--target", "h1000"], "h1000"),
         (["--gpus", "0"], "--gpus"),
         (["--config", "huge"], "Unknown training"),
+        (["-c", "sft.lora.modules=[q]"], "names no matrix"),
+        (["-c", "sft.most_steps=0"], "sft.most_steps"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_two(

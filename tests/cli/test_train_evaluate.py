@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from agentkernel.cli.train_evaluate import evaluate, tasks_of
-from agentkernel.errors import SettingError, TrainingError
+from agentkernel.errors import ModelUnavailable, OutputError, SettingError, TrainingError
 from training_rows import make_data, make_row, problem, write_rows
 
 app = typer.Typer()
@@ -42,6 +42,25 @@ def test_a_mistake_is_an_error_of_one_line(tmp_path: Path) -> None:
     for words, error in (("mend", SettingError), ("optimise", TrainingError)):
         found = runner.invoke(app, [str(data), "--model", "nearest", "--task", words])
         assert isinstance(found.exception, error)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--model", "local:/nowhere/at/all"], ModelUnavailable),
+        (["--model", "closest"], SettingError),
+        (["--out", "{here}"], OutputError),
+        (["--device", "cuda", "--target", "mi300x"], SettingError),
+    ],
+)
+def test_all_is_tried_before_anything_is_judged(
+    words: list[str], error: type[Exception], tmp_path: Path
+) -> None:
+    data = make_data(tmp_path / "data")
+    more = [word.format(here=tmp_path) for word in words]
+    found = CliRunner().invoke(app, [str(data), "--model", "nearest", *more])
+    assert isinstance(found.exception, error), found.exception
+    assert "pass@" not in found.output
 
 
 def test_tasks_are_asked_once_each_in_their_order() -> None:

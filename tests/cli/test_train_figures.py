@@ -6,8 +6,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agentkernel.cli.train_figures import difference_lines, figures, table, write_figures
+from agentkernel.cli.train_figures import (
+    difference_lines,
+    figures,
+    table,
+    try_figures,
+    write_figures,
+)
+from agentkernel.cli.train_options import print_line
 from agentkernel.domain.training import Task
+from agentkernel.errors import OutputError
 from agentkernel.workflows.training.evaluate import Counted, PassAt, summed
 
 
@@ -46,6 +54,32 @@ def test_a_model_and_a_task_have_a_line_of_one_table() -> None:
         ["local:rl", "repair"],
     ]
     assert "0.300 [" in lines[1]
+
+
+def test_answers_that_nobody_decided_are_told() -> None:
+    one = passed("write", 1, 4)
+    unsure = one.model_copy(update={"undecided": 7})
+    assert "undecided 7 (" in unsure.line()
+    assert "undecided" not in one.line()
+    console = Console(width=110)
+    with console.capture() as captured:
+        console.print(table({"a": {"write": unsure}, "b": {"write": one}}))
+    heading, first, second = captured.get().splitlines()
+    assert heading.split()[-1] == "undecided"
+    assert (first.split()[-1], second.split()[-1]) == ("7", "0")
+
+
+def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "no" / "figures.json"):
+        with pytest.raises(OutputError):
+            try_figures(path)
+    try_figures(tmp_path / "figures.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_long_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line("word " * 50 + "end")
+    assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_whether_one_is_better_is_one_line() -> None:

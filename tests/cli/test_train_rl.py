@@ -47,6 +47,9 @@ def test_what_cannot_be_is_refused_before_anything_is_made(tmp_path: Path) -> No
     words = [str(tmp_path), "--model", str(tmp_path), "--out", str(out), "--config", "tiny"]
     _, _, error = call(*words, "--target", "h100", "--device", "cpu", "--speed", "measured")
     assert isinstance(error, SettingError)
+    _, _, error = call(*words, "--target", "mi300x", "--device", "cuda")
+    assert isinstance(error, SettingError)
+    assert "no GPU here stands for" in str(error)
     _, _, error = call(*words, "-c", "rl.stepps=3")
     assert isinstance(error, SettingError)
     assert "rl.steps" in str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -111,9 +112,26 @@ TokenLimit = Annotated[
         "--tokens", "--max-tokens-total", min=1, help="Stop once all models took so many tokens."
     ),
 ]
+
+
+def _money(usd: float | None) -> float | None:
+    if usd is not None and not 0 < usd < math.inf:
+        from agentkernel.errors import SettingError
+
+        raise SettingError(
+            f"--usd {usd:g} is no amount of money (budget.usd). Expected a finite number above 0. "
+            "Next: --usd 1."
+        )
+    return usd
+
+
 UsdLimit = Annotated[
     float | None,
-    typer.Option("--usd", help="Stop once the models with a known price took so much money."),
+    typer.Option(
+        "--usd",
+        callback=_money,
+        help="Stop once the models with a known price took so much money.",
+    ),
 ]
 Replay = Annotated[
     str | None,

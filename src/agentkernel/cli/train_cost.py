@@ -123,8 +123,9 @@ def methods(settings: TrainingSettings) -> tuple[Method, ...]:
 
 
 def _sft_line(sft: SftSettings, rows: int, tokens: int) -> str:
+    often = f"{sft.epochs:g} x" if sft.most_steps is None else f"{sft.most_steps:,} steps"
     return (
-        f"\nsft: {rows:,} rows of {tokens:,} tokens, {sft.epochs:g} x; "
+        f"\nsft: {rows:,} rows of {tokens:,} tokens, {often}; "
         f"{sft.batch} x {sft.window:,} tokens at once on each GPU"
     )
 

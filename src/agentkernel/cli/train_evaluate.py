@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
-from agentkernel.cli.train_options import DataFolder, print_line, saying
+from agentkernel.cli.train_options import DataFolder, judging_device, print_line, saying
 
 if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
     from agentkernel.domain.training import Task
+    from agentkernel.errors import SettingError
     from agentkernel.workflows.training.writer import Writer
 
 Models = Annotated[
@@ -65,13 +66,22 @@ def evaluate(
     answers without a file; and how far each is from the first model."""
     from agentkernel.cli.knowledge_progress import shown
     from agentkernel.cli.output import console, print_json
-    from agentkernel.cli.train_figures import difference_lines, figures, table, write_figures
+    from agentkernel.cli.train_figures import (
+        difference_lines,
+        figures,
+        table,
+        try_figures,
+        write_figures,
+    )
     from agentkernel.errors import TrainingError
+    from agentkernel.tools.targets import find_target
     from agentkernel.workflows.training.evaluate import answered, spread_over
     from agentkernel.workflows.training.judging import STRICT
     from agentkernel.workflows.training.questions import questions_of, target_of
     from agentkernel.workflows.training.rows import held_out_problems
 
+    resolved = find_target(target)
+    judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
     there = held_out_problems(data)
     if not there:
         raise TrainingError(
@@ -84,6 +94,10 @@ def evaluate(
     if "write" in wanted:
         target = target_of(data, target, saying(as_json))
     asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
+    for model in models:
+        check_model(model)
+    if out is not None:
+        try_figures(out)
     found: Found = {}
     for model in dict.fromkeys(models):
         writer = writer_of(model, data, seed)
@@ -125,9 +139,26 @@ def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
     return tuple(task for task in TASKS if task in names)
 
 
+def check_model(model: str) -> None:
+    """Raises what `writer_of` does where that name stands for nothing; loads no weights."""
+    from agentkernel.agents.models.local_files import model_folder
+    from agentkernel.agents.models.local_presets import parse_local
+    from agentkernel.workflows.training.untrained import begun_new
+
+    kind, _, path = model.partition(":")
+    if kind == "local" and path:
+        preset = parse_local(model)
+        for name in (preset.model, preset.adapter):
+            if name is not None:
+                model_folder(name)
+    elif kind == "untrained" and path:
+        begun_new(Path(path))
+    elif model != "nearest":
+        raise _unknown(model)
+
+
 def writer_of(model: str, data: Path, seed: int) -> Writer:
     """Whoever answers under that name. Raises SettingError, ModelUnavailable, TrainingError."""
-    from agentkernel.errors import SettingError
     from agentkernel.workflows.training.folder import read_record
     from agentkernel.workflows.training.nearest import NearestWriter
     from agentkernel.workflows.training.rows import read_rows
@@ -143,7 +174,13 @@ def writer_of(model: str, data: Path, seed: int) -> Writer:
         weights, record = untrained(Path(path)), read_record(Path(path))
         assert record is not None
         return LocalWriter(weights, sampling_of(record.settings.sampling), seed=seed)
-    raise SettingError(
+    raise _unknown(model)
+
+
+def _unknown(model: str) -> SettingError:
+    from agentkernel.errors import SettingError
+
+    return SettingError(
         f"Unknown model {model!r}. Expected local:PATH, untrained:PATH or nearest. "
         "Next: name one of these."
     )

@@ -47,13 +47,16 @@ def table(found: Found) -> Table:
     passed = [item for tasks in found.values() for item in tasks.values()]
     ks = sorted({k for item in passed for k in item.pass_at})
     shown = Table(box=None, pad_edge=False)
+    undecided = any(item.undecided for item in passed)
+    rates = ("hacks", "no file", *(("undecided",) if undecided else ()))
     for number, heading in enumerate(
-        ("model", "task", "asked", *(f"pass@{k} [95%]" for k in ks), "hacks", "no file")
+        ("model", "task", "asked", *(f"pass@{k} [95%]" for k in ks), *rates)
     ):
         shown.add_column(heading, justify="left" if number < 2 else "right")
     for model, tasks in found.items():
         for task, item in tasks.items():
-            shown.add_row(*cells(model, task, item, ks))
+            last = (str(item.undecided),) if undecided else ()
+            shown.add_row(*cells(model, task, item, ks), *last)
     return shown
 
 
@@ -89,6 +92,21 @@ def figures(found: Found, seed: int, *, rows: bool) -> dict[str, object]:
     return whole
 
 
+def try_figures(path: Path) -> None:
+    """Prove that `path` can be written, before anything is paid for. Raises OutputError."""
+    import errno
+    import os
+
+    from agentkernel.tools.atomic import saving
+
+    with saving(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
+        probe.touch()
+        probe.unlink()
+
+
 def write_figures(path: Path, found: Found, seed: int) -> None:
     """All figures so far in one JSON file. Raises OutputError."""
     import json
@@ -98,4 +116,4 @@ def write_figures(path: Path, found: Found, seed: int) -> None:
     write_atomic(path, json.dumps(figures(found, seed, rows=True), indent=1))
 
 
-__all__ = ["difference_lines", "figures", "table", "write_figures"]
+__all__ = ["difference_lines", "figures", "table", "try_figures", "write_figures"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import typer
 
@@ -37,11 +37,27 @@ class Done(Protocol):
     def out(self) -> Path: ...
 
 
+def judging_device(
+    device: Literal["auto", "cpu", "cuda"], *, measurable: bool, target: str
+) -> Literal["cpu", "cuda"]:
+    """Where kernels for `target` are judged. Raises SettingError for a GPU that is not there."""
+    from agentkernel.errors import SettingError
+
+    if device == "cuda" and not measurable:
+        raise SettingError(
+            f"--device 'cuda': no GPU here stands for {target!r}. Expected one, or 'cpu'. Next: "
+            "--device cpu judges in Triton's interpreter."
+        )
+    if device == "auto":
+        return "cuda" if measurable else "cpu"
+    return device
+
+
 def print_line(line: str) -> None:
     """One line on stdout, as it stands."""
     from agentkernel.cli.output import console
 
-    console().print(line, markup=False)
+    console().print(line, markup=False, soft_wrap=True)
 
 
 def saying(as_json: bool) -> Callable[[str], None]:

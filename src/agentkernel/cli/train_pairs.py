@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
+from agentkernel.cli.train_options import judging_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,22 +131,6 @@ def pairs(
     else:
         print("\n".join(report_lines(made, out)))
     raise typer.Exit(1 if made.problems and not made.rows and not made.known else 0)
-
-
-def judging_device(
-    device: Literal["auto", "cpu", "cuda"], *, measurable: bool, target: str
-) -> Literal["cpu", "cuda"]:
-    """Where kernels for `target` are judged. Raises SettingError for a GPU that is not there."""
-    from agentkernel.errors import SettingError
-
-    if device == "cuda" and not measurable:
-        raise SettingError(
-            f"--device 'cuda': no GPU here stands for {target!r}. Expected one, or 'cpu'. Next: "
-            "--device cpu judges in Triton's interpreter."
-        )
-    if device == "auto":
-        return "cuda" if measurable else "cpu"
-    return device
 
 
 @contextmanager

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
-from agentkernel.cli.train_options import DataFolder, ModelFolder, Training, saying, tell
+from agentkernel.cli.train_options import (
+    DataFolder,
+    ModelFolder,
+    Training,
+    judging_device,
+    saying,
+    tell,
+)
 
 if TYPE_CHECKING:
     from agentkernel.workflows.training.rl import RlDone
@@ -56,10 +63,14 @@ def rl(
     """Let a model practise on the training modules, several turns each, rewarded by the judge; the
     same call goes on after a kill."""
     from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.tools.targets import find_target
     from agentkernel.workflows.training.configuration import load_training
     from agentkernel.workflows.training.rl import Practice, train_rl
 
     settings = load_training(training, overrides or ())
+    if device is not None and ray is None:  # a cluster's workers have GPUs of their own
+        resolved = find_target(target)
+        judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
     practice = Practice(target=target, device=device, speed=speed, jobs=jobs, ray=ray)
     with shown("practice", silent=as_json) as show:
         done = train_rl(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.exchange import Message
@@ -98,38 +99,70 @@ class TrainingRow(Frozen):
         return sha256_text("\0".join((*(item.text for item in self.messages), self.completion)))
 
 
-class DataSettings(Frozen):
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+"""What numpy takes for one as well."""
+
+
+class Settings(Frozen):
+    """What a user sets: all numbers are finite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class DataSettings(Settings):
     """How rows are chosen. `shares` of the three tasks; `held_out` modules, of structures that no
     row of the training part has; a row longer than `most_characters` is left out."""
 
-    shares: dict[Task, float] = SHARES
+    shares: dict[Task, Annotated[float, Field(ge=0)]] = SHARES
     held_out: int = Field(default=200, ge=1)
     licences: tuple[str, ...] = ("Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC")
     most_characters: int = Field(default=24_000, ge=1)
-    seed: int = 0
+    seed: Seed = 0
 
 
-class NewModel(Frozen):
+class NewModel(Settings):
     """A model that is made from nothing, of the Llama kind; `vocabulary` of its own tokenizer."""
 
     vocabulary: int = Field(default=8192, ge=300)
-    hidden: int = 384
-    layers: int = 8
-    heads: int = 6
-    intermediate: int = 1024
-    window: int = 4096
+    hidden: int = Field(default=384, ge=1)
+    layers: int = Field(default=8, ge=1)
+    heads: int = Field(default=6, ge=1)
+    intermediate: int = Field(default=1024, ge=1)
+    window: int = Field(default=4096, ge=2)
+
+    @field_validator("heads")
+    @classmethod
+    def _divide_evenly(cls, heads: int, info: ValidationInfo) -> int:
+        hidden = info.data.get("hidden")
+        if hidden is not None and hidden % (2 * heads):
+            raise PydanticCustomError(
+                "heads",
+                "A hidden size of {hidden} does not fall into {heads} heads of an even size. "
+                "Expected a multiple of twice new.heads. Next: another new.hidden or new.heads",
+                {"hidden": hidden, "heads": heads},
+            )
+        return heads
 
 
-class Lora(Frozen):
+class Lora(Settings):
     """Which matrices get an adapter, and of which rank."""
 
-    rank: int = 16
-    alpha: int = 32
-    dropout: float = 0.0
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
     modules: tuple[str, ...] | str = "all-linear"
 
+    @field_validator("modules")
+    @classmethod
+    def _name_some(cls, modules: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        if not modules or "" in tuple(modules):
+            raise PydanticCustomError(
+                "modules", "Expected names of matrices, such as [q_proj, v_proj], or all-linear"
+            )
+        return modules
 
-class SftSettings(Frozen):
+
+class SftSettings(Settings):
     """Supervised fine-tuning: the loss is that of completions alone. `replay` is the share of rows
     that comes from older data, against forgetting; `tasks` an ablation's choice. `most_minutes` is
     for all calls together: the learning rate comes to its end with them where they are fewer than
@@ -140,27 +173,27 @@ class SftSettings(Frozen):
 
     method: Literal["full", "lora", "qlora"] = "full"
     lora: Lora = Lora()
-    epochs: float = 1.0
-    most_steps: int | None = None
+    epochs: float = Field(default=1.0, gt=0)
+    most_steps: int | None = Field(default=None, ge=1)
     most_minutes: float | None = Field(default=None, gt=0)
     batch: int = Field(default=8, ge=1)
     accumulate: int = Field(default=1, ge=1)
-    window: int = 4096
+    window: int = Field(default=4096, ge=2)
     packing: bool = True
-    learning_rate: float = 3e-4
-    warmup_share: float = 0.03
-    weight_decay: float = 0.1
+    learning_rate: float = Field(default=3e-4, gt=0)
+    warmup_share: float = Field(default=0.03, ge=0, le=1)
+    weight_decay: float = Field(default=0.1, ge=0)
     bf16: bool = True
     compile: bool = False
     shard: Literal["auto", "none", "full"] = "auto"
     replay: float = Field(default=0.0, ge=0, lt=1)
     save_steps: int = Field(default=200, ge=1)
     evaluate_problems: int = Field(default=32, ge=0)
-    tasks: tuple[Task, ...] = TASKS
-    seed: int = 0
+    tasks: tuple[Task, ...] = Field(default=TASKS, min_length=1)
+    seed: Seed = 0
 
 
-class RlSettings(Frozen):
+class RlSettings(Settings):
     """Reinforcement on the judge, several turns a problem.
 
     The reward of a turn is `correct` for a right kernel + `speed` x min(speedup, `most_speedup`) /
@@ -174,18 +207,18 @@ class RlSettings(Frozen):
     rollouts: int = Field(default=8, ge=2)
     turns: int = Field(default=3, ge=1)
     discount: float = Field(default=0.4, ge=0, le=1)
-    correct: float = 0.3
-    speed: float = 1.0
-    most_speedup: float = 3.0
-    own_share: float = 0.2
-    hack: float = -1.0
-    no_file: float = -0.2
-    learning_rate: float = 1e-5
-    clip: float = 0.2
-    clip_high: float = 0.28
-    temperature: float = 0.9
-    top_p: float = 1.0
-    most_tokens: int = 1500
+    correct: float = Field(default=0.3, ge=0)
+    speed: float = Field(default=1.0, ge=0)
+    most_speedup: float = Field(default=3.0, gt=0)
+    own_share: float = Field(default=0.2, ge=0)
+    hack: float = Field(default=-1.0, le=0)
+    no_file: float = Field(default=-0.2, le=0)
+    learning_rate: float = Field(default=1e-5, gt=0)
+    clip: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.28, gt=0)
+    temperature: float = Field(default=0.9, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    most_tokens: int = Field(default=1500, ge=1)
     batch: int = Field(default=8, ge=1)
     keep_at_most: float = Field(default=0.5, gt=0, le=1)
     """Profiling-based rejection sampling: of the turns that are right, the share that is kept,
@@ -193,18 +226,18 @@ class RlSettings(Frozen):
     most_minutes: float | None = Field(default=None, gt=0)
     save_steps: int = Field(default=10, ge=1)
     bf16: bool = True
-    seed: int = 0
+    seed: Seed = 0
 
 
-class SamplingSettings(Frozen):
+class SamplingSettings(Settings):
     """How the finished model is asked: what its folder says to `--coder local:PATH`."""
 
-    temperature: float = 0.8
-    top_p: float = 0.95
-    most_tokens: int = 1500
+    temperature: float = Field(default=0.8, ge=0)
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    most_tokens: int = Field(default=1500, ge=1)
 
 
-class TrainingSettings(Frozen):
+class TrainingSettings(Settings):
     """configs/training/NAME.yaml: one model, all steps. `model` is a folder or a hub's name; None
     where `new` says what is made from nothing."""
 

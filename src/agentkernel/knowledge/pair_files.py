@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -55,7 +56,7 @@ def rows_of(shard: Path, skip: int) -> Iterator[Mapping[str, object] | str]:
                 yield from _array_rows(file, skip)
             else:
                 yield from _line_rows(file, first, skip)
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
         yield f"the file ends or breaks here: {one_line(error, 120)}"
 
 

@@ -109,6 +109,25 @@ def test_hours_are_operations_over_a_share_of_the_peak() -> None:
     assert (found.sharded, eight.sharded) == (False, True)
 
 
+def test_steps_that_are_said_take_the_place_of_epochs() -> None:
+    few = SftSettings(epochs=3, window=2048, batch=2, accumulate=4, most_steps=5)
+    two = H100._replace(gpus=2)
+    assert sft_cost(LLAMA, few, two, 1000, 1500).tokens == 5 * 2 * 4 * 2 * 2048
+    alone = few.model_copy(update={"packing": False})
+    assert sft_cost(LLAMA, alone, two, 1000, 1500).tokens == 5 * 2 * 4 * 2 * 1500
+
+
+def test_a_model_lies_in_parts_where_the_settings_say_so() -> None:
+    two = H100._replace(gpus=2)
+    whole = SftSettings(window=2048, shard="none")
+    assert not sft_cost(LLAMA, whole, two, 10, 1500).sharded
+    parts = whole.model_copy(update={"shard": "full"})
+    shared, alone = (sft_cost(TINY, item, two, 10, 60) for item in (parts, whole))
+    assert (shared.sharded, alone.sharded) == (True, False)
+    assert shared.memory.parts[0].gib == alone.memory.parts[0].gib / 2
+    assert not sft_cost(TINY, parts, H100, 10, 60).sharded
+
+
 def test_weights_are_read_in_the_type_that_they_are_multiplied_in() -> None:
     adapter = TINY.adapter_parameters(Lora(rank=1))
     assert read_bytes(TINY, sft()) == 2 * 280

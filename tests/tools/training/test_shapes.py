@@ -64,6 +64,11 @@ def test_a_shape_of_a_few_weights_counted_by_hand() -> None:
     assert shape.adapter_parameters(Lora(rank=3)) == 3 * every
     assert shape.adapter_parameters(Lora(rank=3, modules=("q_proj", "down_proj"))) == 3 * 2 * 18
     assert shape.adapter_parameters(Lora(rank=3, modules="k_proj")) == 3 * 2 * 6
+    assert shape.adapter_parameters(Lora(rank=3, modules=r".*\.k_proj")) == 3 * 2 * 6
+    assert shape.adapter_parameters(Lora(rank=3, modules=("self_attn.k_proj",))) == 3 * 2 * 6
+    for nothing in (("c_attn",), "c_attn", "("):
+        with pytest.raises(TrainingError, match="names no matrix"):
+            shape.adapter_parameters(Lora(modules=nothing))
 
 
 def test_the_published_models_have_the_weights_that_their_pages_say() -> None:

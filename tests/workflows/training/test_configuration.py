@@ -58,6 +58,64 @@ def test_a_mistake_is_named(config: str, overrides: list[str], words: str) -> No
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "data.shares={write: -1}",
+        "data.seed=-1",
+        "new.hidden=0",
+        "new.layers=0",
+        "new.heads=0",
+        "new.intermediate=0",
+        "new.window=1",
+        "sft.lora.rank=0",
+        "sft.lora.alpha=0",
+        "sft.lora.dropout=1",
+        "sft.lora.modules=[]",
+        "sft.lora.modules=['']",
+        "sft.lora.modules=''",
+        "sft.epochs=0",
+        "sft.epochs=.inf",
+        "sft.epochs=.nan",
+        "sft.most_steps=0",
+        "sft.most_minutes=.inf",
+        "sft.window=1",
+        "sft.learning_rate=0",
+        "sft.warmup_share=1.5",
+        "sft.weight_decay=-1",
+        "sft.tasks=[]",
+        "sft.seed=-1",
+        "rl.correct=-1",
+        "rl.speed=-1",
+        "rl.most_speedup=0",
+        "rl.own_share=-1",
+        "rl.hack=1",
+        "rl.no_file=1",
+        "rl.learning_rate=0",
+        "rl.clip=1",
+        "rl.clip_high=0",
+        "rl.temperature=0",
+        "rl.temperature=.nan",
+        "rl.top_p=0",
+        "rl.most_tokens=0",
+        "rl.seed=4294967296",
+        "sampling.temperature=-1",
+        "sampling.top_p=1.5",
+        "sampling.most_tokens=0",
+    ],
+)
+def test_a_number_that_means_nothing_is_named(override: str) -> None:
+    key = override.partition("=")[0]
+    with pytest.raises(SettingError, match=f"Setting '{key}") as caught:
+        load_training("tiny", [override])
+    assert "\n" not in str(caught.value)
+
+
+def test_heads_divide_the_hidden_size_before_anything_is_made() -> None:
+    with pytest.raises(SettingError, match=r"'new\.heads'.* is 5\. A hidden size of 16 does not"):
+        load_training("tiny", ["new.heads=5"])
+
+
 def test_a_file_that_holds_a_list_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("- 1\n")

@@ -48,3 +48,12 @@ def test_a_card_that_cannot_be_read_ends_a_training_before_it_begins(
     with pytest.raises(TrainingError, match=r"card\.json' cannot be read"):
         fingerprint(tmp_path)
     assert len(folder.card_hash(tmp_path) or "") == 64
+
+
+def test_a_training_that_is_done_has_weights(tmp_path: Path) -> None:
+    folder.check_weights(tmp_path, "signal")
+    for ended in ("steps", "minutes"):
+        with pytest.raises(TrainingError, match="holds no weights"):
+            folder.check_weights(tmp_path, ended)
+    (tmp_path / "model.safetensors").touch()
+    folder.check_weights(tmp_path, "steps")

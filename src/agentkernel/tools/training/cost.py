@@ -128,21 +128,33 @@ def flops_a_token(shape: ModelShape, sft: SftSettings, length: int) -> float:
 def sft_cost(
     shape: ModelShape, sft: SftSettings, machine: Machine, rows: int, tokens_a_row: int
 ) -> SftCost:
-    """`sft.epochs` passes over `rows`. Packed rows see themselves alone; what GPUs wait for each
-    other is in the share of the peak. Raises TrainingError for rows longer than the window."""
+    """`sft.epochs` passes over `rows`, or `sft.most_steps` where it is said.
+
+    Packed rows see themselves alone; what GPUs wait for each other is in the share of the peak.
+    Raises TrainingError for rows longer than the window, or where no matrix gets an adapter.
+    """
     _check(tokens_a_row, min(sft.window, shape.window))
-    tokens = round(rows * tokens_a_row * sft.epochs)
+    tokens = _learned(shape, sft, machine.gpus, rows, tokens_a_row)
     flop = tokens * flops_a_token(shape, sft, tokens_a_row)
     full = sft.method == "full"
     return SftCost(
         method=sft.method,
         trained=shape.parameters if full else shape.adapter_parameters(sft.lora),
-        sharded=is_sharded(shape, sft.method, machine.gpus),
+        sharded=is_sharded(shape, sft, machine.gpus),
         memory=sft_memory(shape, sft, machine.gpus, machine.memory_gib),
         tokens=tokens,
         eflop=flop / 1e18,
         hours=_computing(flop, machine, machine.gpus),
     )
+
+
+def _learned(shape: ModelShape, sft: SftSettings, gpus: int, rows: int, tokens_a_row: int) -> int:
+    """Tokens in all. The trainer goes on to the last of `sft.most_steps`, whatever the epochs; a
+    packed row is a full window."""
+    if sft.most_steps is None:
+        return round(rows * tokens_a_row * sft.epochs)
+    length = min(sft.window, shape.window) if sft.packing else tokens_a_row
+    return sft.most_steps * sft.batch * sft.accumulate * gpus * length
 
 
 def rl_cost(

@@ -81,10 +81,13 @@ def is_checkpointed(shape: ModelShape) -> bool:
     return shape.parameters >= MANY_WEIGHTS
 
 
-def is_sharded(shape: ModelShape, method: Method, gpus: int) -> bool:
-    """True where weights, gradients and optimizer states are spread over the GPUs (FSDP): of large
-    models all of whose weights are trained. What stands still below an adapter lies on each."""
-    return gpus > 1 and method == "full" and shape.parameters >= MANY_WEIGHTS
+def is_sharded(shape: ModelShape, sft: SftSettings, gpus: int) -> bool:
+    """True where weights, gradients and optimizer states are spread over the GPUs (FSDP), all
+    weights being trained: of large models, or as `sft.shard` says. What stands still below an
+    adapter lies on each."""
+    if gpus == 1 or sft.method != "full" or sft.shard == "none":
+        return False
+    return sft.shard == "full" or shape.parameters >= MANY_WEIGHTS
 
 
 def sft_memory(shape: ModelShape, sft: SftSettings, gpus: int, gpu_gib: float) -> Memory:
@@ -131,7 +134,7 @@ def _state(shape: ModelShape, sft: SftSettings, gpus: int) -> _State:
     matrices = shape.layers * shape.layer_matrix_weights
     if sft.method == "full":
         owned = 4.0 * shape.parameters
-        if is_sharded(shape, sft.method, gpus):
+        if is_sharded(shape, sft, gpus):
             gathered = 2.0 * 2 * (2 * shape.layer_weights + shape.embedding_weights)
             return _State(owned / gpus, 0.0, owned / gpus, 2 * owned / gpus, gathered)
         return _State(owned, 0.0, owned, 2 * owned, 2.0 * matrices)

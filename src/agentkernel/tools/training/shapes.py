@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,10 +100,15 @@ class ModelShape(Frozen):
 
     def adapted(self, lora: Lora) -> tuple[Matrix, ...]:
         """The matrices of a layer that get an adapter. "all-linear" leaves the last matrix of the
-        model out, as PEFT does."""
-        names = (lora.modules,) if isinstance(lora.modules, str) else lora.modules
-        every = names == ("all-linear",)
-        return tuple(item for item in self.matrices if every or item.name in names)
+        model out, as PEFT does. Raises TrainingError where there is none."""
+        found = tuple(item for item in self.matrices if _is_adapted(item.name, lora.modules))
+        if not found:
+            raise TrainingError(
+                f"sft.lora.modules {lora.modules!r} names no matrix. Expected some of "
+                f"{', '.join(item.name for item in self.matrices)}, or all-linear. Next: "
+                "-c sft.lora.modules=all-linear."
+            )
+        return found
 
     def adapter_parameters(self, lora: Lora) -> int:
         """Weights of two matrices [rank, columns] and [rows, rank] beside each adapted one (LoRA,
@@ -139,6 +145,20 @@ PUBLISHED: dict[str, ModelShape] = {
     ),
 }
 """Shapes of models that are named by a packaged configuration, by their name on the hub."""
+
+
+def _is_adapted(name: str, modules: tuple[str, ...] | str) -> bool:
+    """As PEFT reads it: one text is a pattern of whole paths, several are the ends of paths."""
+    if modules == "all-linear" or name == modules:
+        return True
+    block = "self_attn" if name in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"
+    path = f"model.layers.0.{block}.{name}"
+    if not isinstance(modules, str):
+        return any(path.endswith(f".{item}") for item in modules if item)
+    try:
+        return re.fullmatch(modules, path) is not None
+    except re.error:
+        return False
 
 
 def new_shape(new: NewModel) -> ModelShape:

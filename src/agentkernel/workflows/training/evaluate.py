@@ -86,9 +86,10 @@ class PassAt(Frozen):
         asked = f"{self.problems} problems"
         if self.questions is not None and self.questions != self.problems:
             asked = f"{self.questions} questions on {asked}"
+        undecided = f", undecided {self.undecided}" if self.undecided else ""
         return (
-            f"{passed}; hacks {self.hack_rate.value:.1%}, no file {self.no_file_rate.value:.1%} "
-            f"({asked} x {self.samples} samples)"
+            f"{passed}; hacks {self.hack_rate.value:.1%}, no file {self.no_file_rate.value:.1%}"
+            f"{undecided} ({asked} x {self.samples} samples)"
         )
 
 

@@ -158,6 +158,17 @@ def read_record(out: Path) -> Record | None:
         return None
 
 
+def check_weights(out: Path, ended: Ended) -> None:
+    """Raise TrainingError where `out` says that it ended as `ended` and has no weights: steps that
+    are done are not done again, and their checkpoints are gone."""
+    if ended == "signal" or next(out.glob("*.safetensors"), None) is not None:
+        return
+    raise TrainingError(
+        f"{str(out)!r} says that its training is done, and holds no weights (*.safetensors). "
+        "Expected them beside training.json. Next: remove the folder and train again."
+    )
+
+
 def write_record(out: Path, record: Record) -> None:
     """Write training.json. Raises OutputError."""
     write_atomic(out / RECORD, record.model_dump_json(indent=1))
@@ -223,6 +234,7 @@ __all__ = [
     "Record",
     "alone",
     "card_hash",
+    "check_weights",
     "claim",
     "identity_of",
     "own_file",

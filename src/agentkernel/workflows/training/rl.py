@@ -126,6 +126,8 @@ def train_rl(
     with folder.alone(out):
         folder.claim(out, identity_of(settings, asked, data_hash, weights_hash))
         record = read_record(out)
+        if record is not None:
+            folder.check_weights(out, record.ended)
         if record is not None and (record.finished or _used_up(record, settings)):
             say(before_words(record.steps, record.planned_steps))
             return RlDone(out, record, record.steps)

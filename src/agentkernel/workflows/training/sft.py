@@ -141,7 +141,10 @@ def _begun(data: Path, settings: TrainingSettings, out: Path, older: Path | None
     older_hash = fingerprint(older) if older is not None else None
     data_hash = fingerprint(data)
     folder.claim(out, folder.identity_of(settings, data_hash, older_hash))
-    return _Begun(data_hash, older_hash, folder.read_record(out))
+    record = folder.read_record(out)
+    if record is not None:
+        folder.check_weights(out, record.ended)
+    return _Begun(data_hash, older_hash, record)
 
 
 def _ended(

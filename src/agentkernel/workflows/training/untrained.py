@@ -8,16 +8,14 @@ from typing import cast
 import torch
 
 from agentkernel.agents.models.local_weights import Causal, Weights, best_dtype
+from agentkernel.domain.training import NewModel
 from agentkernel.errors import TrainingError
 from agentkernel.workflows.training.folder import read_record
 from agentkernel.workflows.training.new_model import make_new
 
 
-def untrained(folder: Path) -> Weights:
-    """The model that the training in `folder` began with, with its tokenizer: new weights of the
-    same seed. Raises TrainingError where it did not begin with new ones."""
-    from transformers import AutoTokenizer
-
+def begun_new(folder: Path) -> NewModel:
+    """What the training in `folder` made new. Raises TrainingError where it made nothing."""
     record = read_record(folder)
     if record is None or record.settings.new is None:
         why = "holds no training" if record is None else f"began with {record.settings.model!r}"
@@ -25,7 +23,16 @@ def untrained(folder: Path) -> Weights:
             f"{str(folder)!r} {why}. Expected a model that was made new. Next: name such a folder, "
             "or ask the model that it began with."
         )
-    new = record.settings.new
+    return record.settings.new
+
+
+def untrained(folder: Path) -> Weights:
+    """The model that the training in `folder` began with, with its tokenizer: new weights of the
+    same seed. Raises TrainingError where it did not begin with new ones."""
+    from transformers import AutoTokenizer
+
+    new, record = begun_new(folder), read_record(folder)
+    assert record is not None
     tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     model = make_new(new, tokenizer, record.settings.sft.seed).to(best_dtype(device))  # type: ignore[arg-type]
@@ -34,4 +41,4 @@ def untrained(folder: Path) -> Weights:
     return Weights(cast("Causal", model), tokenizer, device, ends, new.window)
 
 
-__all__ = ["untrained"]
+__all__ = ["begun_new", "untrained"]
