@@ -69,9 +69,13 @@ def test_the_second_failure_of_a_class_changes_the_strategy() -> None:
 
 def test_one_class_under_three_strategies_is_given_up_unasked() -> None:
     history = (refused(strategy="a", source="a"), refused(strategy="b", source="b"))
-    found, model = diagnose([], history=history)
+    model, made = ScriptedModel([]), candidate().model_copy(update={"coder": "compiler"})
+    debugger = ModelDebugger(model, RulesDebugger(), SAMPLING)
+    found = debugger.diagnose(made, verdict(made, COMPILE_FAILED), history)
     assert found.action == "give_up"
     assert model.questions == []
+    asked, _ = diagnose([finding()], history=history)
+    assert asked.action == "repair", "a model's next draft may avoid it"
 
 
 def test_a_line_that_is_not_there_is_dropped() -> None:
