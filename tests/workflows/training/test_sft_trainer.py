@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from agentkernel.domain.training import NewModel
-from agentkernel.workflows.training import attention, watch
+from agentkernel.workflows.training import attention, sft, watch
 from agentkernel.workflows.training.attention import register
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import read_points
@@ -289,8 +289,9 @@ def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
         "tiny", ["sft.most_steps=1000", "sft.save_steps=5", "sft.most_minutes=1"]
     )
     clock = {"now": 0.0}
-    # A clock that says 3 s a step.
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
+    # A clock that says 3 s a step, wherever it is read.
+    for reader in (sft, watch):
+        monkeypatch.setattr(reader, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
 
     class Killed(BaseException):
         pass
