@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from agentkernel.disk import explaining
+from agentkernel.disk import explaining, hold
+from agentkernel.errors import AgentKernelError
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -32,6 +34,17 @@ def make_folder(path: Path) -> None:
         probe = path / f".probe.{os.getpid()}"
         probe.touch()
         probe.unlink()
+
+
+@contextlib.contextmanager
+def alone(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[None]:
+    """Hold the file `lock`, made where none is, which stays. Raises `busy` where another process
+    still holds it after `wait_s`, OutputError."""
+    with saving(lock):
+        file = lock.open("a")
+    with file:
+        hold(file, busy, wait_s)
+        yield
 
 
 def saving(path: Path) -> contextlib.AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -89,6 +89,14 @@ def drop_halves(checkpoints: Path) -> tuple[Path, ...]:
     return halves
 
 
+def go_on_from(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path | None, Whole | None]:
+    """The last whole one and its marker, None twice where there is none; halves are removed."""
+    for half in drop_halves(checkpoints):
+        say(f"left out {half.name}: a kill left half of it")
+    last = last_whole(checkpoints)
+    return last, None if last is None else read_whole(last)
+
+
 def drop_older(checkpoints: Path, kept: int = KEPT) -> None:
     """Remove all but the `kept` latest whole ones. The marker goes first: what a kill leaves of a
     folder is no checkpoint any more."""
@@ -133,6 +141,7 @@ __all__ = [
     "drop_halves",
     "drop_older",
     "folder_of",
+    "go_on_from",
     "last_whole",
     "prepare",
     "read_whole",

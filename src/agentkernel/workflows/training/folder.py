@@ -15,11 +15,11 @@ import yaml
 from pydantic import ValidationError
 
 from agentkernel.agents.models.local_presets import OWN_FILE
-from agentkernel.disk import hold
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.training import SamplingSettings, TrainingSettings
 from agentkernel.errors import RunBusy, TrainingError
+from agentkernel.tools import atomic
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.workflows.training import checkpoints
 from agentkernel.workflows.training.curve import FILE as CURVE
@@ -88,10 +88,7 @@ def alone(out: Path) -> Iterator[None]:
         f"Another process trains in {str(out)!r}. Expected that nobody does. Next: wait for it, "
         "end it, or give another --out; the same command then goes on."
     )
-    with saving(out / LOCK):
-        file = (out / LOCK).open("a")
-    with file:
-        hold(file, busy, wait_s=0.0)
+    with atomic.alone(out / LOCK, busy, wait_s=0.0):
         yield
 
 

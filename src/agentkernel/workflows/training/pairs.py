@@ -16,10 +16,10 @@ from typing import IO, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from agentkernel.disk import hold
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import Judged
 from agentkernel.errors import RunBusy, SettingError, TrainingError
+from agentkernel.tools import atomic
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.training.modules import GeneratedProblem, make_problem
 from agentkernel.workflows.pair_lane import Lane
@@ -273,11 +273,7 @@ def _alone(out: Path) -> Iterator[None]:
         f"Another process writes {str(out)!r}. Expected that nobody does. Next: wait for it, end "
         "it, or choose another --out; the same command then goes on."
     )
-    path = out.with_name(f".{out.name}.lock")
-    with saving(path):
-        file = path.open("a")
-    with file:
-        hold(file, busy, BUSY_S)
+    with atomic.alone(out.with_name(f".{out.name}.lock"), busy, BUSY_S):
         yield
 
 

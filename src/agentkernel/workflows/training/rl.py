@@ -189,10 +189,7 @@ class _Training:
         base = load_base(self.settings, tokenizer, "sdpa")
         self.say(f"{base.parameters:,} weights on {device_name()}")
         places = checkpoints.prepare(self.out)
-        for half in checkpoints.drop_halves(places):
-            self.say(f"left out {half.name}: a kill left half of it")
-        last = checkpoints.last_whole(places)
-        whole = checkpoints.read_whole(last) if last is not None else None
+        last, whole = checkpoints.go_on_from(places, self.say)
         cut_after(self.out, whole.step if whole else 0)
         trainer = self._trainer(base, tokenizer, places)
         with stopping() as stop:

@@ -219,11 +219,7 @@ def last_of(
     out: Path, ranks: Ranks, sharded: bool, say: Callable[[str], None]
 ) -> tuple[Path | None, Whole | None]:
     """The checkpoint to go on from; what lies behind it is left out. Raises TrainingError."""
-    places = checkpoints.prepare(out)
-    for half in checkpoints.drop_halves(places):
-        say(f"left out {half.name}: a kill left half of it")
-    last = checkpoints.last_whole(places)
-    whole = checkpoints.read_whole(last) if last is not None else None
+    last, whole = checkpoints.go_on_from(checkpoints.prepare(out), say)
     if whole is not None:
         check_same(whole, ranks, sharded)
     cut_after(out, whole.step if whole else 0)

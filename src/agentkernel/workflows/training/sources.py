@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +122,7 @@ def _seen(path: Path) -> Kind | None:
     first = next(iter(shards.values()))
     if first.name.endswith(".parquet"):
         return "kernelbook"
-    row = next((item for item in _rows_of(first) if not isinstance(item, str)), None)
+    row = next((item for item in rows_of(first, 0) if not isinstance(item, str)), None)
     if row is None or row.keys() >= PAIR_KEYS:
         return "pairs"
     return "reviews" if REVIEW_KEY in row else "kernelbook"
@@ -144,7 +143,7 @@ def read_origin(origin: Origin) -> Iterator[Judged | Unread]:
 def read_reviews(origin: Origin) -> Iterator[TaughtReview | Unread]:
     """The lines of a file, or of all files of a folder, of reviews."""
     for shard in shards_of(origin.path).values():
-        for row in _rows_of(shard):
+        for row in rows_of(shard, 0):
             if isinstance(row, str):
                 yield Unread(row)
                 continue
@@ -181,7 +180,7 @@ def _pairs(origin: Origin) -> Iterator[Judged | Unread]:
     for name, shard in shards.items():
         if name.endswith(".missed.jsonl.gz"):
             continue  # what came to nothing, beside the rows
-        for row in _rows_of(shard):
+        for row in rows_of(shard, 0):
             if isinstance(row, str):
                 yield Unread(row)
                 continue
@@ -189,14 +188,6 @@ def _pairs(origin: Origin) -> Iterator[Judged | Unread]:
                 yield Judged.model_validate_json(json.dumps(row))
             except ValidationError as error:
                 yield Unread(f"no pair: {_first(error)}")
-
-
-def _rows_of(shard: Path) -> Iterator[Mapping[str, object] | str]:
-    """The rows of a file; what is broken within its compression is told as what is cut off is."""
-    try:
-        yield from rows_of(shard, 0)
-    except zlib.error as error:
-        yield f"the file breaks here: {one_line(error, 120)}"
 
 
 # -- other people's word ---------------------------------------------------------------------------
