@@ -53,6 +53,10 @@ Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option("--device", help="Where kernels are judged; auto is the GPU of the target."),
 ]
+Broken = Annotated[
+    int,
+    typer.Option("--broken", min=0, help="Of each module, so many kernels with one mistake each."),
+]
 Times = Annotated[
     Literal["estimated", "measured", "none"],
     typer.Option("--times", help="Of right kernels: rows of slow -> faster come from these."),
@@ -83,6 +87,7 @@ def pairs(
     target: Target = None,
     device: Device = "auto",
     times: Times = "estimated",
+    broken: Broken = 1,
     as_json: AsJson = False,
 ) -> None:
     """Draft kernels for modules, break some, have all judged; the same call goes on after a
@@ -113,7 +118,9 @@ def pairs(
             "--times 'measured' needs kernels judged on a GPU; here they are interpreted. Expected "
             "'estimated' or 'none'. Next: --times estimated"
         )
-    settings = PairSettings(measure=times == "measured", estimate=times == "estimated")
+    settings = PairSettings(
+        measure=times == "measured", estimate=times == "estimated", broken=broken
+    )
     with progress(count, silent=as_json) as (say, show):
         made = make_pairs(
             generated(seed) if path is None else problems_in(path, licence),

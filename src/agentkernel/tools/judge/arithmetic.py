@@ -145,8 +145,8 @@ def to_f32(handle: object) -> npt.NDArray[np.float32]:
 
 def is_bf16(handle: object) -> bool:
     """True for a handle whose elements are bf16 bit patterns."""
-    kind = getattr(handle, "dtype", None)
-    return kind is not None and getattr(kind, "scalar", None) == tl.bfloat16
+    kind = getattr(getattr(handle, "dtype", None), "scalar", None)
+    return kind is tl.bfloat16 or (type(kind) is tl.dtype and kind.name == "bf16")
 
 
 def _wide(handle: object) -> object:
@@ -168,9 +168,10 @@ def _hook_bfloat16() -> None:
 
     def converted(method: Callable[..., object]) -> Callable[..., object]:
         def run(self: object, *args: object, **kwargs: object) -> object:
-            if not any(is_bf16(item) for item in args):
-                return method(self, *args, **kwargs)
-            return _narrow(method(self, *[_wide(item) for item in args], **kwargs))
+            for item in args:
+                if is_bf16(item):
+                    return _narrow(method(self, *[_wide(item) for item in args], **kwargs))
+            return method(self, *args, **kwargs)
 
         return run
 

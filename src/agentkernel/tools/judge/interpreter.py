@@ -17,6 +17,7 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from agentkernel.tools.judge.arithmetic import builder_class, is_bf16, round_as_a_gpu
+from agentkernel.tools.judge.remembered import remember_types
 from agentkernel.tools.judge.watch import (
     InterpreterRefused,
     Order,
@@ -33,6 +34,7 @@ INT_SENTINEL = 0x5A
 @functools.cache
 def harden() -> Watch:
     """Install every hook, once a process."""
+    remember_types()
     _hook_launches()
     _hook_patches()
     _hook_autotuner()

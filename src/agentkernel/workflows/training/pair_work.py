@@ -57,7 +57,7 @@ class PairSettings(Frozen):
     kinds: tuple[Kind, ...] = ("write", "schedule", "broken")
     target: str = "h100"
     verification: Verification = Verification(time_limit_s=20.0, budget_s=0.0, seeds=1)
-    interpreted_call_s: float = 3.0
+    interpreted_call_s: float = 1.0
     """Of a call in the interpreter, where it takes 20 ms: one kernel in fifty has a grid that takes
     minutes there, and these would take half of all the time."""
     schedules: int = Field(default=1, ge=0)

@@ -1,0 +1,173 @@
+"""What does Triton's interpreter work out anew for every operation of every program, though it is
+always the same? Types, shapes and NumPy's names for them: most of an interpreted kernel's time.
+
+Here each is worked out once, by Triton's own functions, and looked up afterwards. No value goes
+through here, and what is not plainly one of the cases below goes Triton's own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language.semantic import TritonSemantic
+from triton.runtime import interpreter
+
+VERSIONS = ("3.6.", "3.7.", "3.8.", "3.9.")
+"""The functions replaced here say the same in these; in others nothing is replaced."""
+
+
+def remember_types() -> None:
+    """Install the lookups, where this Triton is one that they were read from."""
+    if triton.__version__.startswith(VERSIONS):
+        _scalar_types()
+        _block_types()
+        _tensors()
+        _numpy_types()
+        _arithmetic_types()
+
+
+def _name(kind: Any) -> str | None:
+    """A scalar type's name, which says all of it; None of others than scalars and their pointers.
+    """
+    if type(kind) is tl.dtype:
+        return str(kind.name)
+    if type(kind) is tl.pointer_type and type(kind.element_ty) is tl.dtype:
+        return f"{kind.element_ty.name}*{kind.address_space}{kind.const}"
+    return None
+
+
+def _block_types() -> None:
+    made: dict[object, dict[str, Any]] = {}
+    make = tl.block_type.__init__
+
+    def init(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes, name = (*shape,), _name(element_ty)
+        if name is None or not all(type(size) is int for size in sizes):
+            make(self, element_ty, shape)
+            return
+        known = made.get((name, sizes))
+        if known is None:
+            make(self, element_ty, shape)
+            made[name, sizes] = dict(self.__dict__)
+        else:
+            self.__dict__.update(known)
+
+    tl.block_type.__init__ = init
+    with_element_ty, to_ir = tl.block_type.with_element_ty, tl.block_type.to_ir
+    others: dict[object, Any] = {}
+
+    def shared(self: Any, scalar_ty: Any) -> Any:
+        name = _name(scalar_ty)
+        known = others.get((self.name, name))
+        if known is None:
+            known = with_element_ty(self, scalar_ty)
+            if name is not None:
+                others[self.name, name] = known
+        return known
+
+    def itself(self: Any, builder: Any) -> Any:
+        kind = self.element_ty
+        if type(kind) is tl.dtype and builder is own and not kind.name.startswith("fp8"):
+            return self
+        return to_ir(self, builder)
+
+    own = interpreter.interpreter_builder
+    tl.block_type.with_element_ty, tl.block_type.to_ir = shared, itself
+
+
+def _scalar_types() -> None:
+    equal = tl.dtype.__eq__
+
+    def same(self: Any, other: Any) -> Any:
+        if type(self) is type(other) is tl.dtype:
+            return self.name == other.name
+        return equal(self, other)
+
+    tl.dtype.__eq__ = same
+
+
+def _tensors() -> None:
+    make = tl.tensor.__init__
+    made: dict[object, tuple[Any, Any]] = {}
+
+    def init(self: Any, handle: Any, kind: Any) -> None:
+        key = (*kind.shape.values,) if type(kind) is tl.block_type else ()
+        known = made.get(key)
+        if known is None:
+            make(self, handle, kind)
+            made[key] = self.shape, self.numel
+            return
+        self.handle = handle
+        self.type = kind
+        self.dtype = kind.scalar
+        self.shape, self.numel = known
+
+    tl.tensor.__init__ = init
+
+
+def _numpy_types() -> None:
+    find = interpreter._get_np_dtype
+    found: dict[object, Any] = {}
+
+    def lookup(kind: Any) -> Any:
+        name = _name(kind.scalar)
+        known = found.get(name)
+        if known is None:
+            known = find(kind)
+            if name is not None:
+                found[name] = known
+        return known
+
+    interpreter._get_np_dtype = lookup
+
+
+def _arithmetic_types() -> None:
+    broadcast, compute = TritonSemantic.broadcast_impl_value, TritonSemantic.computation_type_impl
+    computed: dict[object, Any] = {}
+
+    def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
+        left, right = lhs.type, rhs.type
+        if (
+            type(left) is tl.block_type
+            and type(right) is tl.block_type
+            and left.shape.values == right.shape.values
+        ):
+            return lhs, rhs
+        return broadcast(self, lhs, rhs)
+
+    def computation_type_impl(
+        self: Any, a_ty: Any, a_is_scalar: bool, b_ty: Any, b_is_scalar: bool, div_or_mod: bool
+    ) -> Any:
+        key = (_name(a_ty), a_is_scalar, _name(b_ty), b_is_scalar, div_or_mod)
+        known = computed.get(key)
+        if known is None:
+            known = compute(self, a_ty, a_is_scalar, b_ty, b_is_scalar, div_or_mod)
+            if None not in key:
+                computed[key] = known
+        return known
+
+    def binary_op_type_checking_impl(
+        self: Any,
+        lhs: Any,
+        rhs: Any,
+        allow_lhs_ptr: bool = False,
+        allow_rhs_ptr: bool = False,
+        arithmetic_check: bool = True,
+        div_or_mod: bool = False,
+    ) -> Any:
+        if type(lhs) is tl.tensor and type(rhs) is tl.tensor:
+            kind = lhs.dtype
+            if type(kind) is tl.dtype and lhs.type.name == rhs.type.name:
+                kept = kind
+                if arithmetic_check:
+                    kept = computation_type_impl(self, kind, False, rhs.dtype, False, div_or_mod)
+                if kept.name == kind.name:
+                    return lhs, rhs
+        return check(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+
+    check = TritonSemantic.binary_op_type_checking_impl
+    TritonSemantic.binary_op_type_checking_impl = binary_op_type_checking_impl
+    TritonSemantic.broadcast_impl_value = broadcast_impl_value
+    TritonSemantic.computation_type_impl = computation_type_impl
