@@ -29,8 +29,7 @@ def remember_types() -> None:
 
 
 def _name(kind: Any) -> str | None:
-    """A scalar type's name, which says all of it; None of others than scalars and their pointers.
-    """
+    """A scalar type's name, which says all of it; None of others than scalars and their pointers."""
     if type(kind) is tl.dtype:
         return str(kind.name)
     if type(kind) is tl.pointer_type and type(kind.element_ty) is tl.dtype:
