@@ -43,6 +43,12 @@ Gpu = Annotated[
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
+Budget = Annotated[
+    float,
+    typer.Option(
+        "--budget", min=0.0, help="Seconds an answer for cases past those that must be judged."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
 OutFile = Annotated[
     Path | None, typer.Option("--out", help="JSON file for all figures, problem by problem.")
@@ -58,6 +64,7 @@ def evaluate(
     target: Gpu = None,
     jobs: Jobs = None,
     device: Device = "cpu",
+    budget: Budget = 2.0,
     seed: Seed = 0,
     out: OutFile = None,
     as_json: AsJson = False,
@@ -89,7 +96,7 @@ def evaluate(
             "Next: name a folder that 'agentkernel train data' made."
         )
     chosen = spread_over(there, problems or len(there))
-    verification = STRICT.model_copy(update={"device": device})
+    verification = STRICT.model_copy(update={"device": device, "budget_s": budget})
     wanted = tasks_of(tasks or ("write",))
     if "write" in wanted:
         target = target_of(data, target, saying(as_json))

@@ -145,8 +145,8 @@ def to_f32(handle: object) -> npt.NDArray[np.float32]:
 
 def is_bf16(handle: object) -> bool:
     """True for a handle whose elements are bf16 bit patterns."""
-    kind = getattr(getattr(handle, "dtype", None), "scalar", None)
-    return kind is tl.bfloat16 or (type(kind) is tl.dtype and kind.name == "bf16")
+    kind: object = getattr(getattr(handle, "dtype", None), "scalar", None)
+    return kind is tl.bfloat16 or (isinstance(kind, tl.dtype) and kind.name == "bf16")
 
 
 def _wide(handle: object) -> object:

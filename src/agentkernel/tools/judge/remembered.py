@@ -29,7 +29,7 @@ def remember_types() -> None:
 
 
 def _name(kind: Any) -> str | None:
-    """A scalar type's name, which says all of it; None of others than scalars and their pointers."""
+    """A scalar type's name, which says all of it, or a pointer's to one; None of others."""
     if type(kind) is tl.dtype:
         return str(kind.name)
     if type(kind) is tl.pointer_type and type(kind.element_ty) is tl.dtype:
@@ -68,7 +68,7 @@ def _block_types() -> None:
 
     def itself(self: Any, builder: Any) -> Any:
         kind = self.element_ty
-        if type(kind) is tl.dtype and builder is own and not kind.name.startswith("fp8"):
+        if type(kind) is tl.dtype and builder is own and kind.to_ir(builder) is kind:
             return self
         return to_ir(self, builder)
 

@@ -78,6 +78,8 @@ class PassAt(Frozen):
     by_family: dict[str, Family]
     writing_s: float
     judging_s: float
+    budget_s: float | None = None
+    """Seconds that each answer had for cases past the required ones; None in older records."""
     rows: tuple[Counted, ...] = ()
 
     def line(self) -> str:
@@ -177,7 +179,7 @@ def answered(
         for item, several in zip(posed, files, strict=True)
     )
     end = time.monotonic()
-    return summed(
+    found = summed(
         rows,
         samples,
         ks,
@@ -188,6 +190,7 @@ def answered(
         judging_s=end - written,
         seed=seed,
     )
+    return found.model_copy(update={"budget_s": verification.budget_s})
 
 
 def _same(source: str, given: str | None) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from agentkernel.errors import SettingError
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.training.judging import STRICT
+from agentkernel.workflows.training.judging import PRACTICE
 from agentkernel.workflows.training.reward import Basis
 from agentkernel.workflows.training.turn_pool import Judges, LocalJudges
 from agentkernel.workflows.training.turn_work import TurnSettings
@@ -42,7 +42,7 @@ def turn_settings(practice: Practice) -> TurnSettings:
             "GPU that is here, with --device cuda. Next: --speed estimated."
         )
     chosen = practice.speed or ("measured" if measurable and device == "cuda" else "estimated")
-    verification = STRICT.model_copy(update={"device": device})
+    verification = PRACTICE.model_copy(update={"device": device})
     return TurnSettings(verification=verification, target=practice.target, speed=chosen)
 
 

@@ -22,6 +22,7 @@ from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.tools.processes import end_with_parent
 from agentkernel.workflows.bench_sample import HACK_REASONS
 from agentkernel.workflows.pair_process import READY, Verification
+from agentkernel.workflows.training.judging import PRACTICE
 from agentkernel.workflows.training.reward import Basis, JudgedTurn, Speed, cheat_in
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class TurnSettings(Frozen):
     """How an answer is judged. `speed` says whether right ones are timed on this machine's GPU,
     estimated for `target`, or neither."""
 
-    verification: Verification = Verification(policy="triton", budget_s=2.0, seeds=2)
+    verification: Verification = PRACTICE
     target: str | None = None
     speed: Basis | Literal["none"] = "estimated"
 
