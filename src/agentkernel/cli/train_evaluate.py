@@ -85,7 +85,7 @@ def evaluate(
     from agentkernel.workflows.training.evaluate import answered, spread_over
     from agentkernel.workflows.training.judging import STRICT
     from agentkernel.workflows.training.questions import questions_of, target_of
-    from agentkernel.workflows.training.rows import held_out_problems
+    from agentkernel.workflows.training.rows import held_out_hash, held_out_problems
 
     resolved = find_target(target)
     judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
@@ -95,6 +95,7 @@ def evaluate(
             f"{str(data)!r} has no held-out modules. Expected files in problems/held-out. "
             "Next: name a folder that 'agentkernel train data' made."
         )
+    held_out = held_out_hash(data)
     chosen = spread_over(there, problems or len(there))
     verification = STRICT.model_copy(update={"device": device, "budget_s": budget})
     wanted = tasks_of(tasks or ("write",))
@@ -120,6 +121,7 @@ def evaluate(
                     seed=seed,
                     show=show,
                 )
+            passed = passed.model_copy(update={"held_out_sha256": held_out})
             found[model][questions.task] = passed
             if out is not None:
                 write_figures(out, found, seed)

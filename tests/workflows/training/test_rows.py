@@ -11,6 +11,7 @@ from agentkernel.errors import TrainingError
 from agentkernel.workflows.training.rows import (
     admitted,
     fingerprint,
+    held_out_hash,
     held_out_problems,
     kernel_of,
     read_rows,
@@ -90,6 +91,23 @@ def test_rows_that_were_changed_after_their_card_was_written_are_refused(tmp_pat
     ) as caught:
         fingerprint(data)
     assert "\n" not in str(caught.value)
+
+
+def test_a_held_out_part_that_was_changed_is_refused(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data")
+    whole = held_out_hash(data)
+    (data / "card.json").write_text(f'{{"held_out_sha256": "{whole}"}}')
+    assert held_out_hash(data) == whole
+    module = data / "problems" / "held-out" / "m90.py"
+    text = module.read_text()
+    module.write_text(text + "# easier\n")
+    with pytest.raises(TrainingError, match=r"held-out.*changed after it was made"):
+        held_out_hash(data)
+    module.write_text(text)
+    held_out_hash(data)
+    module.rename(module.with_name("m92.py"))
+    with pytest.raises(TrainingError, match="changed after it was made"):
+        held_out_hash(data)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -76,6 +76,9 @@ class Card(Frozen):
     train_sha256: str = ""
     """Of the file of training rows, so that a row which somebody adds to it is seen; "" in folders
     of before."""
+    held_out_sha256: str = ""
+    """Of the held-out modules and rows, so that a figure says what it is about; "" in folders of
+    before."""
     train: Part
     held_out: Part
     not_judged: Part

@@ -35,7 +35,13 @@ from agentkernel.workflows.training.card import (
     unreadable,
 )
 from agentkernel.workflows.training.gathering import Gathered
-from agentkernel.workflows.training.rows import FILES, HELD_OUT, held_out_problems, read_rows
+from agentkernel.workflows.training.rows import (
+    FILES,
+    HELD_OUT,
+    held_out_hash,
+    held_out_problems,
+    read_rows,
+)
 from agentkernel.workflows.training.rows import fingerprint as rows_hash
 from agentkernel.workflows.training.sources import (
     Origin,
@@ -133,7 +139,8 @@ def _finished(out: Path, settings: DataSettings, hashes: Sequence[str]) -> Card 
             f"{str(out)!r} was made of other {what}. Expected those of its card. Next: choose "
             "another --out, or remove the folder."
         )
-    rows_hash(out)  # raises where they are not those of the card
+    rows_hash(out)  # both raise where they are not those of the card
+    held_out_hash(out)
     return card
 
 
@@ -195,6 +202,7 @@ class _Making:
             versions=installed_versions(),
             command=self.command,
             train_sha256=rows_hash(self.stage),
+            held_out_sha256=held_out_hash(self.stage),
             train=train,
             held_out=held_tally.part(),
             not_judged=told_tally.part(),

@@ -80,6 +80,8 @@ class PassAt(Frozen):
     judging_s: float
     budget_s: float | None = None
     """Seconds that each answer had for cases past the required ones; None in older records."""
+    held_out_sha256: str = ""
+    """Of the held-out part that the questions are from; "" where they are from elsewhere."""
     rows: tuple[Counted, ...] = ()
 
     def line(self) -> str:

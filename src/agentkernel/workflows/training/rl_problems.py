@@ -14,6 +14,7 @@ from agentkernel.workflows.training.rows import (
     FENCE,
     FILES,
     admitted,
+    held_out_hash,
     held_out_problems,
     read_rows,
 )
@@ -38,6 +39,7 @@ def training_problems(data: Path, licences: Sequence[str]) -> tuple[RlProblem, .
     Raises TrainingError where a row may not be learned from, where its module is a held-out one or
     has the structure of one, and where no module is left.
     """
+    held_out_hash(data)  # raises where it is not that of the card
     hashes, structures = held_out_keys(data)
     found: dict[str, RlProblem] = {}
     for row in admitted(read_rows(data, "train"), licences, TASKS):

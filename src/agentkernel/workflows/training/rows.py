@@ -70,24 +70,48 @@ def fingerprint(folder: Path) -> str:
             f"{str(folder)!r} holds no training data: {one_line(error)}. Expected a folder with "
             f"{FILES['train']}. Next: 'agentkernel train data' makes one."
         ) from error
-    known = _hash_in_card(folder)
-    if known not in (None, found):
-        raise TrainingError(
-            f"{str(path)!r} was changed after it was made: its SHA-256 is {found[:12]}, and "
-            f"card.json says {str(known)[:12]}. Expected the rows that were admitted. Next: remove "
-            "the folder and make the data again."
-        )
+    _require_same(found, _hash_in_card(folder, "train_sha256"), path, "rows that were admitted")
     return found
 
 
-def _hash_in_card(folder: Path) -> str | None:
-    """What the card says of the training rows; None where there is none, or none that says it.
-    Raises TrainingError for a card that cannot be read."""
+def held_out_hash(folder: Path) -> str:
+    """Hex SHA-256 of the held-out modules, in the order of their names, and of the held-out rows.
+    Raises TrainingError where they are not those that the folder's card was written beside."""
+    digest = hashlib.sha256()
+    try:
+        for path in held_out_problems(folder):
+            digest.update(f"{path.name} {sha256_text(path.read_bytes().decode())}\n".encode())
+        rows = folder / FILES["held-out"]
+        if rows.is_file():
+            digest.update(rows.read_bytes())
+    except (OSError, UnicodeDecodeError) as error:
+        raise TrainingError(
+            f"Cannot read what {str(folder)!r} holds out: {one_line(error)}. Expected modules in "
+            f"{HELD_OUT}. Next: make the data again."
+        ) from error
+    found = digest.hexdigest()
+    known = _hash_in_card(folder, "held_out_sha256")
+    _require_same(found, known, folder / HELD_OUT, "modules that were held out")
+    return found
+
+
+def _require_same(found: str, known: str | None, path: Path, expected: str) -> None:
+    if known not in (None, found):
+        raise TrainingError(
+            f"{str(path)!r} was changed after it was made: its SHA-256 is {found[:12]}, and "
+            f"card.json says {str(known)[:12]}. Expected the {expected}. Next: remove "
+            "the folder and make the data again."
+        )
+
+
+def _hash_in_card(folder: Path, name: str) -> str | None:
+    """What the card says under `name`; None where there is none, or none that says it. Raises
+    TrainingError for a card that cannot be read."""
     path = folder / "card.json"
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8")).get("train_sha256") or None
+        return json.loads(path.read_text(encoding="utf-8")).get(name) or None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
         raise TrainingError(
             f"{str(path)!r} cannot be read: {one_line(error)}. Expected the card that was written "
@@ -160,6 +184,7 @@ __all__ = [
     "LEARNED",
     "admitted",
     "fingerprint",
+    "held_out_hash",
     "held_out_problems",
     "kernel_of",
     "read_rows",

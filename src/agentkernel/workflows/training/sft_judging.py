@@ -14,7 +14,7 @@ from agentkernel.workflows.training.evaluate import PassAt, Show, pass_at, sprea
 from agentkernel.workflows.training.folder import Record
 from agentkernel.workflows.training.judging import STRICT
 from agentkernel.workflows.training.questions import target_of
-from agentkernel.workflows.training.rows import held_out_problems
+from agentkernel.workflows.training.rows import held_out_hash, held_out_problems
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def judged(
     are none, or none are asked for."""
     from agentkernel.workflows.training.writer import LocalWriter, sampling_of
 
+    held_out_hash(data)  # raises where it is not that of the card
     problems = held_out_problems(data)
     most = settings.sft.evaluate_problems
     if not problems or not most:
