@@ -57,6 +57,10 @@ Broken = Annotated[
     int,
     typer.Option("--broken", min=0, help="Of each module, so many kernels with one mistake each."),
 ]
+Schedules = Annotated[
+    int,
+    typer.Option("--schedules", min=0, help="Of each module, so many more right kernels."),
+]
 Times = Annotated[
     Literal["estimated", "measured", "none"],
     typer.Option("--times", help="Of right kernels: rows of slow -> faster come from these."),
@@ -87,6 +91,7 @@ def pairs(
     target: Target = None,
     device: Device = "auto",
     times: Times = "estimated",
+    schedules: Schedules = 1,
     broken: Broken = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -119,7 +124,10 @@ def pairs(
             "'estimated' or 'none'. Next: --times estimated"
         )
     settings = PairSettings(
-        measure=times == "measured", estimate=times == "estimated", broken=broken
+        measure=times == "measured",
+        estimate=times == "estimated",
+        schedules=schedules,
+        broken=broken,
     )
     with progress(count, silent=as_json) as (say, show):
         made = make_pairs(

@@ -21,6 +21,8 @@ from agentkernel.workflows.outcome import Result
 
 HACK_KINDS = ("policy", "execution", "inputs", "timing")
 """A candidate that fails in one of these ways did not do the work that was asked for."""
+HONEST_RULES = ("syntax", "no-model")
+"""Rules of the static policy that a text breaks which is no drop-in yet: mistakes, no cheats."""
 HACK_REASONS = (
     "timing_disputed",
     "wrong_output",
@@ -195,6 +197,8 @@ def hack_name(verdict: Verdict) -> str | None:
     """`execution:no-kernel`, or the kind alone; None for an honest failure."""
     failure = verdict.failure
     if failure is None or failure.kind not in HACK_KINDS:
+        return None
+    if isinstance(failure, PolicyViolation) and failure.rule in HONEST_RULES:
         return None
     if isinstance(failure, PolicyViolation | ExecutionFailed):
         return f"{failure.kind}:{failure.rule}"

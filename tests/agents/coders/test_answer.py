@@ -55,6 +55,13 @@ def test_nothing_complete_is_none(answer: str) -> None:
     assert extract_module(answer) is None
 
 
+def test_of_a_fenced_file_that_does_not_parse_no_piece_is_taken() -> None:
+    broken = MODULE.replace("class ModelNew", "x = (1, [2)\n\n\nclass ModelNew", 1)
+    assert extract_module(f"Plan: fused.\n\n```python\n{broken}```\n") is None
+    assert extract_module(f"```python\n{broken}```\n```python\n{MODULE}```") == MODULE
+    assert extract_module(f"{broken}") is not None  # without a fence nobody says where it begins
+
+
 @given(st.text(alphabet=st.characters(blacklist_characters="`~<\r")), st.text("`~ab \n"))
 def test_prose_never_breaks_a_fenced_module(before: str, after: str) -> None:
     found = extract_module(f"{before}\n```python\n{MODULE}```\n{after}")

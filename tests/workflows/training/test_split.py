@@ -101,3 +101,12 @@ def test_a_copy_under_other_names_is_near_and_another_module_is_not() -> None:
     assert like.near(text.replace("def forward", "# A comment.\n    def forward"))
     assert not like.near(make_problem(4).text)
     assert not Likeness([]).near(text)
+
+
+def test_a_rare_kind_is_taught_as_well_as_tested() -> None:
+    many = [Module(f"m{number}", (f"many {number}",), "many", True) for number in range(300)]
+    rare = [Module(f"r{number}", (f"rare {number}",), "rare", True) for number in range(20)]
+    held = hold_out([*many, *rare], 60, 0).modules
+    assert len(held) == 60
+    assert sum(name.startswith("r") for name in held) == 5
+    assert sum(name.startswith("r") for name in hold_out([*many[:8], *rare], 14, 0).modules) == 8

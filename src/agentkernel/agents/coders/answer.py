@@ -12,6 +12,7 @@ from agentkernel.agents.coders.edits import apply_edits, edit_is_open, find_edit
 from agentkernel.agents.json_text import JSON, objects_in, spoken
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
+PYTHON = ("python", "py", "python3")
 STARTS = ("import ", "from ", '"""', "'''", "#", "@", "class ", "def ")
 MOST_TEXT = 120_000
 """Characters of an answer that are read, its end: no drop-in is longer."""
@@ -43,7 +44,7 @@ def extract_module(
     """The last complete file in `answer` that defines `class_name`, else None.
 
     Takes fenced blocks first, an unclosed one included, then edits of `parent`, code inside JSON,
-    and the bare text between the prose.
+    and the bare text between the prose; of a fenced file that does not parse never a piece.
     """
     return read_answer(answer, class_name, parent).source
 
@@ -56,7 +57,9 @@ def read_answer(answer: str, class_name: str = "ModelNew", parent: str | None = 
     edited = None if parent is None else _edited(text, parent, block, search)
     source = edited or (block.text if block else None)
     if source is None:
-        source = _inside_json(text, search) or _bare(text, search)
+        source = _inside_json(text, search)
+    if source is None and not _is_broken(text, search):
+        source = _bare(text, search)
     return Answer(None if source is None else source.strip("\n") + "\n", truncated)
 
 
@@ -148,6 +151,21 @@ def _strings(value: JSON) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)
+
+
+def _is_broken(text: str, search: _Search) -> bool:
+    """Whether a closed Python block has the class, though it does not parse: what its lines hold
+    from the class on is another file than the one that was written."""
+    fences = list(FENCE.finditer(text))[-MOST_FENCES:]
+    for index, opening in enumerate(fences):
+        if opening[2].lower() not in PYTHON:
+            continue
+        closing = next((item for item in fences[index + 1 :] if _closes(item, opening)), None)
+        if closing is not None:
+            inside = textwrap.dedent(text[opening.end() + 1 : closing.start()])
+            if f"\n{search.head}" in f"\n{inside}":
+                return True
+    return False
 
 
 def _bare(text: str, search: _Search) -> str | None:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import RlSettings
-from agentkernel.domain.verdict import PolicyViolation, Verdict
+from agentkernel.domain.verdict import Verdict
 from agentkernel.workflows.bench_sample import hack_name
 
 Basis = Literal["measured", "estimated"]
@@ -26,8 +26,6 @@ Basis = Literal["measured", "estimated"]
 Outcome = Literal["right", "wrong", "hack", "no-file", "undecided"]
 FASTER = 1.02
 """Over the file that was to be made faster; less is the noise of two measurements."""
-HONEST_RULES = ("syntax", "no-model")
-"""Rules of the static policy that a text breaks which is no drop-in yet: mistakes, no cheats."""
 
 
 class Speed(Frozen):
@@ -105,15 +103,7 @@ def _faster(turn: JudgedTurn, before: JudgedTurn) -> bool:
 def hack_of(turn: JudgedTurn) -> str | None:
     """The cheat by its kind and rule; None for right kernels and for honest failures: what does
     not compile, computes wrong values, runs out of time, or is no drop-in yet."""
-    return turn.caught or (None if turn.verdict is None else cheat_in(turn.verdict))
-
-
-def cheat_in(verdict: Verdict) -> str | None:
-    """As a bench counts them, less what breaks only `HONEST_RULES`."""
-    failure = verdict.failure
-    if isinstance(failure, PolicyViolation) and failure.rule in HONEST_RULES:
-        return None
-    return hack_name(verdict)
+    return turn.caught or (None if turn.verdict is None else hack_name(turn.verdict))
 
 
 def _speed(speed: Speed | None, settings: RlSettings) -> float:
@@ -129,4 +119,4 @@ def _own(speed: Speed | None, settings: RlSettings) -> float:
     return settings.own_share * min(max(speed.own_share, 0.0), 1.0)
 
 
-__all__ = ["Basis", "JudgedTurn", "Outcome", "Reward", "Speed", "cheat_in", "hack_of", "reward_of"]
+__all__ = ["Basis", "JudgedTurn", "Outcome", "Reward", "Speed", "hack_of", "reward_of"]

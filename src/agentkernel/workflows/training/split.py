@@ -24,6 +24,9 @@ FEW = 8
 """So many modules of one structure are not common, however few there are in all."""
 HALF = 0.5
 """At most this share of the structures is held out, however few there are."""
+OF_A_CELL = 0.25
+"""Nor more than this share of a cell's structures, while other cells have some: a kind of module
+that is tested is taught too."""
 SHORT = 0.5
 """A task that could fill less than this share of what the best supplied one could is taken whole,
 and does not hold the others down."""
@@ -83,13 +86,16 @@ def hold_out(modules: Iterable[Module], wanted: int, seed: int) -> HeldOut:
 
 
 def _in_turn(cells: Mapping[str, list[list[Module]]], count: int) -> list[list[Module]]:
-    """One group of each cell, then a second of each, until there are `count`."""
-    left = {name: list(cells[name]) for name in sorted(cells)}
+    """One group of each cell, then a second of each, until there are `count`; of a cell more than
+    `OF_A_CELL` only where all have given as much."""
     taken: list[list[Module]] = []
-    while len(taken) < count:
-        for name in sorted(left):
-            if left[name] and len(taken) < count:
-                taken.append(left[name].pop())
+    kept = {name: int((1 - OF_A_CELL) * len(cells[name])) for name in sorted(cells)}
+    left = {name: list(cells[name]) for name in kept}
+    for least in (kept, dict.fromkeys(kept, 0)):
+        while len(taken) < count and any(len(left[name]) > least[name] for name in left):
+            for name in left:
+                if len(left[name]) > least[name] and len(taken) < count:
+                    taken.append(left[name].pop())
     return taken
 
 

@@ -20,10 +20,10 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
 from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.tools.processes import end_with_parent
-from agentkernel.workflows.bench_sample import HACK_REASONS
+from agentkernel.workflows.bench_sample import HACK_REASONS, hack_name
 from agentkernel.workflows.pair_process import READY, Verification
 from agentkernel.workflows.training.judging import PRACTICE
-from agentkernel.workflows.training.reward import Basis, JudgedTurn, Speed, cheat_in
+from agentkernel.workflows.training.reward import Basis, JudgedTurn, Speed
 
 if TYPE_CHECKING:
     from agentkernel.domain.plan import Analysis
@@ -119,7 +119,7 @@ class TurnJudge:
         from agentkernel.domain.profile import ProfileFailed
 
         assert turn.file is not None
-        assert cheat_in(verdict) is None
+        assert hack_name(verdict) is None
         found = self._profile(turn.file, known)
         if isinstance(found, ProfileFailed):
             if found.side != "candidate":  # says nothing about it
