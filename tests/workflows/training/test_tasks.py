@@ -42,11 +42,11 @@ def test_one_module_gives_all_three_and_each_completion_holds_a_right_kernel() -
 
 
 def test_a_plan_is_of_facts_and_without_any_there_is_no_word() -> None:
-    row = right(PROBLEM, FAST, facts={"bytes": "1200", "roofline": "0.5 us"})
+    row = right(PROBLEM, FAST, structure="mul sum")
     (item,) = drafted([row])
     words, _, _ = item.completion.partition("\n\n")
     assert words == (
-        "Bound: memory (1.2 kB, at best 0.5 us). Plan: fused, 1 launch (sum_kernel). "
+        "Operators: mul, sum. Bound: memory. Plan: fused, 1 launch (sum_kernel). "
         "Tiles: BLOCK_N=64, num_warps=4."
     )
     assert "NVIDIA H100" in item.messages[0].text
@@ -56,6 +56,7 @@ def test_a_plan_is_of_facts_and_without_any_there_is_no_word() -> None:
         verdict=None,
         bound=None,
         strategy="",
+        structure="",
         facts={},
         target=None,
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -19,6 +20,9 @@ WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 56, 40, 72
 LOSS, HELD_OUT, PASS = "#1d4ed8", "#9a3412", "#0b6e4f"
 TICKS = 5
+"""Of the axis of steps."""
+LEAST_LOSS = 1e-6
+"""What a loss of 0 is drawn as."""
 
 
 class Point(Frozen):
@@ -71,7 +75,8 @@ def draw(out: Path, title: str) -> None:
 
 
 def curve_svg(points: Sequence[Point], title: str) -> str:
-    """A stand-alone SVG: losses on the left axis, pass@1 on the right one."""
+    """A stand-alone SVG: losses on the left axis, a power of ten a line, as most of a training
+    happens far below its first loss; pass@1 on the right one."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" font-family="sans-serif" font-size="12" role="img">',
@@ -89,11 +94,13 @@ def curve_svg(points: Sequence[Point], title: str) -> str:
         return "\n".join(
             [*parts, _text(WIDTH / 2, HEIGHT / 2, "no step yet", "middle"), "</svg>\n"]
         )
-    last, high = max(point.step for point in points), max(losses) * 1.05 or 1.0
-    parts += _grid(last, high)
-    trained = [(point.step, point.loss / high) for point in points if point.loss is not None]
+    last, decades = max(point.step for point in points), _decades(losses)
+    parts += _grid(last, decades)
+    trained = [
+        (point.step, _part(point.loss, decades)) for point in points if point.loss is not None
+    ]
     held = [
-        (point.step, point.held_out_loss / high)
+        (point.step, _part(point.held_out_loss, decades))
         for point in points
         if point.held_out_loss is not None
     ]
@@ -114,16 +121,30 @@ def curve_svg(points: Sequence[Point], title: str) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _grid(last: int, high: float) -> list[str]:
+def _decades(losses: Sequence[float]) -> tuple[int, int]:
+    """The powers of ten below and above all of them."""
+    low = math.floor(math.log10(max(min(losses), LEAST_LOSS)))
+    return low, max(math.ceil(math.log10(max(*losses, LEAST_LOSS))), low + 1)
+
+
+def _part(loss: float, decades: tuple[int, int]) -> float:
+    """How far up the left axis it is, 0 to 1."""
+    low, high = decades
+    return (math.log10(max(loss, LEAST_LOSS)) - low) / (high - low)
+
+
+def _grid(last: int, decades: tuple[int, int]) -> list[str]:
     lines: list[str] = []
-    for tick in range(TICKS + 1):
-        part = tick / TICKS
+    low, high = decades
+    for power in range(low, high + 1):
+        y = _y(_part(10.0**power, decades))
         lines.append(
-            f'<line x1="{LEFT}" y1="{_y(part):.1f}" x2="{WIDTH - RIGHT}" y2="{_y(part):.1f}" '
-            'stroke="#e5e7eb"/>'
+            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#e5e7eb"/>'
         )
-        lines.append(_text(LEFT - 6, _y(part) + 4, f"{high * part:.3g}", "end"))
-        lines.append(_text(_x(part), HEIGHT - BOTTOM + 18, f"{round(last * part)}", "middle"))
+        lines.append(_text(LEFT - 6, y + 4, f"{10.0**power:g}", "end"))
+    for tick in range(TICKS + 1):
+        x = _x(tick / TICKS)
+        lines.append(_text(x, HEIGHT - BOTTOM + 18, f"{round(last * tick / TICKS)}", "middle"))
     lines.append(
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, "optimizer steps", "middle")
     )

@@ -114,17 +114,17 @@ def _merit(row: Judged) -> tuple[bool, float, bool]:
 
 
 def plan_words(row: Judged) -> str:
-    """Bound, plan and tiles of a right kernel, a sentence each."""
+    """Operators in their order, bound, plan and tiles of a right kernel, a sentence each.
+
+    The operators come first: from the module's text they can be read, and the kernel follows from
+    them. Bytes, operations and times are left out: whoever is asked could only guess them.
+    """
     sentences = []
+    operators = _line(", ".join(row.structure.split()))
+    if operators:
+        sentences.append(f"Operators: {operators}.")
     if row.bound is not None:
-        best = _line(row.facts.get("roofline", ""))
-        costs = [
-            _amount(row.facts.get("bytes", ""), "B"),
-            _amount(row.facts.get("operations", ""), "FLOP"),
-            f"at best {best}" if best else "",
-        ]
-        told = ", ".join(item for item in costs if item)
-        sentences.append(f"Bound: {row.bound}{f' ({told})' if told else ''}.")
+        sentences.append(f"Bound: {row.bound}.")
     launches = row.verdict.launches if row.verdict else ()
     plan = [_line(row.strategy)] if row.strategy else []
     if launches:
@@ -345,18 +345,6 @@ def _title(target: str | None) -> str:
 def _line(text: str) -> str:
     """What stood in a row, on one line, of a bounded length, without a fence."""
     return " ".join(text.split())[:LONGEST].replace("```", "'''")
-
-
-def _amount(digits: str, unit: str) -> str:
-    """`5184 FLOP`, `1.2 MB`: nothing for what is no number."""
-    if not digits.isdecimal() or len(digits) > 20:
-        return ""
-    value = float(digits)
-    for prefix in ("", "k", "M", "G"):
-        if value < 1000:
-            return f"{value:.3g} {prefix}{unit}"
-        value /= 1000
-    return f"{value:.3g} T{unit}"
 
 
 __all__ = [
