@@ -55,11 +55,35 @@ def test_nothing_complete_is_none(answer: str) -> None:
     assert extract_module(answer) is None
 
 
-def test_of_a_fenced_file_that_does_not_parse_no_piece_is_taken() -> None:
-    broken = MODULE.replace("class ModelNew", "x = (1, [2)\n\n\nclass ModelNew", 1)
-    assert extract_module(f"Plan: fused.\n\n```python\n{broken}```\n") is None
-    assert extract_module(f"```python\n{broken}```\n```python\n{MODULE}```") == MODULE
-    assert extract_module(f"{broken}") is not None  # without a fence nobody says where it begins
+BROKEN = MODULE.replace("class ModelNew", "x = (1, [2)\n\n\nclass ModelNew", 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"Plan: fused.\n\n```python\n{BROKEN}```\n",
+        f"```\n{BROKEN}```",
+        f"```text\n{BROKEN}```",
+        f"```python\n{BROKEN}",
+        f"Here it is.\n\n{BROKEN}",
+    ],
+)
+def test_of_a_file_that_does_not_parse_no_piece_is_taken(answer: str) -> None:
+    assert extract_module(answer) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"```python\n{BROKEN}```\nWait, fixed:\n\n{MODULE}",
+        f"```python\n{BROKEN}```\n```python\n{MODULE}```",
+        f"```python\nHere is the file:\n{MODULE}```",
+        f"```python\n{MODULE}This is the kernel.\n```",
+        f"```python\n<file>\n{MODULE}</file>\n```",
+    ],
+)
+def test_a_whole_file_is_found_beside_what_does_not_parse(answer: str) -> None:
+    assert extract_module(answer) == MODULE
 
 
 @given(st.text(alphabet=st.characters(blacklist_characters="`~<\r")), st.text("`~ab \n"))

@@ -27,6 +27,12 @@ FLAGS = ((False, False, True, False), (False, False, True, True), (True, True, F
 
 def operands() -> Iterator[tuple[str, object]]:
     """A tensor of each type and shape, pointers, and plain numbers."""
+    strange = tl.dtype("bf16")
+    handle = interpreter.TensorHandle(np.ones([4], np.uint16), strange)
+    yield "of its own type", tl.tensor(handle, tl.block_type(strange, [4]))
+    spoiled = tl.tensor(handle, tl.block_type(strange, [4]))
+    spoiled.shape.values[0] = tl.constexpr(7)
+    spoiled.type.shape.values[0] = 7
     for shape in SHAPES:
         kinds = [getattr(tl, name) for name in SCALARS]
         pointers = [tl.pointer_type(tl.float32), tl.pointer_type(tl.float16, const=True)]
@@ -48,7 +54,8 @@ def told(value: object) -> str:
     sizes = [int(size) for size in value.shape]
     return (
         f"{kind} {value.dtype} {sizes} {int(value.numel)} {value.handle.data.shape} "
-        f"{value.handle.data.dtype} {ir} {other} {kind == other} {getattr(kind, 'numel', '')}"
+        f"{value.handle.data.dtype} {ir} {other} {kind == other} "
+        f"{value.dtype is tl.bfloat16} {getattr(kind, 'numel', '')}"
     )
 
 

@@ -109,4 +109,7 @@ def test_a_rare_kind_is_taught_as_well_as_tested() -> None:
     held = hold_out([*many, *rare], 60, 0).modules
     assert len(held) == 60
     assert sum(name.startswith("r") for name in held) == 5
+    for few in (1, 2, 3):
+        held = hold_out([*many, *rare[:few]], 60, 0).modules
+        assert not any(name.startswith("r") for name in held)
     assert sum(name.startswith("r") for name in hold_out([*many[:8], *rare], 14, 0).modules) == 8

@@ -12,8 +12,9 @@ from agentkernel.agents.coders.edits import apply_edits, edit_is_open, find_edit
 from agentkernel.agents.json_text import JSON, objects_in, spoken
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
-PYTHON = ("python", "py", "python3")
 STARTS = ("import ", "from ", '"""', "'''", "#", "@", "class ", "def ")
+CODE = ("import ", "from ", "@", "class ", "def ")
+BEGINNINGS = ("import ", "from ", '"""', "'''", "#")
 MOST_TEXT = 120_000
 """Characters of an answer that are read, its end: no drop-in is longer."""
 MOST_PARSES = 200
@@ -44,7 +45,7 @@ def extract_module(
     """The last complete file in `answer` that defines `class_name`, else None.
 
     Takes fenced blocks first, an unclosed one included, then edits of `parent`, code inside JSON,
-    and the bare text between the prose; of a fenced file that does not parse never a piece.
+    and the bare text between the prose; of a file that does not parse never a piece.
     """
     return read_answer(answer, class_name, parent).source
 
@@ -57,9 +58,7 @@ def read_answer(answer: str, class_name: str = "ModelNew", parent: str | None = 
     edited = None if parent is None else _edited(text, parent, block, search)
     source = edited or (block.text if block else None)
     if source is None:
-        source = _inside_json(text, search)
-    if source is None and not _is_broken(text, search):
-        source = _bare(text, search)
+        source = _inside_json(text, search) or _bare(text, search)
     return Answer(None if source is None else source.strip("\n") + "\n", truncated)
 
 
@@ -153,24 +152,12 @@ def _strings(value: JSON) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _is_broken(text: str, search: _Search) -> bool:
-    """Whether a closed Python block has the class, though it does not parse: what its lines hold
-    from the class on is another file than the one that was written."""
-    fences = list(FENCE.finditer(text))[-MOST_FENCES:]
-    for index, opening in enumerate(fences):
-        if opening[2].lower() not in PYTHON:
-            continue
-        closing = next((item for item in fences[index + 1 :] if _closes(item, opening)), None)
-        if closing is not None:
-            inside = textwrap.dedent(text[opening.end() + 1 : closing.start()])
-            if f"\n{search.head}" in f"\n{inside}":
-                return True
-    return False
-
-
 def _bare(text: str, search: _Search) -> str | None:
     """The longest run of lines that parses and defines the class, in an answer without fences."""
-    lines = [line for line in text.split("\n") if not FENCE.match(line)]
+    lines = text.split("\n")
+    fences = [index for index, line in enumerate(lines) if FENCE.match(line)]
+    for index in fences:
+        lines[index] = ""
     named = [index for index, line in enumerate(lines) if line.startswith(search.head)]
     if not named:
         return None
@@ -182,6 +169,9 @@ def _bare(text: str, search: _Search) -> str | None:
         while end > head:
             block = "\n".join(lines[head:end])
             if search.defines(block):
+                fence = max((index for index in fences if index < head), default=0)
+                if _is_torn(lines[fence:head], lines[head]):
+                    break
                 return None if _goes_on(lines[end:]) else block
             stop = search.parse(block)
             shorter = head + stop - 1 if isinstance(stop, int) else head
@@ -189,6 +179,12 @@ def _bare(text: str, search: _Search) -> str | None:
             if search.head not in "\n".join(lines[head:end]):
                 break
     return None
+
+
+def _is_torn(before: list[str], first: str) -> bool:
+    """Whether a file began before the line `first`, which is no beginning: then it has a mistake in
+    between, and the rest of it is another file than the one that was written."""
+    return not first.startswith(BEGINNINGS) and any(line.startswith(CODE) for line in before)
 
 
 def _goes_on(rest: list[str]) -> bool:

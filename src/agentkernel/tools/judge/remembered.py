@@ -14,8 +14,16 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-VERSIONS = ("3.6.", "3.7.", "3.8.", "3.9.")
+VERSIONS = ("3.6.", "3.9.")
 """The functions replaced here say the same in these; in others nothing is replaced."""
+
+
+SCALARS: dict[str, Any] = {
+    kind.name: kind
+    for kind in vars(tl).values()
+    if isinstance(kind, tl.dtype) and type(kind) is tl.dtype
+}
+"""triton.language's own types by name: Triton asks of some whether they are these very objects."""
 
 
 def remember_types() -> None:
@@ -29,12 +37,23 @@ def remember_types() -> None:
 
 
 def _name(kind: Any) -> str | None:
-    """A scalar type's name, which says all of it, or a pointer's to one; None of others."""
+    """The name of one of Triton's scalar types, which says all of it, or of a pointer's to one;
+    None of others."""
     if type(kind) is tl.dtype:
-        return str(kind.name)
-    if type(kind) is tl.pointer_type and type(kind.element_ty) is tl.dtype:
-        return f"{kind.element_ty.name}*{kind.address_space}{kind.const}"
+        name = str(kind.name)
+        return name if SCALARS.get(name) is kind else None
+    if type(kind) is tl.pointer_type:
+        element = _name(kind.element_ty)
+        if element is not None and type(kind.element_ty) is tl.dtype:
+            return f"{element}*{kind.address_space}{kind.const}"
     return None
+
+
+def _alike(shape: Any) -> Any:
+    """A tuple of its own with the same sizes: what is written into one shape is in no other."""
+    fresh = object.__new__(tl.tuple)
+    fresh.values, fresh.type = [*shape.values], shape.type
+    return fresh
 
 
 def _block_types() -> None:
@@ -42,16 +61,18 @@ def _block_types() -> None:
     make = tl.block_type.__init__
 
     def init(self: Any, element_ty: Any, shape: Any) -> None:
-        sizes, name = (*shape,), _name(element_ty)
+        name = _name(element_ty) if type(shape) in (list, tuple, tl.tuple) else None
+        sizes = (*shape,) if name is not None else ()
         if name is None or not all(type(size) is int for size in sizes):
             make(self, element_ty, shape)
             return
         known = made.get((name, sizes))
         if known is None:
             make(self, element_ty, shape)
-            made[name, sizes] = dict(self.__dict__)
+            made[name, sizes] = self.__dict__ | {"shape": _alike(self.shape)}
         else:
             self.__dict__.update(known)
+            self.shape = _alike(self.shape)
 
     tl.block_type.__init__ = init
     with_element_ty, to_ir = tl.block_type.with_element_ty, tl.block_type.to_ir
@@ -92,16 +113,18 @@ def _tensors() -> None:
     made: dict[object, tuple[Any, Any]] = {}
 
     def init(self: Any, handle: Any, kind: Any) -> None:
-        key = (*kind.shape.values,) if type(kind) is tl.block_type else ()
-        known = made.get(key)
+        name = kind.name if type(kind) is tl.block_type else _name(kind)
+        known = made.get(name)
         if known is None:
             make(self, handle, kind)
-            made[key] = self.shape, self.numel
+            # A block's name says its sizes as they were spelt: True is another than 1.
+            if name is not None and type(self.shape) is tl.tuple:
+                made[name] = _alike(self.shape), self.numel
             return
         self.handle = handle
         self.type = kind
         self.dtype = kind.scalar
-        self.shape, self.numel = known
+        self.shape, self.numel = _alike(known[0]), known[1]
 
     tl.tensor.__init__ = init
 
@@ -111,6 +134,8 @@ def _numpy_types() -> None:
     found: dict[object, Any] = {}
 
     def lookup(kind: Any) -> Any:
+        if type(kind) not in (tl.dtype, tl.pointer_type, tl.block_type):
+            return find(kind)
         name = _name(kind.scalar)
         known = found.get(name)
         if known is None:

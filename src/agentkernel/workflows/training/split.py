@@ -3,6 +3,7 @@ so that no kind of module crowds out the others?"""
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +90,7 @@ def _in_turn(cells: Mapping[str, list[list[Module]]], count: int) -> list[list[M
     """One group of each cell, then a second of each, until there are `count`; of a cell more than
     `OF_A_CELL` only where all have given as much."""
     taken: list[list[Module]] = []
-    kept = {name: int((1 - OF_A_CELL) * len(cells[name])) for name in sorted(cells)}
+    kept = {name: math.ceil((1 - OF_A_CELL) * len(cells[name])) for name in sorted(cells)}
     left = {name: list(cells[name]) for name in kept}
     for least in (kept, dict.fromkeys(kept, 0)):
         while len(taken) < count and any(len(left[name]) > least[name] for name in left):
