@@ -12,9 +12,8 @@ from agentkernel.agents.coders.edits import apply_edits, edit_is_open, find_edit
 from agentkernel.agents.json_text import JSON, objects_in, spoken
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
-STARTS = ("import ", "from ", '"""', "'''", "#", "@", "class ", "def ")
-CODE = ("import ", "from ", "@", "class ", "def ")
-BEGINNINGS = ("import ", "from ", '"""', "'''", "#")
+IMPORTS, TEXTS, DEFINITIONS = ("import ", "from "), ('"""', "'''", "#"), ("@", "class ", "def ")
+STARTS = (*IMPORTS, *TEXTS, *DEFINITIONS)
 MOST_TEXT = 120_000
 """Characters of an answer that are read, its end: no drop-in is longer."""
 MOST_PARSES = 200
@@ -184,7 +183,9 @@ def _bare(text: str, search: _Search) -> str | None:
 def _is_torn(before: list[str], first: str) -> bool:
     """Whether a file began before the line `first`, which is no beginning: then it has a mistake in
     between, and the rest of it is another file than the one that was written."""
-    return not first.startswith(BEGINNINGS) and any(line.startswith(CODE) for line in before)
+    return first.startswith(DEFINITIONS) and any(
+        line.startswith((*IMPORTS, *DEFINITIONS)) for line in before
+    )
 
 
 def _goes_on(rest: list[str]) -> bool:

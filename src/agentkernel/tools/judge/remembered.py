@@ -75,17 +75,7 @@ def _block_types() -> None:
             self.shape = _alike(self.shape)
 
     tl.block_type.__init__ = init
-    with_element_ty, to_ir = tl.block_type.with_element_ty, tl.block_type.to_ir
-    others: dict[object, Any] = {}
-
-    def shared(self: Any, scalar_ty: Any) -> Any:
-        name = _name(scalar_ty)
-        known = others.get((self.name, name))
-        if known is None:
-            known = with_element_ty(self, scalar_ty)
-            if name is not None:
-                others[self.name, name] = known
-        return known
+    to_ir = tl.block_type.to_ir
 
     def itself(self: Any, builder: Any) -> Any:
         kind = self.element_ty
@@ -94,7 +84,7 @@ def _block_types() -> None:
         return to_ir(self, builder)
 
     own = interpreter.interpreter_builder
-    tl.block_type.with_element_ty, tl.block_type.to_ir = shared, itself
+    tl.block_type.to_ir = itself
 
 
 def _scalar_types() -> None:
