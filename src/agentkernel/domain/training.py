@@ -183,6 +183,7 @@ class SftSettings(Settings):
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_share: float = Field(default=0.03, ge=0, le=1)
     weight_decay: float = Field(default=0.1, ge=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
     bf16: bool = True
     compile: bool = False
     shard: Literal["auto", "none", "full"] = "auto"

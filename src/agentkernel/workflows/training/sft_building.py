@@ -11,6 +11,7 @@ import torch
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.workflows.training import checkpoints
 from agentkernel.workflows.training.curve import read_points
+from agentkernel.workflows.training.dropout import drop_out
 from agentkernel.workflows.training.evaluate import Show
 from agentkernel.workflows.training.examples import Examples, as_dataset
 from agentkernel.workflows.training.loading import Base, lora_of
@@ -49,6 +50,7 @@ def make_trainer(
     from agentkernel.workflows.training.watch import MOST_POINTS, Watch
 
     sft = settings.sft
+    drop_out(base.model, sft.dropout)
     arguments = sft_arguments(settings, base, out, evaluates=bool(held_out.items), sharded=sharded)
     trainer = PackedTrainer(
         compiled=sft.compile and torch.cuda.is_available(),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from agentkernel.workflows.training.dropout import DropOut
+
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
@@ -31,7 +33,7 @@ HOMES = ("torch.nn.modules.", "transformers.models.llama.", "transformers.activa
 
 def as_plain(model: object) -> LlamaForCausalLM | None:
     """`model`, where it is one with default rotations and without biases, all of it in one place
-    and of one type; None for one with an adapter, quantised, or watched by hooks."""
+    and of one type; None for one with an adapter, quantised, or with hooks that change answers."""
     from transformers import LlamaForCausalLM
 
     if type(model) is not LlamaForCausalLM:
@@ -56,7 +58,7 @@ def _is_part(item: torch.nn.Module) -> bool:
     return (
         kind.__name__ in PARTS
         and kind.__module__.startswith(HOMES)
-        and not item._forward_hooks
+        and all(isinstance(hook, DropOut) for hook in item._forward_hooks.values())
         and not item._forward_pre_hooks
     )
 
