@@ -75,6 +75,14 @@ def test_data_says_how_much_of_a_source_was_unreadable(
         (["pairs", "--out", "{out}.jsonl.gz"], "neither --count nor --problems"),
         (["pairs", "--out", "{out}.txt", "--count", "1"], "jsonl.gz"),
         (["pairs", "--out", "{out}.jsonl.gz", "--problems", "{dir}/none"], "No problems at"),
+        (
+            ["pairs", "--out", "{out}.jsonl.gz", "--problems", "{dir}", "--kind", "pool"],
+            "--kind 'pool' chooses among made modules",
+        ),
+        (
+            ["pairs", "--out", "{out}.jsonl.gz", "--count", "1", "--kind", "pools"],
+            "No modules of the kind 'pools'",
+        ),
         (["pairs", "--out", "{out}.jsonl.gz", "--count", "1", "--target", "h1000"], "h1000"),
         (
             [

@@ -42,6 +42,14 @@ ProblemsPath = Annotated[
         "of made ones. They run.",
     ),
 ]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="Made modules of this kind alone; of several, one of each in turn. 'all': of all.",
+    ),
+]
 ModuleLicence = Annotated[
     str, typer.Option("--licence", help="Of the modules in a folder, by SPDX name.")
 ]
@@ -85,6 +93,7 @@ def pairs(
     out: PairsFile,
     count: RowCount = None,
     seed: Seed = 0,
+    kind: Kinds = None,
     path: ProblemsPath = None,
     licence: ModuleLicence = OWN_LICENCE,
     jobs: Jobs = None,
@@ -116,6 +125,11 @@ def pairs(
             f"No problems at {str(path)!r}. Expected a folder of modules or KernelBook's shards. "
             "Next: check the path."
         )
+    if path is not None and kind:
+        raise SettingError(
+            f"--kind {kind[0]!r} chooses among made modules, and --problems {str(path)!r} brings "
+            "others. Expected one of the two. Next: leave --kind out."
+        )
     resolved = find_target(target)
     judged_on = judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
     if times == "measured" and judged_on == "cpu":
@@ -131,7 +145,7 @@ def pairs(
     )
     with progress(count, silent=as_json) as (say, show):
         made = make_pairs(
-            generated(seed) if path is None else problems_in(path, licence),
+            generated(seed, kinds_of(kind)) if path is None else problems_in(path, licence),
             out,
             target=resolved.target.name,
             jobs=jobs or len(os.sched_getaffinity(0)),
@@ -146,6 +160,24 @@ def pairs(
     else:
         print("\n".join(report_lines(made, out)))
     raise typer.Exit(1 if made.problems and not made.rows and not made.known else 0)
+
+
+def kinds_of(named: list[str] | None) -> tuple[str, ...]:
+    """Of KINDS, those that `named` names; none where modules come as they are drawn. Raises
+    SettingError."""
+    from agentkernel.errors import SettingError
+    from agentkernel.tools.training.modules import KINDS
+
+    chosen = tuple(named or ())
+    if "all" in chosen:
+        return tuple(KINDS)
+    for name in chosen:
+        if name not in KINDS:
+            raise SettingError(
+                f"No modules of the kind {name!r} are made. Expected all, {', '.join(KINDS)}. "
+                "Next: --kind all"
+            )
+    return chosen
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.tools.problems import load_problem
-from agentkernel.tools.training.modules import GeneratedProblem, make_problem
+from agentkernel.tools.training.modules import KINDS, GeneratedProblem, make_problem
+from agentkernel.tools.training.operators import OPERATORS, linear
+from agentkernel.tools.training.writing import Style, Writing
 
 FIRST = 5_000
 
@@ -57,6 +60,27 @@ def test_every_dtype_and_most_kinds_of_operators_occur() -> None:
     assert {item.dtype for item in problems} == {"float32", "float16", "bfloat16"}
     assert len({name for item in problems for name in item.operators}) >= 23
     assert {len(item.operators) for item in problems} == {1, 2, 3, 4, 5}
+
+
+def test_every_step_belongs_to_one_kind_and_a_module_is_of_its_rarest() -> None:
+    steps = [step for named in KINDS.values() for step in named]
+    assert sorted(steps) == sorted(item.name for item in OPERATORS)
+    assert GeneratedProblem(text="", name="", operators=("unary", "pool", "loss")).kind == "pool"
+    assert GeneratedProblem(text="", name="").kind == ""
+    assert {item.kind for item in many()} == set(KINDS)
+
+
+def test_a_matrix_product_that_no_width_keeps_small_is_not_written() -> None:
+    assert not linear(begun([4, 4096, 8]))
+    assert linear(begun([4, 8]))
+
+
+def begun(shape: list[int]) -> Writing:
+    rng = random.Random(0)
+    writing = Writing(rng, Style.drawn(rng), shape, "float32")
+    writing.first_shape, writing.first_dtype = list(shape), "float32"
+    writing.begin()
+    return writing
 
 
 def many() -> list[GeneratedProblem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gzip
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -213,6 +214,14 @@ def test_where_nothing_can_be_written_it_is_said_before_a_kernel_is_made(
             make_pairs(some(2), tmp_path / out)
     assert not scripted.asked
     assert make_pairs(some(2), tmp_path / "new" / "deeper" / "pairs.jsonl.gz").rows == 2
+
+
+def test_of_kinds_one_module_each_comes_in_turn_and_the_same_ones_again() -> None:
+    found = list(islice(generated(3, ("pool", "loss", "pool")), 6))
+    assert [item.kind for item in found] == ["pool", "loss"] * 3
+    assert len({item.sha256 for item in found}) == 6
+    assert found == list(islice(generated(3, ("pool", "loss")), 6))
+    assert found[0] == next(item for item in generated(3) if item.kind == "pool")
 
 
 def test_it_stops_at_so_many_rows_of_problems_without_end(

@@ -27,6 +27,26 @@ MOST_INPUT = 6_144
 TRIES = 40
 ONCE = ("softmax", "search", "layer norm", "rms norm", "nothing", "embedding", "scan", "linear")
 """What is not done twice in one module."""
+KINDS = {
+    "contraction": ("linear",),
+    "pool": ("pool",),
+    "loss": ("loss", "class loss"),
+    "lookup": ("embedding", "scan", "search", "joined"),
+    "normalisation": (
+        "layer norm",
+        "rms norm",
+        "channel norm",
+        "batch norm",
+        "normalise",
+        "softmax",
+    ),
+    "reduction": ("reduction", "whole reduction"),
+    "activation": ("unary", "gate"),
+    "layout": ("mask", "view", "nothing"),
+    "arithmetic": ("scalar", "parameter", "pair", "residual"),
+}
+"""Kinds of modules by their steps, the rarest steps first: of what is drawn as it comes, half is
+normalised or reduced, and one in thirty has a matrix product."""
 
 
 class GeneratedProblem(Frozen):
@@ -48,6 +68,11 @@ class GeneratedProblem(Frozen):
     def sha256(self) -> str:
         """Identity of the problem's text."""
         return sha256_text(self.text)
+
+    @property
+    def kind(self) -> str:
+        """The first of KINDS that has one of the steps; "" for a module that nobody made here."""
+        return next((name for name, steps in KINDS.items() if {*steps} & {*self.operators}), "")
 
 
 def make_problem(seed: int) -> GeneratedProblem:

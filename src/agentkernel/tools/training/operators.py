@@ -610,7 +610,10 @@ def linear(w: Writing) -> bool:
     if len(w.shape) < 2 or w.shape[-1] > 128 or w.shape[-1] < 8 or len(w.shape) > 3:
         return False
     rows, inner = math.prod(w.shape[:-1]), w.shape[-1]
-    out = w.rng.choice([n for n in (8, 16, 24, 32, 48, 64, 96) if n * rows <= MOST_ELEMENTS])
+    sizes = [n for n in (8, 16, 24, 32, 48, 64, 96) if n * rows <= MOST_ELEMENTS]
+    if not sizes:
+        return False
+    out = w.rng.choice(sizes)
     form = w.rng.random()
     if form < 0.65:
         first = w.argument(("in_features", "in_dim", "d_in"), inner)

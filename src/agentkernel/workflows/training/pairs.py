@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import time
 import zlib
@@ -58,16 +59,25 @@ class PairsReport(Frozen):
     seconds: float
 
 
-def generated(start: int = 0) -> Iterator[GeneratedProblem]:
-    """The modules of the seeds from `start` on, without end; of equal texts the first."""
+def generated(start: int = 0, kinds: Sequence[str] = ()) -> Iterator[GeneratedProblem]:
+    """The modules of the seeds from `start` on, without end; of equal texts the first.
+
+    As they come, or one of each of `kinds` in turn, each kind in the order of its seeds.
+    """
+    if kinds:
+        own = [_of_kind(start, kind) for kind in dict.fromkeys(kinds)]
+        while True:
+            yield from map(next, own)
     seen: set[str] = set()
-    seed = start
-    while True:
+    for seed in itertools.count(start):
         problem = make_problem(seed)
-        seed += 1
         if problem.sha256 not in seen:
             seen.add(problem.sha256)
             yield problem
+
+
+def _of_kind(start: int, kind: str) -> Iterator[GeneratedProblem]:
+    return (problem for problem in generated(start) if problem.kind == kind)
 
 
 def make_pairs(
@@ -122,7 +132,7 @@ def _make(
     known = set[str]().union(*(found.problems for found in there.values()))
     rows = there[out].lines
     labels, stages, cpu_s = Counter[str](), Counter[str](), Counter[str]()
-    count, why = 0, Counter[str]()
+    worked_on, why = 0, Counter[str]()
     fresh = (problem for problem in problems if problem.sha256 not in known)
 
     def left() -> bool:
@@ -135,12 +145,12 @@ def _make(
         labels.update(row.label for row in worked.rows)
         stages.update(item.stage for item in worked.missed)
         cpu_s.update(worked.cpu_s)
-        count += 1
+        worked_on += 1
         _stop_where_nothing_works(worked, rows + labels.total(), why)
         show(rows + labels.total(), labels.total())
         say(f"[{rows + labels.total()}] {problem.name}: {_words(worked)}")
     return PairsReport(
-        problems=count,
+        problems=worked_on,
         known=len(known),
         rows=labels.total(),
         labels=dict(labels),
@@ -172,10 +182,10 @@ def _stop_where_nothing_works(worked: Worked, rows: int, why: Counter[str]) -> N
     why.update({item.reason for item in worked.missed})
     if rows or sum(why.values()) < MOST_IN_VAIN:
         return
-    reason, count = why.most_common(1)[0]
-    if count >= MOST_IN_VAIN:
+    reason, times = why.most_common(1)[0]
+    if times >= MOST_IN_VAIN:
         raise TrainingError(
-            f"{count} modules gave no row, all of them for one reason: {reason}. Expected most "
+            f"{times} modules gave no row, all of them for one reason: {reason}. Expected most "
             "modules to give three. Next: 'agentkernel doctor' says what this machine lacks."
         )
 
