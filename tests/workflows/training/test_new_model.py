@@ -34,7 +34,7 @@ def test_a_seed_gives_the_same_weights_and_leaves_others_their_randomness() -> N
 def test_the_packaged_small_model_has_at_most_25_million_weights() -> None:
     new = load_training("small").new
     assert new is not None
-    assert new.vocabulary == 8192
+    assert new.vocabulary == 4096
     assert 20e6 < parameters_of(new) <= 25e6
 
 

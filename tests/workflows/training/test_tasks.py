@@ -13,6 +13,7 @@ from agentkernel.workflows.training.tasks import (
     conversations,
     repair_words,
     schedule_of,
+    speed_facts,
     training_row,
 )
 from judged_rows import family_rows, kernel, right, wrong
@@ -63,6 +64,18 @@ def test_a_plan_is_of_facts_and_without_any_there_is_no_word() -> None:
     (item,) = drafted([bare])
     assert item.completion == "```python\nclass ModelNew: pass\n```"
     assert item.reasoning_by == "none"
+
+
+def test_a_graph_stands_before_the_plan_a_line_an_operator() -> None:
+    graph = "mul = mul(x, 2.0) [3, 5]\nsum = sum(mul) []"
+    facts = {"inputs": "x float32[3, 5]", "graph": graph}
+    (item,) = drafted([right(PROBLEM, FAST, structure="mul sum", facts=facts)])
+    words, _, _ = item.completion.partition("```")
+    assert words == (
+        f"Graph:\n{graph}\n\nBound: memory. Plan: fused, 1 launch (sum_kernel). "
+        "Tiles: BLOCK_N=64, num_warps=4.\n\n"
+    )
+    assert not any(fact.name == "graph" for fact in speed_facts(item.row))
 
 
 def test_the_inputs_are_named_as_a_run_names_them() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.speed import speed_evidence
+from agentkernel.workflows.training.listing import graph_listing
 
 if TYPE_CHECKING:
     from agentkernel.domain.plan import Analysis
     from agentkernel.domain.problem import Problem
     from agentkernel.domain.profile import Profile
     from agentkernel.domain.target import Target
+    from agentkernel.tools.capture import Captured
 
 
 def module_facts(problem: Problem) -> dict[str, str]:
@@ -18,6 +20,12 @@ def module_facts(problem: Problem) -> dict[str, str]:
     shapes = problem.shape_sets
     found = {"inputs": shapes[0].label} if shapes else {}
     return found if problem.class_name == "Model" else found | {"class": problem.class_name}
+
+
+def graph_facts(captured: Captured) -> dict[str, str]:
+    """What is computed from what, a line an operator; nothing of a graph that is too long."""
+    listing = graph_listing(captured)
+    return {"graph": listing} if listing else {}
 
 
 def roofline_facts(analysis: Analysis) -> dict[str, str]:
@@ -40,4 +48,4 @@ def profile_facts(
     return found
 
 
-__all__ = ["module_facts", "profile_facts", "roofline_facts"]
+__all__ = ["graph_facts", "module_facts", "profile_facts", "roofline_facts"]

@@ -264,14 +264,15 @@ class _Judge:
         analysis: Analysis,
         told: dict[str, object],
     ) -> None:
-        from agentkernel.workflows.training.facts import module_facts, roofline_facts
+        from agentkernel.workflows.training.facts import graph_facts, module_facts, roofline_facts
 
         self._bench = bench
         self._loaded = loaded
         self._captured = captured
         self._analysis = analysis
         self._told = told
-        self._facts = module_facts(loaded.problem) | roofline_facts(analysis)
+        graph = graph_facts(captured)
+        self._facts = module_facts(loaded.problem) | graph | roofline_facts(analysis)
 
     def expects_right(self, text: str, strategy: str, parent: str | None, change: str) -> bool:
         """Keep `text` where it is accepted; where not, it was the coder's mistake: no row."""

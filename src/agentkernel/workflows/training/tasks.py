@@ -35,7 +35,7 @@ MOST_LINES = 3
 LONGEST = 300
 """Characters of what others wrote on one line."""
 NO_TARGET = "a GPU"
-OWN_FACTS = ("inputs", "class", "bytes", "operations", "roofline")
+OWN_FACTS = ("inputs", "class", "graph", "bytes", "operations", "roofline")
 """Those facts of a row that are no line of a profile."""
 LAUNCH = re.compile(r"^[ \t]+(\w+)\[(?=.*\]\()", re.M)
 SCHEDULE = re.compile(r"\b(BLOCK\w{0,20}|num_warps|num_stages|GROUP\w{0,20}|SPLIT\w{0,20})=(\d+)\b")
@@ -114,15 +114,16 @@ def _merit(row: Judged) -> tuple[bool, float, bool]:
 
 
 def plan_words(row: Judged) -> str:
-    """Operators in their order, bound, plan and tiles of a right kernel, a sentence each.
+    """What is computed from what, a line an operator, then bound, plan and tiles of a right kernel,
+    a sentence each.
 
-    The operators come first: from the module's text they can be read, and the kernel follows from
-    them. Bytes, operations and times are left out: whoever is asked could only guess them.
+    The graph comes first: from the module's text it can be read, and the kernel follows from it.
+    Of a row without one, the operators stand in their order. Bytes, operations and times are left
+    out: whoever is asked could only guess them.
     """
-    sentences = []
-    operators = _line(", ".join(row.structure.split()))
-    if operators:
-        sentences.append(f"Operators: {operators}.")
+    graph = "\n".join(map(_line, row.facts.get("graph", "").splitlines()))
+    operators = "" if graph else _line(", ".join(row.structure.split()))
+    sentences = [f"Operators: {operators}."] if operators else []
     if row.bound is not None:
         sentences.append(f"Bound: {row.bound}.")
     launches = row.verdict.launches if row.verdict else ()
@@ -135,7 +136,8 @@ def plan_words(row: Judged) -> str:
     tiles = schedule_of(row.kernel)
     if tiles:
         sentences.append(f"Tiles: {', '.join(f'{key}={value}' for key, value in tiles.items())}.")
-    return " ".join(sentences)
+    words = " ".join(sentences)
+    return f"Graph:\n{graph}\n\n{words}".strip() if graph else words
 
 
 def schedule_of(kernel: str) -> dict[str, int]:

@@ -1,0 +1,99 @@
+"""What does a captured graph compute, a line an operator, in the words that its kernel's file uses?
+
+A kernel follows from such lines one by one, while a module nests them, broadcasts, and calls layers
+by name: a small model that first writes the lines down does each step by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import Captured
+
+MOST_LINES = 40
+"""Longer graphs have kernels that are longer than a row may be."""
+UNSAID = ("_assert", "sym_", "alias", "detach", "clone")
+"""How those begin that compute nothing."""
+
+
+def graph_listing(captured: Captured) -> str:
+    """`name = operator(operands) shape` for each tensor that `captured` computes, in order:
+
+        mul = mul(update, 0.5) [4, 1]
+        gt = gt(mul, 0) bool[4, 1]
+
+    Shapes are those of the call that was captured, types are said where they are not that of the
+    first input, weights are named as the module names them. "" for a graph of more than MOST_LINES.
+    """
+    names = {name: name for name in captured.user_inputs}
+    names |= {name: f"self.{path}" for name, path in captured.parameters.items()}
+    names |= {name: f"self.{path}" for name, path in captured.constants.items()}
+    nodes = list(captured.graph.graph.nodes)
+    usual = next((_dtype(node) for node in nodes if node.name in captured.user_inputs), None)
+    counts: Counter[str] = Counter()
+    lines: list[str] = []
+    for node in nodes:
+        operator = _operator(node)
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, torch.Tensor | list | tuple):
+            continue
+        if operator.startswith(UNSAID):
+            first = node.args[0] if node.args else None
+            names[node.name] = names.get(first.name, "") if isinstance(first, Node) else ""
+            continue
+        count = counts[operator]
+        counts[operator] += 1
+        names[node.name] = f"{operator}_{count}" if count else operator
+        told = [_operand(item, names) for item in node.args]
+        told += [f"{key}={_operand(item, names)}" for key, item in node.kwargs.items()]
+        shape = _shape(value, usual) if isinstance(value, torch.Tensor) else ""
+        lines.append(f"{names[node.name]} = {operator}({', '.join(told)}){shape}")
+    return "\n".join(lines) if len(lines) <= MOST_LINES else ""
+
+
+def _shape(value: torch.Tensor, usual: torch.dtype | None) -> str:
+    dtype = "" if value.dtype == usual else _type_name(value.dtype)
+    return f" {dtype}[{', '.join(map(_size, value.shape))}]"
+
+
+def _operator(node: Node) -> str:
+    """`mean` for aten.mean.dim; a Python function's own name."""
+    name = str(getattr(node.target, "__name__", node.target))
+    return re.sub(r"\W", "_", name.partition(".")[0])
+
+
+def _operand(item: object, names: dict[str, str]) -> str:
+    if isinstance(item, Node):
+        value = item.meta.get("val")
+        known = names.get(item.name)
+        return known if known is not None else _size(value)
+    if isinstance(item, list | tuple):
+        return f"[{', '.join(_operand(one, names) for one in item)}]"
+    if isinstance(item, torch.dtype):
+        return _type_name(item)
+    return "end" if item == sys.maxsize else str(item)
+
+
+def _size(value: object) -> str:
+    """A symbolic size as it was in the captured call."""
+    hint = value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat) else value
+    return str(hint)
+
+
+def _dtype(node: Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def _type_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+__all__ = ["graph_listing"]
