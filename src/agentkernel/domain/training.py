@@ -221,6 +221,9 @@ class RlSettings(Settings):
     top_p: float = Field(default=1.0, gt=0, le=1)
     most_tokens: int = Field(default=1500, ge=1)
     batch: int = Field(default=8, ge=1)
+    spared: float = Field(default=0.0, ge=0, lt=1)
+    """The share of the training modules that fine-tuning leaves to practice: one that a model knows
+    by heart is right at every try, and nothing is learned of it."""
     keep_at_most: float = Field(default=0.5, gt=0, le=1)
     """Profiling-based rejection sampling: of the turns that are right, the share that is kept,
     those whose own kernels take most of the time first."""

@@ -61,7 +61,8 @@ def test_parts_are_of_what_was_split_and_an_open_end_is_an_end(tmp_path: Path) -
 
 def test_what_computes_nothing_has_no_line(tmp_path: Path) -> None:
     body = (
-        "    def __init__(self):\n        super().__init__()\n        self.drop = nn.Dropout(0.5)\n\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.drop = nn.Dropout(0.5)\n\n"
         "    def forward(self, x):\n        return torch.exp(self.drop(x).clone())"
     )
     assert listed(tmp_path, body, "torch.rand(3, 6)") == "exp = exp(x) [3, 6]"

@@ -10,7 +10,9 @@ import pytest
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.exchange import Message
 from agentkernel.errors import TrainingError
+from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.rl_problems import chosen_at, module_in, training_problems
+from agentkernel.workflows.training.sft_rows import rows_of
 from rl_stand_in import make_modules
 from training_rows import make_row, problem, write_rows
 
@@ -23,6 +25,21 @@ def test_each_module_once_as_the_rows_ask_for_it(tmp_path: Path) -> None:
     assert {item.text for item in found} == {problem(number) for number in range(3)}
     assert [item.sha256 for item in found] == sorted(item.sha256 for item in found)
     assert all(item.text in item.task.text for item in found)
+
+
+def test_what_fine_tuning_spares_is_what_practice_takes_and_nothing_else(tmp_path: Path) -> None:
+    data = make_modules(tmp_path / "data", 40)
+    every = {item.sha256 for item in training_problems(data, LICENCES)}
+    spared = {item.sha256 for item in training_problems(data, LICENCES, 0.25)}
+    said: list[str] = []
+    settings = load_training("tiny", ["rl.spared=0.25"])
+    learned = {row.problem_sha256 for row in rows_of(data, data, settings, said.append).learned}
+    assert 3 <= len(spared) <= 20
+    assert spared | learned == every
+    assert not spared & learned
+    assert said[0] == f"{len(spared)} of 40 rows are left to practice (rl.spared)"
+    with pytest.raises(TrainingError, match=r"rl\.spared=1e-09.*rl\.spared=0 takes all"):
+        training_problems(data, LICENCES, 1e-9)
 
 
 def test_a_held_out_module_is_refused_by_its_text(tmp_path: Path) -> None:

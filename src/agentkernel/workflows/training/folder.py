@@ -135,6 +135,7 @@ def identity_of(
     for free in FREE:
         del tree["sft"][free]
     tree["licences"] = list(settings.data.licences)
+    tree["rl.spared"] = settings.rl.spared
     named = dict(_flat(tree, ""))
     return {**named, "data": data_sha256[:16], "older data": (older_sha256 or "none")[:16]}
 

@@ -131,7 +131,7 @@ def train_rl(
         if record is not None and (record.finished or _used_up(record, settings)):
             say(before_words(record.steps, record.planned_steps))
             return RlDone(out, record, record.steps)
-        problems = training_problems(data, settings.data.licences)
+        problems = training_problems(data, settings.data.licences, settings.rl.spared)
         say(f"{len(problems)} modules to practise on; speedups are {basis_words(asked)}")
         with ExitStack() as held:
             held.enter_context(quiet())

@@ -16,6 +16,7 @@ from agentkernel.workflows.training.rows import (
     admitted,
     held_out_hash,
     held_out_problems,
+    is_spared,
     read_rows,
 )
 
@@ -33,8 +34,11 @@ class RlProblem(Frozen):
         return sha256_text(self.text)
 
 
-def training_problems(data: Path, licences: Sequence[str]) -> tuple[RlProblem, ...]:
-    """The modules of the training rows, each once, in the order of their hashes.
+def training_problems(
+    data: Path, licences: Sequence[str], spared: float = 0.0
+) -> tuple[RlProblem, ...]:
+    """The modules of the training rows, each once, in the order of their hashes; where a share is
+    `spared`, those alone that fine-tuning left out.
 
     Raises TrainingError where a row may not be learned from, where its module is a held-out one or
     has the structure of one, and where no module is left.
@@ -49,12 +53,15 @@ def training_problems(data: Path, licences: Sequence[str]) -> tuple[RlProblem, .
                 "or built like one that is. Expected modules of the training part alone. Next: "
                 "make the data again."
             )
-        if row.problem_sha256 not in found:
+        if row.problem_sha256 not in found and (
+            not spared or is_spared(row.problem_sha256, spared)
+        ):
             found[row.problem_sha256] = _problem(row)
     if not found:
         raise TrainingError(
-            f"{str(data)!r} has no module to practise on. Expected rows in {FILES['train']}. "
-            "Next: 'agentkernel train data' makes some."
+            f"{str(data)!r} has no module to practise on (rl.spared={spared}). Expected some in "
+            f"{FILES['train']}. Next: 'agentkernel train data' makes rows; -c rl.spared=0 takes "
+            "all modules."
         )
     return tuple(found[key] for key in sorted(found))
 

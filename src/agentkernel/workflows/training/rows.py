@@ -138,6 +138,12 @@ def admitted(
             yield row
 
 
+def is_spared(problem_sha256: str, share: float) -> bool:
+    """Whether a module is among the `share` that fine-tuning leaves to practice: by its hash, so
+    that both know it without a word."""
+    return int(problem_sha256[:8], 16) < share * 2**32
+
+
 def refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:
     """Why nobody may learn from `row`; None where one may."""
     if row.label not in LEARNED:

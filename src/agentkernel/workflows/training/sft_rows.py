@@ -13,6 +13,7 @@ from agentkernel.workflows.training.rows import (
     LEARNED,
     admitted,
     held_out_problems,
+    is_spared,
     read_rows,
     with_replay,
 )
@@ -36,7 +37,14 @@ def rows_of(
 ) -> Rows:
     """All rows to learn from, each of them checked. Raises TrainingError."""
     licences, tasks = settings.data.licences, settings.sft.tasks
-    fresh = tuple(admitted(read_rows(data, "train"), licences, tasks))
+
+    def ours(row: TrainingRow) -> bool:
+        return not is_spared(row.problem_sha256, settings.rl.spared)
+
+    there = tuple(admitted(read_rows(data, "train"), licences, tasks))
+    fresh = tuple(filter(ours, there))
+    if len(fresh) < len(there):
+        say(f"{len(there) - len(fresh)} of {len(there)} rows are left to practice (rl.spared)")
     if not fresh:
         raise TrainingError(
             f"{str(data)!r} has no row of the tasks {', '.join(tasks)}. Expected some. Next: other "
@@ -44,7 +52,7 @@ def rows_of(
         )
     before = () if older is None else tuple(admitted(read_rows(older, "train"), licences, tasks))
     known = {row.id for row in fresh}
-    before = _apart(data, tuple(row for row in before if row.id not in known), say)
+    before = _apart(data, tuple(row for row in before if row.id not in known and ours(row)), say)
     rows = with_replay(fresh, before, settings.sft.replay, settings.sft.seed)
     say(f"{len(fresh)} rows" + (f" and {len(rows) - len(fresh)} older ones" if older else ""))
     return Rows(rows, len(rows) - len(fresh), _held_out(data, settings))
