@@ -95,6 +95,14 @@ def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: P
 
 
 @needs_trl
+@pytest.mark.gpu
+def test_a_gpu_learns_the_same(policy: Path, data: Path, tmp_path: Path) -> None:
+    done = practise(data, policy, tmp_path / "out", steps=18, rollouts=6)
+    assert "NVIDIA" in done.record.device
+    assert chance(done.out, data) > chance(policy, data) + 0.2
+
+
+@needs_trl
 def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None:
     class HatesLetters:
         """The judge's verdict on whatever has one is that it cheats."""
