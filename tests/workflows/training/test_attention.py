@@ -7,7 +7,13 @@ import torch
 
 from agentkernel.domain.training import NewModel
 from agentkernel.workflows.training import attention
-from agentkernel.workflows.training.attention import _half, _varlen, attend, register
+from agentkernel.workflows.training.attention import (
+    _half,
+    _varlen,
+    attend,
+    register,
+    sound_backward,
+)
 from agentkernel.workflows.training.new_model import make_new
 from agentkernel.workflows.training.tokens import make_tokenizer
 
@@ -111,3 +117,30 @@ def test_the_kernel_for_many_lengths_says_the_same(size: int, scaling: float | N
         cu_seq_lens_q=ends,
     )
     torch.testing.assert_close(found.float(), exact[0], rtol=3e-2, atol=3e-2)
+
+
+def test_a_training_asks_every_kernel_but_cudnns_and_leaves_the_choice_as_it_was() -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with sound_backward():
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+        assert torch.backends.cuda.math_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
+
+
+@pytest.mark.gpu
+def test_rows_that_see_nothing_have_finite_gradients_on_a_gpu() -> None:
+    tokens, lead = 704, 64  # of this width modulo 128 cuDNN's backward gives nan
+    query, key, value = (
+        torch.randn(2, 8, tokens, 64, device="cuda", dtype=torch.bfloat16).requires_grad_()
+        for _ in range(3)
+    )
+    mask = torch.ones(tokens, tokens, dtype=torch.bool, device="cuda").tril()[None, None]
+    mask = mask & (torch.arange(tokens, device="cuda") >= lead)
+    with sound_backward():
+        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        found[:, :, lead:].sum().backward()
+    for item in (query, key, value):
+        assert item.grad is not None
+        assert item.grad.isfinite().all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from agentkernel.domain.training import TrainingSettings
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.errors import RunBusy, SettingError, TrainingError
 from agentkernel.workflows.pair_process import Verification
-from agentkernel.workflows.training import checkpoints, rl
+from agentkernel.workflows.training import checkpoints, rl, rl_trainer
 from agentkernel.workflows.training.curve import FILE, PICTURE
 from agentkernel.workflows.training.folder import RECORD, alone
 from agentkernel.workflows.training.reward import JudgedTurn
@@ -29,6 +30,7 @@ from agentkernel.workflows.training.rl import Practice, RlDone, train_rl, turn_s
 from agentkernel.workflows.training.rl_curve import read_points
 from agentkernel.workflows.training.rl_problems import training_problems
 from agentkernel.workflows.training.rl_record import read_record
+from agentkernel.workflows.training.rl_trainer import micro_batches
 from agentkernel.workflows.training.rollouts import Sample
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
 from agentkernel.workflows.training.turn_work import TurnSettings
@@ -123,6 +125,35 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
     rates = [point.hack_rate for point in read_points(out)]
     assert sum(rates[:3]) / 3 > sum(rates[-3:]) / 3 + 0.2
     assert chance(out, data) < chance(policy, data) - 0.2
+
+
+@needs_trl
+def test_a_gradient_that_is_no_number_changes_nothing(
+    whole: RlDone, policy: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def poisoned(samples: object, *others: object) -> list[dict[str, torch.Tensor]]:
+        found = micro_batches(samples, *others)  # type: ignore[arg-type]
+        played.append(len(found))
+        if len(played) in bad:
+            found[-1]["advantages"] *= torch.nan
+        return found
+
+    monkeypatch.setattr(rl_trainer, "micro_batches", poisoned)
+    played, bad = list[int](), {2, 4, 5}
+    done = practise(data, policy, tmp_path / "out")
+    weights = load_weights(parse_local(str(done.out))).model.parameters()  # type: ignore[operator]
+    assert all(item.isfinite().all() for item in weights)
+    norms = [item.gradient_norm for item in read_points(done.out)]
+    assert [norm is not None and not math.isfinite(norm) for norm in norms] == [
+        step in bad for step in range(1, 7)
+    ]
+    played, bad = list[int](), {2, 3, 4}
+    with pytest.raises(TrainingError, match=r"gradients of 3 steps in a row .* up to step 4"):
+        practise(data, policy, tmp_path / "lost")
+    last = checkpoints.last_whole(checkpoints.folder_of(tmp_path / "lost"))
+    assert last is not None
 
 
 @needs_trl

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,17 @@ def register() -> str:
 
     AttentionInterface.register(NAME, attend)
     return NAME
+
+
+@contextmanager
+def sound_backward() -> Iterator[None]:
+    """Attention under a mask by any of torch's own kernels but cuDNN's, whose backward on Hopper
+    gives nan for one width in 128 (pytorch issue 196678; torch 2.11 to 2.13 prefer it there)."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    sound = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    with sdpa_kernel(sound):
+        yield
 
 
 def attend(
@@ -160,4 +173,4 @@ def _options() -> frozenset[str]:
     return frozenset(inspect.signature(varlen_attn).parameters)
 
 
-__all__ = ["NAME", "attend", "register"]
+__all__ = ["NAME", "attend", "register", "sound_backward"]

@@ -14,6 +14,7 @@ from agentkernel.agents.models.local_presets import LocalPreset, parse_local
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.training import checkpoints, folder
+from agentkernel.workflows.training.attention import sound_backward
 from agentkernel.workflows.training.device import device_name, in_bf16, precision_of
 from agentkernel.workflows.training.ending import (
     before_words,
@@ -203,7 +204,8 @@ class _Training:
                 watch.ended = "minutes"
             else:
                 # A pass is a step: where all are done, only the weights are read.
-                trainer.train(resume_from_checkpoint=None if last is None else str(last))
+                with sound_backward():
+                    trainer.train(resume_from_checkpoint=None if last is None else str(last))
         if watch.ended == "signal":
             self.say(ended_words(trainer.state.global_step, rl.steps))
         else:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from trl import GRPOConfig, GRPOTrainer
 
 from agentkernel.domain.training import RlSettings
+from agentkernel.errors import TrainingError
 from agentkernel.workflows.training.rl_curve import RlPoint, add_point
 from agentkernel.workflows.training.rollouts import Sample
 from agentkernel.workflows.training.watch import Watch
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
         TrainingArguments,
     )
 
+MOST_LOST = 3
+"""Steps in a row without a finite gradient, after which it is no accident of one batch."""
 PREFIX = "rl/"
 """Figures of a step in the trainer's logs."""
 
@@ -207,7 +210,33 @@ def _entropy(logs: dict[str, float], args: TrainingArguments, learned: int) -> f
 
 
 class RlWatch(Watch):
-    """Writes a point of the curve for each step, and shows it; else as `Watch`."""
+    """Writes a point of the curve for each step, and shows it; else as `Watch`. A step whose
+    gradient is not finite changes nothing: one nan would make all weights nan."""
+
+    _lost = 0
+
+    def on_pre_optimizer_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: torch.nn.Module | None = None,
+        **others: Any,
+    ) -> None:
+        assert model is not None
+        gradients = [item.grad for item in model.parameters() if item.grad is not None]
+        if bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
+            self._lost = 0
+            return
+        self._lost += 1
+        if self._lost == MOST_LOST:
+            raise TrainingError(
+                f"The gradients of {MOST_LOST} steps in a row are not finite, up to step "
+                f"{state.global_step + 1}. Expected numbers. Next: a lower rl.learning_rate, in "
+                "another --out."
+            )
+        for item in model.parameters():
+            item.grad = None
 
     def on_log(
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.workflows.training import checkpoints, folder
-from agentkernel.workflows.training.attention import register
+from agentkernel.workflows.training.attention import register, sound_backward
 from agentkernel.workflows.training.configuration import with_model
 from agentkernel.workflows.training.curve import add_point, draw
 from agentkernel.workflows.training.device import device_name, in_bf16
@@ -219,7 +219,8 @@ def _trained(
             read_back(trainer, watch, last, out, sharded)
             watch.ended = "steps" if whole.step >= planned else "minutes"
         else:
-            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+            with sound_backward():
+                trainer.train(resume_from_checkpoint=None if last is None else str(last))
     if watch.ended == "signal":
         say(ended_words(trainer.state.global_step, planned))
     elif ranks.first:

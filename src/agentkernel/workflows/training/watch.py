@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from agentkernel.errors import TrainingError
 from agentkernel.workflows.training import checkpoints
 from agentkernel.workflows.training.curve import Point, add_point
 from agentkernel.workflows.training.evaluate import Show
@@ -162,6 +163,12 @@ class Watch(TrainerCallback):
                 "gradient_norm": logs.get("grad_norm"),
             }
             add_point(self._out, Point.model_validate({**here, **point}))
+            if not math.isfinite(self.loss):
+                # Before a checkpoint of such weights takes the place of a good one.
+                raise TrainingError(
+                    f"The loss at step {state.global_step} is {self.loss}. Expected a number. "
+                    "Next: a lower sft.learning_rate, in another --out."
+                )
         if "eval_loss" in logs:
             self.held_out_loss = logs["eval_loss"]
             add_point(self._out, Point.model_validate({**here, "held_out_loss": logs["eval_loss"]}))
