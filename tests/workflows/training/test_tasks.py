@@ -29,7 +29,7 @@ def drafted(rows: list[Judged], reviews: dict[str, Review] | None = None) -> lis
 def test_one_module_gives_all_three_and_each_completion_holds_a_right_kernel() -> None:
     rows = family_rows(1)
     found = drafted(rows)
-    assert [item.task for item in found] == ["write", "write", "optimise", "repair"]
+    assert [item.task for item in found] == ["write", "optimise", "repair"]
     good = {row.sha256 for row in rows if row.label == "interpreter"}
     for item in found:
         row = training_row(item, "train", "Apache-2.0")

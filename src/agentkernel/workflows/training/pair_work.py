@@ -13,8 +13,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,8 +33,10 @@ from agentkernel.tools.training.vetting import refusal
 from agentkernel.workflows.pair_process import READY, Verification, is_undecided
 
 if TYPE_CHECKING:
+    from agentkernel.agents.coders.compiler.build import Compiled
     from agentkernel.agents.coders.compiler.coder import Variant
     from agentkernel.domain.plan import Analysis
+    from agentkernel.domain.target import Target
     from agentkernel.domain.verdict import Verdict
     from agentkernel.tools.capture import Captured
     from agentkernel.tools.problems import LoadedProblem
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 Kind = Literal["write", "schedule", "broken"]
 Stage = Literal["read", "load", "draft", "length", "judge", "break"]
 POLICY: Literal["triton"] = "triton"
+HALVED = "halved"
+"""The strategy of a kernel that is cut in two."""
 FILE = "problem.py"
 """What every problem's file is called: nothing of it shows in a kernel."""
 MODES = ("ropout", "training", "BatchNorm", "InstanceNorm", "batch_norm", "instance_norm")
@@ -61,7 +66,8 @@ class PairSettings(Frozen):
     """Of a call in the interpreter, where it takes 20 ms: one kernel in fifty has a grid that takes
     minutes there, and these would take half of all the time."""
     schedules: int = Field(default=1, ge=0)
-    """Further right kernels of a problem, of other forms and tiles."""
+    """Further right kernels of a problem: one cut in two, where times are taken, then others of
+    other forms and tiles."""
     broken: int = Field(default=1, ge=0)
     """Kernels with one mistake that the judge refuses."""
     broken_tries: int = Field(default=3, ge=1)
@@ -184,9 +190,8 @@ def _work(bench: Bench) -> None:
 def _variants(
     loaded: LoadedProblem, captured: Captured, settings: PairSettings
 ) -> list[tuple[str, Variant]]:
-    """Strategy and drop-in: the first schedule, then others, of other forms first."""
-    from itertools import islice
-
+    """Strategy and drop-in: the first schedule, one cut in two where times are taken, then other
+    schedules, of other forms first."""
     from agentkernel.agents.coders.compiler.coder import (
         MOST_VARIANTS,
         partitions,
@@ -202,12 +207,30 @@ def _variants(
         differs = any(word in text for word in MODES) and eval_only(loaded, captured)
         assume_limits(captured, eval_only=differs)
     compiled = partitions(loaded, captured, POLICY)[0]
-    wanted = MOST_VARIANTS if "schedule" in settings.kinds and settings.schedules else 1
+    more = "schedule" in settings.kinds and settings.schedules > 0
+    wanted = MOST_VARIANTS if more else 1
     # The last of a few schedules differs most from the first, and more cost a tenth of a second.
     found = list(islice(variants(compiled, lambda _: None, target, wanted), min(wanted, 4)))
     first, others = found[0], found[:0:-1]
     others.sort(key=lambda item: item.forms == first.forms)
-    return [(structure(compiled), item) for item in (first, *others)]
+    timed = settings.measure or settings.estimate
+    slow = _halved(loaded, captured, compiled, target) if more and timed else ()
+    own = structure(compiled)
+    return [(own, first), *((HALVED, item) for item in slow), *((own, item) for item in others)]
+
+
+def _halved(
+    loaded: LoadedProblem, captured: Captured, best: Compiled, target: Target
+) -> Iterator[Variant]:
+    """The drop-in that keeps a value in memory for nothing, where the graph can be cut so: what
+    people write before they fuse, and far slower than other tiles are."""
+    from agentkernel.agents.coders.compiler.coder import halved, variants
+    from agentkernel.agents.coders.compiler.ir import Uncovered
+
+    with suppress(Uncovered):
+        found = halved(loaded, captured, POLICY)
+        if found is not None and len(found.partition.steps) > len(best.partition.steps):
+            yield from islice(variants(found, lambda _: None, target, 1), 1)
 
 
 def _judge_all(
@@ -233,9 +256,12 @@ def _judge_all(
         if len(right) == wanted or text in right:
             continue
         if len(text) > settings.kernel_characters:
+            if right:
+                continue
             bench.miss("length", f"{len(text)} characters are more than a row may have")
             break
-        parent, change = (right[0], f"other tiles: {variant.label}") if right else (None, "")
+        how = "cut in two" if strategy == HALVED else f"other tiles: {variant.label}"
+        parent, change = (right[0], how) if right else (None, "")
         if not judge.expects_right(text, strategy, parent, change):
             break
         right.append(text)

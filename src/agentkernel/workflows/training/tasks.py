@@ -102,7 +102,10 @@ def told_row(row: Judged) -> Drafted:
 
 
 def _written(right: Sequence[Judged]) -> Iterator[Drafted]:
-    for rank, row in enumerate(sorted(right, key=_merit)):
+    """Of those that are not known to be slower than another of them."""
+    slow = {item.slow.sha256 for item in slower(right)}
+    best = (row for row in right if row.sha256 not in slow)
+    for rank, row in enumerate(sorted(best, key=_merit)):
         words = plan_words(row)
         by: Literal["facts", "none"] = "facts" if words else "none"
         yield Drafted("write", (_asked(row),), completion(words, row.kernel), row, rank, by)

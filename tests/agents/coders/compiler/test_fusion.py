@@ -6,19 +6,24 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.agents.coders.compiler.coder import halved, partitions
 from agentkernel.agents.coders.compiler.fusion import Partition
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
 
 
-def parts(call: Callable[..., object], *inputs: torch.Tensor) -> Partition:
+def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False) -> Partition:
     def forward(_: nn.Module, *args: torch.Tensor) -> object:
         return call(*args)
 
     module: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
     loaded = problem_from_module(module, inputs)
-    return partitions(loaded, capture(loaded), "mixed")[0].partition
+    captured = capture(loaded)
+    if not cut:
+        return partitions(loaded, captured, "mixed")[0].partition
+    found = halved(loaded, captured, "mixed")
+    assert found is not None
+    return found.partition
 
 
 X, Y = torch.randn(12, 40), torch.randn(12, 40)
@@ -52,3 +57,12 @@ def test_producers_come_before_consumers() -> None:
 def test_what_nothing_needs_is_left_out() -> None:
     (step,) = parts(lambda x, y: (x.exp(), x + 1)[1], X, Y).steps
     assert {node.op for node in step.nodes} == {"add"}  # type: ignore[union-attr]
+
+
+def test_what_is_halved_goes_through_memory_once() -> None:
+    first, second = parts(lambda x, y: torch.tanh(torch.relu(x * y) + 1.0), X, Y, cut=True).steps
+    before, after = ([node.op for node in item.nodes] for item in (first, second))  # type: ignore[union-attr]
+    assert (before[0], after[-1]) == ("mul", "tanh")
+    (stored,) = first.stores  # type: ignore[union-attr]
+    assert {access.buffer for access in second.layout.loads.values()} == {stored.node}  # type: ignore[union-attr]
+    assert len(parts(lambda x, y: x * y, X, Y, cut=True).steps) == 1

@@ -53,8 +53,10 @@ def compile_graph(
     precision: Precision = "strict",
     *,
     attention: bool = True,
+    halved: bool = False,
 ) -> Compiled:
-    """Lower and partition, `attention` as one kernel or as it is written out.
+    """Lower and partition, `attention` as one kernel or as it is written out; `halved`, no kernel
+    spans both halves of the graph.
 
     Raises Uncovered for what has neither template nor library form.
     """
@@ -65,7 +67,7 @@ def compile_graph(
     symbols = symbols_of(captured, names)
     outputs = _outputs(captured, graph)
     try:
-        parts = with_attention(partition(outputs, symbols.hint))
+        parts = with_attention(partition(outputs, symbols.hint, halved=halved))
     except Misfit as error:
         raise Uncovered("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)

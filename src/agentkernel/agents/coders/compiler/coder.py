@@ -199,6 +199,17 @@ def partitions(
     return kept
 
 
+def halved(problem: LoadedProblem, captured: Captured, policy: Policy) -> Compiled | None:
+    """A slow rival of `partitions`: right, with a value in memory between the halves of the graph.
+    None where `policy` does not allow it. Raises Uncovered."""
+    constructor = emit_constructor(problem)
+    if isinstance(constructor, NoTemplate):
+        raise Uncovered("constructor", constructor.reason)
+    plain = compile_graph(problem, captured, constructor, attention=False, halved=True)
+    found = _with_products(plain, policy)[0]
+    return found if _allowed(found, policy) else None
+
+
 def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None:
     """Raise Uncovered for a tensor that forward reads and that the constructor of a live module's
     drop-in cannot make."""

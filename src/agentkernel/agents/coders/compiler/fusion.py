@@ -68,6 +68,8 @@ class _Merger:
     outputs: Sequence[Output]
     hint: Hint
     group: dict[Node, int]
+    cut: int = 0
+    """Groups below it are not joined with the others."""
 
     def producers(self, node: Node) -> Iterator[Node]:
         for arg in node.args:
@@ -123,7 +125,8 @@ class _Merger:
                     self.merge(self.group[left], self.group[right])
 
     def merge(self, first: int, second: int) -> None:
-        if first == second or self.cyclic(first, second):
+        apart = (first < self.cut) != (second < self.cut)
+        if apart or first == second or self.cyclic(first, second):
             return
         nodes = self.members(first, second)
         if self.fits(nodes) is not None:
@@ -154,11 +157,13 @@ def _detour(edges: dict[int, set[int]], start: int, goal: int) -> bool:
     return False
 
 
-def partition(outputs: Sequence[Output], hint: Hint) -> Partition:
-    """Split the graph behind `outputs` into kernels and library calls. May raise Misfit."""
+def partition(outputs: Sequence[Output], hint: Hint, *, halved: bool = False) -> Partition:
+    """Split the graph behind `outputs` into kernels and library calls; `halved`, no kernel holds
+    operators of both halves of it. May raise Misfit."""
     order = topological(output.node for output in outputs)
     placed = [node for node in order if node.computes or node.kind == "library"]
-    merger = _Merger(order, outputs, hint, {node: index for index, node in enumerate(placed)})
+    groups = {node: index for index, node in enumerate(placed)}
+    merger = _Merger(order, outputs, hint, groups, len(placed) // 2 if halved else 0)
     merger.merge_all()
     return Partition(tuple(_steps(merger)), tuple(outputs))
 
