@@ -83,6 +83,13 @@ def test_data_says_how_much_of_a_source_was_unreadable(
             ["pairs", "--out", "{out}.jsonl.gz", "--count", "1", "--kind", "pools"],
             "No modules of the kind 'pools'",
         ),
+        (
+            [
+                *("pairs", "--out", "{out}.jsonl.gz", "--count", "1"),
+                *("--kind", "all", "--kind", "x"),
+            ],
+            "No modules of the kind 'x'",
+        ),
         (["pairs", "--out", "{out}.jsonl.gz", "--count", "1", "--target", "h1000"], "h1000"),
         (
             [

@@ -163,21 +163,19 @@ def pairs(
 
 
 def kinds_of(named: list[str] | None) -> tuple[str, ...]:
-    """Of KINDS, those that `named` names; none where modules come as they are drawn. Raises
+    """Of MODULE_KINDS, those that `named` names; none where modules come as they are drawn. Raises
     SettingError."""
     from agentkernel.errors import SettingError
-    from agentkernel.tools.training.modules import KINDS
+    from agentkernel.tools.training.modules import MODULE_KINDS
 
     chosen = tuple(named or ())
-    if "all" in chosen:
-        return tuple(KINDS)
     for name in chosen:
-        if name not in KINDS:
+        if name not in (*MODULE_KINDS, "all"):
             raise SettingError(
-                f"No modules of the kind {name!r} are made. Expected all, {', '.join(KINDS)}. "
-                "Next: --kind all"
+                f"No modules of the kind {name!r} are made. Expected all, "
+                f"{', '.join(MODULE_KINDS)}. Next: --kind all"
             )
-    return chosen
+    return tuple(MODULE_KINDS) if "all" in chosen else chosen
 
 
 @contextmanager

@@ -162,6 +162,10 @@ class Lora(Settings):
         return modules
 
 
+HALVED = "halved"
+"""The strategy of a kernel that is cut in two, to be slow: nobody is taught to write one."""
+
+
 class SftSettings(Settings):
     """Supervised fine-tuning: the loss is that of completions alone. `replay` is the share of rows
     that comes from older data, against forgetting; `tasks` an ablation's choice. `most_minutes` is

@@ -11,7 +11,7 @@ import torch
 
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.tools.problems import load_problem
-from agentkernel.tools.training.modules import KINDS, GeneratedProblem, make_problem
+from agentkernel.tools.training.modules import MODULE_KINDS, GeneratedProblem, make_problem
 from agentkernel.tools.training.operators import OPERATORS, linear
 from agentkernel.tools.training.writing import Style, Writing
 
@@ -63,11 +63,11 @@ def test_every_dtype_and_most_kinds_of_operators_occur() -> None:
 
 
 def test_every_step_belongs_to_one_kind_and_a_module_is_of_its_rarest() -> None:
-    steps = [step for named in KINDS.values() for step in named]
+    steps = [step for named in MODULE_KINDS.values() for step in named]
     assert sorted(steps) == sorted(item.name for item in OPERATORS)
     assert GeneratedProblem(text="", name="", operators=("unary", "pool", "loss")).kind == "pool"
     assert GeneratedProblem(text="", name="").kind == ""
-    assert {item.kind for item in many()} == set(KINDS)
+    assert {item.kind for item in many()} == set(MODULE_KINDS)
 
 
 def test_a_matrix_product_that_no_width_keeps_small_is_not_written() -> None:

@@ -50,6 +50,16 @@ def test_compiled_layers_leave_out_too() -> None:
         torch.testing.assert_close(model.eval()(WORDS).logits, right)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapters_part_of_a_layer_is_left_out_too() -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["o_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(make_new(TINY, TOKENIZER, seed=0), config).train()
+    assert drop_out(model, 0.5) == 1 + 2 * TINY.layers
+    layer = model.get_base_model().model.layers[0].self_attn.o_proj
+    assert 0.2 < (layer(torch.rand(64, TINY.hidden)) == 0).float().mean() < 0.8
+
+
 def test_nothing_is_hung_on_for_a_share_of_0() -> None:
     model = make_new(TINY, TOKENIZER, seed=0)
     assert drop_out(model, 0.0) == 0

@@ -8,6 +8,7 @@ import pytest
 
 from agentkernel.errors import TrainingError
 from agentkernel.workflows.training import folder
+from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.rows import fingerprint
 
 ONE, OTHER = {"data": "a", "sft.batch": "2"}, {"data": "a", "sft.batch": "4"}
@@ -22,6 +23,14 @@ def test_where_no_step_is_kept_another_training_may_begin(tmp_path: Path) -> Non
     with pytest.raises(TrainingError, match=r"another training: sft\.batch was 4"):
         folder.claim(tmp_path, ONE)
     folder.claim(tmp_path, OTHER)
+
+
+def test_a_setting_that_came_later_and_changes_nothing_is_not_named() -> None:
+    plain = folder.identity_of(load_training("tiny", ()), "0" * 64, None)
+    assert not {"sft.dropout", "rl.spared"} & set(plain)
+    changed = load_training("tiny", ["sft.dropout=0.1", "rl.spared=0.2"])
+    named = folder.identity_of(changed, "0" * 64, None)
+    assert (named["sft.dropout"], named["rl.spared"]) == ("0.1", "0.2")
 
 
 def test_a_tokenizer_that_was_laid_there_before_is_kept(tmp_path: Path) -> None:

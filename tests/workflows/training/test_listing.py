@@ -68,6 +68,27 @@ def test_what_computes_nothing_has_no_line(tmp_path: Path) -> None:
     assert listed(tmp_path, body, "torch.rand(3, 6)") == "exp = exp(x) [3, 6]"
 
 
+def test_an_input_keeps_its_name_to_itself(tmp_path: Path) -> None:
+    body = "    def forward(self, mul, x):\n        return mul * 2 + x * 3"
+    assert listed(tmp_path, body, "torch.rand(3, 6), torch.rand(3, 6)").splitlines() == [
+        "mul_1 = mul(mul, 2) [3, 6]",
+        "mul_2 = mul(x, 3) [3, 6]",
+        "add = add(mul_1, mul_2) [3, 6]",
+    ]
+
+
+def test_how_it_was_captured_is_not_said(tmp_path: Path) -> None:
+    body = "    def forward(self, x):\n        return x + torch.arange(6, device=x.device)"
+    found = listed(tmp_path, body, "torch.rand(3, 6)")
+    assert found.splitlines()[0] == "arange = arange(6) int64[6]"
+    assert "meta" not in found
+
+
+def test_a_line_that_would_be_cut_is_not_said_at_all(tmp_path: Path) -> None:
+    body = f"    def forward(self, x):\n        return torch.cat([{'x, ' * 120}], 0)"
+    assert listed(tmp_path, body, "torch.rand(3, 6)") == ""
+
+
 def test_a_long_graph_is_not_listed(tmp_path: Path) -> None:
     for count, some in ((MOST_LINES, True), (MOST_LINES + 1, False)):
         lines = "\n".join(["        x = torch.exp(x)"] * count)

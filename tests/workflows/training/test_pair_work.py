@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.training import HALVED
 from agentkernel.tools.training.modules import GeneratedProblem
-from agentkernel.workflows.training.pair_work import HALVED, PairSettings, Worked, work_on
+from agentkernel.workflows.training.pair_work import PairSettings, Worked, work_on
 
 TEXT = """import torch
 import torch.nn as nn

@@ -21,8 +21,10 @@ from agentkernel.agents.models.local_weights import load_weights
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.errors import RunBusy, SettingError, TrainingError
+from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.pair_process import Verification
-from agentkernel.workflows.training import checkpoints, rl, rl_trainer
+from agentkernel.workflows.training import checkpoints, folder, rl, rl_trainer
+from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import FILE, PICTURE
 from agentkernel.workflows.training.folder import RECORD, alone
 from agentkernel.workflows.training.reward import JudgedTurn
@@ -32,6 +34,7 @@ from agentkernel.workflows.training.rl_problems import training_problems
 from agentkernel.workflows.training.rl_record import read_record
 from agentkernel.workflows.training.rl_trainer import micro_batches
 from agentkernel.workflows.training.rollouts import Sample
+from agentkernel.workflows.training.rows import fingerprint
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
 from agentkernel.workflows.training.turn_work import TurnSettings
 from rl_stand_in import GOOD, LikesLetters, make_modules, make_policy, settings, verdict
@@ -125,6 +128,41 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
     rates = [point.hack_rate for point in read_points(out)]
     assert sum(rates[:3]) / 3 > sum(rates[-3:]) / 3 + 0.2
     assert chance(out, data) < chance(policy, data) - 0.2
+
+
+@needs_trl
+def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> None:
+    data = make_modules(tmp_path / "data", 12)
+    model = make_policy(tmp_path / "model")
+    tuned = load_training("tiny", ["rl.spared=0.5"])
+    counts = dict.fromkeys(
+        [
+            "parameters",
+            "trained_parameters",
+            "steps",
+            "planned_steps",
+            "rows",
+            "too_long",
+            "replayed",
+            "tokens",
+            "tokens_a_pass",
+            "epochs",
+            "seconds",
+        ],
+        1,
+    )
+    record = folder.Record.model_validate(
+        counts
+        | {"name": "tiny", "ended": "steps", "settings": tuned, "data": str(data), "device": "CPU"}
+        | {"data_sha256": fingerprint(data), "card_sha256": None, "older_sha256": None}
+        | {"precision": "fp32", "versions": installed_versions(), "packages": {}}
+    )
+    folder.write_record(model, record)
+    with pytest.raises(TrainingError, match=r"Next: -c rl\.spared=0\.5"):
+        practise(data, model, tmp_path / "out", steps=1)
+    assert practise(data, model, tmp_path / "out", steps=1, spared=0.5).record.problems < 12
+    folder.write_record(model, record.model_copy(update={"data_sha256": "1" * 64}))
+    assert practise(data, model, tmp_path / "other", steps=1).record.problems == 12
 
 
 @needs_trl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -276,6 +277,21 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
             watching.on_save(arguments, state, control)
         assert watching.seconds > 50.0
     return found
+
+
+@needs_trl
+@pytest.mark.parametrize("broken", ["loss", "grad_norm"])
+def test_what_is_no_number_ends_it_before_a_checkpoint(broken: str, tmp_path: Path) -> None:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    watching = watch.Watch(tmp_path, None, watch.Stop(), None, lambda done, total, words: None)
+    arguments = TrainingArguments(output_dir=str(tmp_path), report_to="none")
+    logs = {"loss": 1.0, "grad_norm": 0.5}
+    for first in (True, False):  # all ranks end, not the one alone that writes
+        state = TrainerState(global_step=7, is_world_process_zero=first)
+        watching.on_log(arguments, state, TrainerControl(), logs)
+        with pytest.raises(TrainingError, match="at step 7 is nan"):
+            watching.on_log(arguments, state, TrainerControl(), logs | {broken: math.nan})
 
 
 @needs_trl

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentkernel.agents.coders.answer import extract_module
 from agentkernel.agents.reviewer import Review
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import Judged
+from agentkernel.domain.training import HALVED, Judged
 from agentkernel.tools.training.modules import make_problem
 from agentkernel.workflows.training.rows import kernel_of
 from agentkernel.workflows.training.tasks import (
@@ -64,6 +64,14 @@ def test_a_plan_is_of_facts_and_without_any_there_is_no_word() -> None:
     (item,) = drafted([bare])
     assert item.completion == "```python\nclass ModelNew: pass\n```"
     assert item.reasoning_by == "none"
+
+
+def test_what_is_slower_or_cut_in_two_is_not_taught_to_write() -> None:
+    halved = right(PROBLEM, SLOW, strategy=HALVED)
+    for rows in (family_rows(1), [right(PROBLEM, FAST), halved]):
+        written = [item.row.kernel for item in drafted(rows) if item.task == "write"]
+        assert len(written) == 1
+        assert SLOW not in written
 
 
 def test_a_graph_stands_before_the_plan_a_line_an_operator() -> None:

@@ -27,7 +27,7 @@ MOST_INPUT = 6_144
 TRIES = 40
 ONCE = ("softmax", "search", "layer norm", "rms norm", "nothing", "embedding", "scan", "linear")
 """What is not done twice in one module."""
-KINDS = {
+MODULE_KINDS = {
     "contraction": ("linear",),
     "pool": ("pool",),
     "loss": ("loss", "class loss"),
@@ -46,7 +46,7 @@ KINDS = {
     "arithmetic": ("scalar", "parameter", "pair", "residual"),
 }
 """Kinds of modules by their steps, the rarest steps first: of what is drawn as it comes, half is
-normalised or reduced, and one in thirty has a matrix product."""
+normalised or reduced, and one in twenty has a matrix product."""
 
 
 class GeneratedProblem(Frozen):
@@ -71,8 +71,9 @@ class GeneratedProblem(Frozen):
 
     @property
     def kind(self) -> str:
-        """The first of KINDS that has one of the steps; "" for a module that nobody made here."""
-        return next((name for name, steps in KINDS.items() if {*steps} & {*self.operators}), "")
+        """The first of MODULE_KINDS that has one of the steps; "" of one that nobody made here."""
+        own = {*self.operators}
+        return next((name for name, steps in MODULE_KINDS.items() if own & {*steps}), "")
 
 
 def make_problem(seed: int) -> GeneratedProblem:

@@ -34,6 +34,8 @@ TOKENIZER = "tokenizer"
 FREE = ("most_minutes", "evaluate_problems", "save_steps", "compile", "shard")
 """Settings that change nothing of what is learned from, and how: the same training may go on with
 others. (The time that there is shortens the learning rate's way down.)"""
+NEUTRAL = {"sft.dropout": "0.0", "rl.spared": "0.0"}
+"""Later settings, and the values under which all is as it was before them."""
 Ended = Literal["steps", "minutes", "signal"]
 """All steps are done; the time was up; somebody asked it to end."""
 
@@ -136,8 +138,14 @@ def identity_of(
         del tree["sft"][free]
     tree["licences"] = list(settings.data.licences)
     tree["rl.spared"] = settings.rl.spared
-    named = dict(_flat(tree, ""))
+    named = without_neutral(dict(_flat(tree, "")))
     return {**named, "data": data_sha256[:16], "older data": (older_sha256 or "none")[:16]}
+
+
+def without_neutral(named: dict[str, str]) -> dict[str, str]:
+    """Settings that came later are not named where they change nothing: a folder that was begun
+    before them goes on."""
+    return {key: value for key, value in named.items() if NEUTRAL.get(key) != value}
 
 
 def _flat(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
@@ -239,5 +247,6 @@ __all__ = [
     "read_record",
     "save_tokenizer",
     "save_weights",
+    "without_neutral",
     "write_record",
 ]

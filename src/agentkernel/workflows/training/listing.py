@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 MOST_LINES = 40
 """Longer graphs have kernels that are longer than a row may be."""
+MOST_CHARACTERS = 300
+"""Of a line; a cut one would say something else."""
+OURS = ("device", "layout", "pin_memory", "memory_format")
+"""Keywords that say how a graph was captured, not what it computes."""
 UNSAID = ("_assert", "sym_", "alias", "detach", "clone")
 """How those begin that compute nothing."""
 
@@ -30,14 +34,15 @@ def graph_listing(captured: Captured) -> str:
         gt = gt(mul, 0) bool[4, 1]
 
     Shapes are those of the call that was captured, types are said where they are not that of the
-    first input, weights are named as the module names them. "" for a graph of more than MOST_LINES.
+    first input, weights are named as the module names them. "" for a graph of more than MOST_LINES,
+    or with a line of more than MOST_CHARACTERS.
     """
     names = {name: name for name in captured.user_inputs}
     names |= {name: f"self.{path}" for name, path in captured.parameters.items()}
     names |= {name: f"self.{path}" for name, path in captured.constants.items()}
     nodes = list(captured.graph.graph.nodes)
     usual = next((_dtype(node) for node in nodes if node.name in captured.user_inputs), None)
-    counts: Counter[str] = Counter()
+    counts = Counter(captured.user_inputs)
     lines: list[str] = []
     for node in nodes:
         operator = _operator(node)
@@ -52,10 +57,13 @@ def graph_listing(captured: Captured) -> str:
         counts[operator] += 1
         names[node.name] = f"{operator}_{count}" if count else operator
         told = [_operand(item, names) for item in node.args]
-        told += [f"{key}={_operand(item, names)}" for key, item in node.kwargs.items()]
+        told += [
+            f"{key}={_operand(item, names)}" for key, item in node.kwargs.items() if key not in OURS
+        ]
         shape = _shape(value, usual) if isinstance(value, torch.Tensor) else ""
         lines.append(f"{names[node.name]} = {operator}({', '.join(told)}){shape}")
-    return "\n".join(lines) if len(lines) <= MOST_LINES else ""
+    fits = len(lines) <= MOST_LINES and all(len(line) <= MOST_CHARACTERS for line in lines)
+    return "\n".join(lines) if fits else ""
 
 
 def _shape(value: torch.Tensor, usual: torch.dtype | None) -> str:

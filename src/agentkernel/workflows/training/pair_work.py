@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.training import Bound, Judged
+from agentkernel.domain.training import HALVED, Bound, Judged
 from agentkernel.errors import AgentKernelError, one_line
 from agentkernel.knowledge.kernelbook import PERMISSIVE
 from agentkernel.tools.processes import end_with_parent
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 Kind = Literal["write", "schedule", "broken"]
 Stage = Literal["read", "load", "draft", "length", "judge", "break"]
 POLICY: Literal["triton"] = "triton"
-HALVED = "halved"
-"""The strategy of a kernel that is cut in two."""
 FILE = "problem.py"
 """What every problem's file is called: nothing of it shows in a kernel."""
 MODES = ("ropout", "training", "BatchNorm", "InstanceNorm", "batch_norm", "instance_norm")
@@ -262,9 +260,10 @@ def _judge_all(
             break
         how = "cut in two" if strategy == HALVED else f"other tiles: {variant.label}"
         parent, change = (right[0], how) if right else (None, "")
-        if not judge.expects_right(text, strategy, parent, change):
+        if judge.expects_right(text, strategy, parent, change):
+            right.append(text)
+        elif strategy != HALVED:
             break
-        right.append(text)
     if right and "broken" in settings.kinds and settings.broken:
         _judge_broken(bench, judge, right[0], variants[0][0])
 

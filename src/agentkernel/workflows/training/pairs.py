@@ -22,7 +22,7 @@ from agentkernel.domain.training import Judged
 from agentkernel.errors import RunBusy, SettingError, TrainingError
 from agentkernel.tools import atomic
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
-from agentkernel.tools.training.modules import GeneratedProblem, make_problem
+from agentkernel.tools.training.modules import MODULE_KINDS, GeneratedProblem, make_problem
 from agentkernel.workflows.pair_lane import Lane
 from agentkernel.workflows.pair_process import Failed
 from agentkernel.workflows.training.pair_work import (
@@ -62,7 +62,8 @@ class PairsReport(Frozen):
 def generated(start: int = 0, kinds: Sequence[str] = ()) -> Iterator[GeneratedProblem]:
     """The modules of the seeds from `start` on, without end; of equal texts the first.
 
-    As they come, or one of each of `kinds` in turn, each kind in the order of its seeds.
+    As they come, or one of each of `kinds` (of MODULE_KINDS) in turn, each kind in the order of its
+    seeds.
     """
     if kinds:
         own = [_of_kind(start, kind) for kind in dict.fromkeys(kinds)]
@@ -77,6 +78,7 @@ def generated(start: int = 0, kinds: Sequence[str] = ()) -> Iterator[GeneratedPr
 
 
 def _of_kind(start: int, kind: str) -> Iterator[GeneratedProblem]:
+    assert kind in MODULE_KINDS, kind  # else there is no first one
     return (problem for problem in generated(start) if problem.kind == kind)
 
 

@@ -36,7 +36,7 @@ from agentkernel.workflows.training.loading import (
 from agentkernel.workflows.training.quiet import quiet
 from agentkernel.workflows.training.reward import JudgedTurn
 from agentkernel.workflows.training.rl_curve import cut_after, draw, read_points
-from agentkernel.workflows.training.rl_identity import identity_of, model_hash
+from agentkernel.workflows.training.rl_identity import check_spared, identity_of, model_hash
 from agentkernel.workflows.training.rl_practice import (
     Practice,
     basis_words,
@@ -124,6 +124,7 @@ def train_rl(
     settings = _with_model(settings, preset, model)
     check_packages(settings.sft)
     data_hash, weights_hash = fingerprint(data), model_hash(preset)
+    check_spared(preset, data_hash, settings)
     with folder.alone(out):
         folder.claim(out, identity_of(settings, asked, data_hash, weights_hash))
         record = read_record(out)

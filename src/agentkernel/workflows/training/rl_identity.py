@@ -9,6 +9,8 @@ from pathlib import Path
 from agentkernel.agents.models.local_files import model_folder
 from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.domain.training import TrainingSettings
+from agentkernel.errors import TrainingError
+from agentkernel.workflows.training.folder import read_record, without_neutral
 from agentkernel.workflows.training.turn_work import TurnSettings
 
 FREE = ("most_minutes", "save_steps")
@@ -29,6 +31,20 @@ def model_hash(preset: LocalPreset) -> str:
     return found.hexdigest()
 
 
+def check_spared(preset: LocalPreset, data_sha256: str, settings: TrainingSettings) -> None:
+    """Raise TrainingError where the model was fine-tuned on this data and left another share of its
+    modules to practice than is asked for."""
+    found = read_record(Path(model_folder(preset.adapter or preset.model)))
+    if found is None or found.data_sha256 != data_sha256:
+        return
+    left = found.settings.rl.spared
+    if left != settings.rl.spared:
+        raise TrainingError(
+            f"rl.spared is {settings.rl.spared}, and the model's fine-tuning left {left} of the "
+            f"modules to practice. Expected the same share. Next: -c rl.spared={left}"
+        )
+
+
 def _weight_files(place: Path) -> list[Path]:
     return sorted(path for pattern in WEIGHTS for path in place.glob(pattern))
 
@@ -38,7 +54,7 @@ def identity_of(
 ) -> dict[str, str]:
     """All that decides what is learned, by name."""
     rl = settings.rl.model_dump(mode="json", exclude=set(FREE))
-    named = {f"rl.{key}": json.dumps(value) for key, value in rl.items()}
+    named = without_neutral({f"rl.{key}": json.dumps(value) for key, value in rl.items()})
     return {
         **named,
         "method": settings.sft.method,
@@ -51,4 +67,4 @@ def identity_of(
     }
 
 
-__all__ = ["identity_of", "model_hash"]
+__all__ = ["check_spared", "identity_of", "model_hash"]

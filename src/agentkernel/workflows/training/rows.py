@@ -141,7 +141,7 @@ def admitted(
 def is_spared(problem_sha256: str, share: float) -> bool:
     """Whether a module is among the `share` that fine-tuning leaves to practice: by its hash, so
     that both know it without a word."""
-    return int(problem_sha256[:8], 16) < share * 2**32
+    return share > 0 and int(sha256_text(problem_sha256)[:8], 16) < share * 2**32
 
 
 def refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:

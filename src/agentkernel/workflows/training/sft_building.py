@@ -50,7 +50,6 @@ def make_trainer(
     from agentkernel.workflows.training.watch import MOST_POINTS, Watch
 
     sft = settings.sft
-    drop_out(base.model, sft.dropout)
     arguments = sft_arguments(settings, base, out, evaluates=bool(held_out.items), sharded=sharded)
     trainer = PackedTrainer(
         compiled=sft.compile and torch.cuda.is_available(),
@@ -61,6 +60,8 @@ def make_trainer(
         processing_class=tokenizer,
         peft_config=None if base.has_adapter else lora_of(sft),
     )
+    # On what learns: an adapter's part of a layer is left out with the layer's.
+    drop_out(trainer.model, sft.dropout)
     planned = planned_steps(trainer)
     trainer.args.logging_steps = max(1, planned // MOST_POINTS)
     watch = Watch(

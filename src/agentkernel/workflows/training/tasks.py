@@ -23,7 +23,7 @@ from agentkernel.agents.evidence import Fact
 from agentkernel.agents.reviewer import Review
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message
-from agentkernel.domain.training import Judged, Task, TrainingRow
+from agentkernel.domain.training import HALVED, Judged, Task, TrainingRow
 from agentkernel.errors import UnknownTarget
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.training.admission import RIGHT
@@ -104,7 +104,7 @@ def told_row(row: Judged) -> Drafted:
 def _written(right: Sequence[Judged]) -> Iterator[Drafted]:
     """Of those that are not known to be slower than another of them."""
     slow = {item.slow.sha256 for item in slower(right)}
-    best = (row for row in right if row.sha256 not in slow)
+    best = (row for row in right if row.sha256 not in slow and row.strategy != HALVED)
     for rank, row in enumerate(sorted(best, key=_merit)):
         words = plan_words(row)
         by: Literal["facts", "none"] = "facts" if words else "none"

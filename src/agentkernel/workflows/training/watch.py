@@ -146,7 +146,10 @@ class Watch(TrainerCallback):
         logs: dict[str, float] | None = None,
         **others: Any,
     ) -> None:
-        if not logs or not state.is_world_process_zero:
+        if not logs:
+            return
+        _require_numbers(logs, state.global_step)
+        if not state.is_world_process_zero:
             return
         self._tokens_here = int(logs.get("num_tokens", self._tokens_here))
         here = {
@@ -163,12 +166,6 @@ class Watch(TrainerCallback):
                 "gradient_norm": logs.get("grad_norm"),
             }
             add_point(self._out, Point.model_validate({**here, **point}))
-            if not math.isfinite(self.loss):
-                # Before a checkpoint of such weights takes the place of a good one.
-                raise TrainingError(
-                    f"The loss at step {state.global_step} is {self.loss}. Expected a number. "
-                    "Next: a lower sft.learning_rate, in another --out."
-                )
         if "eval_loss" in logs:
             self.held_out_loss = logs["eval_loss"]
             add_point(self._out, Point.model_validate({**here, "held_out_loss": logs["eval_loss"]}))
@@ -206,6 +203,17 @@ class Watch(TrainerCallback):
         further on."""
         done = max(state.global_step / max(state.max_steps, 1), time_share)
         return math.floor(min(done, 1.0) * self._judge_times)
+
+
+def _require_numbers(logs: dict[str, float], step: int) -> None:
+    """Raise TrainingError where the loss or its gradient is none, in all ranks alike: before a
+    checkpoint of such weights takes the place of a good one."""
+    for name, title in (("loss", "loss"), ("grad_norm", "gradient")):
+        if name in logs and not math.isfinite(logs[name]):
+            raise TrainingError(
+                f"The {title} at step {step} is {logs[name]}. Expected a number. Next: a lower "
+                "sft.learning_rate, in another --out."
+            )
 
 
 __all__ = ["MOST_POINTS", "Judge", "Stop", "Watch", "stopping"]
