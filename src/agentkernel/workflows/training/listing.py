@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
+from agentkernel.tools.roofline import sizes_of
+
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
+    from agentkernel.tools.op_cost import SizeOf
 
 MOST_LINES = 40
 """Longer graphs have kernels that are longer than a row may be."""
@@ -42,6 +45,7 @@ def graph_listing(captured: Captured) -> str:
     names |= {name: f"self.{path}" for name, path in captured.constants.items()}
     nodes = list(captured.graph.graph.nodes)
     usual = next((_dtype(node) for node in nodes if node.name in captured.user_inputs), None)
+    size_of = sizes_of(captured)
     counts = Counter(captured.user_inputs)
     lines: list[str] = []
     for node in nodes:
@@ -56,19 +60,21 @@ def graph_listing(captured: Captured) -> str:
         count = counts[operator]
         counts[operator] += 1
         names[node.name] = f"{operator}_{count}" if count else operator
-        told = [_operand(item, names) for item in node.args]
+        told = [_operand(item, names, size_of) for item in node.args]
         told += [
-            f"{key}={_operand(item, names)}" for key, item in node.kwargs.items() if key not in OURS
+            f"{key}={_operand(item, names, size_of)}"
+            for key, item in node.kwargs.items()
+            if key not in OURS
         ]
-        shape = _shape(value, usual) if isinstance(value, torch.Tensor) else ""
+        shape = _shape(value, usual, size_of) if isinstance(value, torch.Tensor) else ""
         lines.append(f"{names[node.name]} = {operator}({', '.join(told)}){shape}")
     fits = len(lines) <= MOST_LINES and all(len(line) <= MOST_CHARACTERS for line in lines)
     return "\n".join(lines) if fits else ""
 
 
-def _shape(value: torch.Tensor, usual: torch.dtype | None) -> str:
+def _shape(value: torch.Tensor, usual: torch.dtype | None, size_of: SizeOf) -> str:
     dtype = "" if value.dtype == usual else _type_name(value.dtype)
-    return f" {dtype}[{', '.join(map(_size, value.shape))}]"
+    return f" {dtype}[{', '.join(str(size_of(size)) for size in value.shape)}]"
 
 
 def _operator(node: Node) -> str:
@@ -77,22 +83,17 @@ def _operator(node: Node) -> str:
     return re.sub(r"\W", "_", name.partition(".")[0])
 
 
-def _operand(item: object, names: dict[str, str]) -> str:
+def _operand(item: object, names: dict[str, str], size_of: SizeOf) -> str:
     if isinstance(item, Node):
+        if item.name in names:
+            return names[item.name]
         value = item.meta.get("val")
-        known = names.get(item.name)
-        return known if known is not None else _size(value)
+        return str(size_of(value) if isinstance(value, torch.SymInt) else value)
     if isinstance(item, list | tuple):
-        return f"[{', '.join(_operand(one, names) for one in item)}]"
+        return f"[{', '.join(_operand(one, names, size_of) for one in item)}]"
     if isinstance(item, torch.dtype):
         return _type_name(item)
     return "end" if item == sys.maxsize else str(item)
-
-
-def _size(value: object) -> str:
-    """A symbolic size as it was in the captured call."""
-    hint = value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat) else value
-    return str(hint)
 
 
 def _dtype(node: Node) -> torch.dtype | None:

@@ -212,21 +212,19 @@ def _variants(
     first, others = found[0], found[:0:-1]
     others.sort(key=lambda item: item.forms == first.forms)
     timed = settings.measure or settings.estimate
-    slow = _halved(loaded, captured, compiled, target) if more and timed else ()
+    slow = _halved(compiled, target) if more and timed else ()
     own = structure(compiled)
     return [(own, first), *((HALVED, item) for item in slow), *((own, item) for item in others)]
 
 
-def _halved(
-    loaded: LoadedProblem, captured: Captured, best: Compiled, target: Target
-) -> Iterator[Variant]:
+def _halved(best: Compiled, target: Target) -> Iterator[Variant]:
     """The drop-in that keeps a value in memory for nothing, where the graph can be cut so: what
     people write before they fuse, and far slower than other tiles are."""
     from agentkernel.agents.coders.compiler.coder import halved, variants
     from agentkernel.agents.coders.compiler.ir import Uncovered
 
     with suppress(Uncovered):
-        found = halved(loaded, captured, POLICY)
+        found = halved(best, POLICY)
         if found is not None and len(found.partition.steps) > len(best.partition.steps):
             yield from islice(variants(found, lambda _: None, target, 1), 1)
 

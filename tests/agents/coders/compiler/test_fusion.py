@@ -18,12 +18,10 @@ def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False)
 
     module: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
     loaded = problem_from_module(module, inputs)
-    captured = capture(loaded)
-    if not cut:
-        return partitions(loaded, captured, "mixed")[0].partition
-    found = halved(loaded, captured, "mixed")
-    assert found is not None
-    return found.partition
+    found = partitions(loaded, capture(loaded), "mixed")[0]
+    slow = halved(found, "mixed") if cut else found
+    assert slow is not None
+    return slow.partition
 
 
 X, Y = torch.randn(12, 40), torch.randn(12, 40)

@@ -199,13 +199,12 @@ def partitions(
     return kept
 
 
-def halved(problem: LoadedProblem, captured: Captured, policy: Policy) -> Compiled | None:
-    """A slow rival of `partitions`: right, with a value in memory between the halves of the graph.
-    None where `policy` does not allow it. Raises Uncovered."""
-    constructor = emit_constructor(problem)
-    if isinstance(constructor, NoTemplate):
-        raise Uncovered("constructor", constructor.reason)
-    plain = compile_graph(problem, captured, constructor, attention=False, halved=True)
+def halved(best: Compiled, policy: Policy) -> Compiled | None:
+    """A slow rival of `best`: right, with a value in memory between the halves of the graph. None
+    where `policy` does not allow it. Raises Uncovered."""
+    plain = compile_graph(
+        best.loaded, best.captured, best.constructor, best.precision, attention=False, halved=True
+    )
     found = _with_products(plain, policy)[0]
     return found if _allowed(found, policy) else None
 
