@@ -103,10 +103,10 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True)
 class Ambient:
-    """Flags by name, and the objects that names stood for."""
+    """Flags by name; for each module and class above, what its names stood for."""
 
     flags: Mapping[str, str]
-    items: Mapping[str, object]
+    items: Mapping[str, Mapping[str, object]]
 
 
 def take_ambient() -> Ambient:
@@ -122,17 +122,25 @@ def changes(before: Ambient, now: Ambient) -> list[str]:
         for name, value in before.flags.items()
         if now.flags.get(name) != value
     ]
-    found += [
-        f"{name} is another object than before"
-        for name, item in before.items.items()
-        if now.items.get(name) is not item
-    ]
-    kinds = tuple(place.replace(":", ".") + "." for place in CLASSES)
-    return found + [
-        f"{name} is new"
-        for name, item in now.items.items()
-        if name not in before.items and name.startswith(kinds) and _foreign(item)
-    ]
+    for place, items in before.items.items():
+        there = now.items.get(place, {})
+        # Identity first: ten thousand names are compared after each call, and few ever differ.
+        found += [
+            f"{place}.{name} is another object than before"
+            for name, item in items.items()
+            if there.get(name) is not item and isinstance(item, FUNCTIONS)
+        ]
+    for place in (place.replace(":", ".") for place in CLASSES):
+        items = before.items.get(place, {})
+        found += [
+            f"{place}.{name} is new"
+            for name, item in now.items.get(place, {}).items()
+            if items.get(name) is not item
+            and isinstance(item, FUNCTIONS)
+            and not isinstance(items.get(name), FUNCTIONS)
+            and _foreign(item)
+        ]
+    return found
 
 
 def _was_is(before: str, now: str) -> str:
@@ -236,33 +244,26 @@ def flushes_denormals() -> bool:
     return not bool((value * 0.5).count_nonzero())
 
 
-def read_items() -> dict[str, object]:
-    """Functions and classes by name: of the modules and classes above, as far as loaded."""
-    found: dict[str, object] = {}
+def read_items() -> dict[str, dict[str, object]]:
+    """What names stand for in the modules and classes above, as far as loaded."""
+    found: dict[str, dict[str, object]] = {}
     for name in _module_names():
         module = sys.modules.get(name)
         if module is not None:
-            found |= _functions(name, vars(module))
+            found[name] = dict(vars(module))
     for place in CLASSES:
         name, _, attribute = place.partition(":")
         kind = getattr(sys.modules.get(name), attribute, None)
         if isinstance(kind, type):
-            found |= _functions(f"{name}.{attribute}", vars(kind))
+            found[f"{name}.{attribute}"] = dict(vars(kind))
     for place in SINGLE:
         name, _, attribute = place.partition(":")
         if hasattr(sys.modules.get(name), attribute):
-            found[f"{name}.{attribute}"] = getattr(sys.modules[name], attribute)
+            item = getattr(sys.modules[name], attribute)
+            found.setdefault(name, {})[attribute] = item
     return found
 
 
 def _module_names() -> list[str]:
     own = [name for name in list(sys.modules) if name.startswith("agentkernel.")]
     return [*MODULES, *own]
-
-
-def _functions(prefix: str, values: Mapping[str, object]) -> dict[str, object]:
-    return {
-        f"{prefix}.{name}": item
-        for name, item in list(values.items())
-        if isinstance(item, FUNCTIONS)
-    }

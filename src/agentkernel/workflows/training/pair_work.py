@@ -7,6 +7,7 @@ sandbox alone; a module is run here, after its text was read and nothing spoke a
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -420,9 +421,14 @@ def serve(settings: PairSettings, questions: int, answers: int) -> None:
         tempfile.TemporaryDirectory(prefix="agentkernel-pairs-") as folder,
     ):
         print(READY, file=told, flush=True)
-        for line in asked:
+        for place, line in enumerate(asked):
             worked = _safely(PairQuestion.model_validate_json(line).problem, settings, Path(folder))
             print(worked.model_dump_json(), file=told, flush=True)
+            if place == 0:
+                # What the first problem has imported is there to stay: collecting garbage, which
+                # each capture sets off many times, need not go through it again.
+                gc.collect()
+                gc.freeze()
 
 
 def _safely(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> Worked:

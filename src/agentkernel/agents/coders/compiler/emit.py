@@ -359,16 +359,38 @@ class Emitter:
         args = [self._argument(node, arg, body) for arg in node.args]
         strong = [arg for arg in node.args if arg.kind not in ("constant", "size")]
         source = compute_dtype((strong or list(node.args))[0].dtype)
-        text = pointwise_text(
-            node.op, args, source, compute_dtype(node.dtype), self.helpers, coarse=self.narrow
-        )
-        if node.op in ("copy", "cast") and text.code == args[0].code:
-            return text
+
+        def written(operands: list[Text]) -> Text:
+            result = compute_dtype(node.dtype)
+            return pointwise_text(
+                node.op, operands, source, result, self.helpers, coarse=self.narrow
+            )
+
+        text = written(args)
+        named = [
+            self._named(operand, arg, body) if text.code.count(arg.code) > 1 else arg
+            for operand, arg in zip(node.args, args, strict=True)
+        ]
+        if named != args:
+            args, text = named, written(named)
         tile = self.region.spans(node)[1]
         once = self.uses.get(node, 0) <= 1 and (tile or node not in self.hoisted)
+        unchanged = node.op in ("copy", "cast") and text.code == args[0].code
+        # A cast that changes nothing has the uses of what it casts: written out, not once.
+        if unchanged and (once or text.code.isidentifier()):
+            return text
         if once and len(text.code) <= INLINE_LIMIT:
             return text
         return self.assign(node.name, text.code, body, tile=tile, node=node)
+
+    def _named(self, node: Node, text: Text, body: Body) -> Text:
+        """A name for what an operation writes out twice, such as a ReLU its argument."""
+        if node.kind in ("constant", "size", "iota") or text.code.isidentifier():
+            return text
+        tile = self._in_tile(node)
+        name = self.assign(node.name, text.code, body, tile=tile, node=node)
+        (self.tile_values if tile else self.row_values)[node] = name
+        return name
 
     def _argument(self, node: Node, arg: Node, body: Body) -> Text:
         """The text of `arg`; an index that is computed with is as wide as eager's."""
