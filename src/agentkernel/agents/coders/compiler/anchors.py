@@ -248,7 +248,11 @@ def _epilogue_text(
         region, Schedule("tile", 1, 2), symbols, dict(buffers), product=anchor.node,
         groups=_groups(anchor.node, region),
     )  # fmt: skip
-    emitter.names = Names({"acc", "rows", "cols", "tile", "batch", "M", "N", "K"})
+    emitter.names = Names(
+        {"acc", "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
+         "tile_mask", "split", "plane"}
+    )  # fmt: skip
+    emitter.own_pointers = frozenset(("a_ptr", "b_ptr", "out_ptr", "partial_ptr"))
     lines: list[str] = []
     value = emitter.value(region.stores[0].node, Body(lines, lines))
     lines.append(f"acc = {value.code}")

@@ -98,6 +98,8 @@ class Emitter:
     """The variable of the columns at hand."""
     width: int = 0
     """How many they are, where that is not the schedule's tile."""
+    own_pointers: frozenset[str] = frozenset()
+    """Parameters that the kernel around the values has already."""
 
     def __post_init__(self) -> None:
         flat = self.schedule.form == "flat"
@@ -185,7 +187,7 @@ class Emitter:
                 return parameter
         stem = f"{identifier(_short(variable))}_ptr"
         parameter, count = stem, 0
-        while parameter in self.pointers:
+        while parameter in self.pointers or parameter in self.own_pointers:
             count += 1
             parameter = f"{stem.removesuffix('_ptr')}_{count}_ptr"
         self.pointers[parameter] = variable
@@ -425,12 +427,18 @@ class Emitter:
         """The line that stores a value."""
         rows, cols = self.touches(access)
         value = self.value(store.node, body)
+        place = self.place(store.node, access)
+        one = self.region.col_count == 1 and self.schedule.form == "persistent"
+        if one and not cols and not self.many_rows:
+            # Rows of one element: what a reduction left behind is a tile of one, which has no
+            # place at a lone address.
+            cols, place = True, f"{place} + {self.col_name}"
         mask = self.mask(rows, cols)
         guard = "" if mask is None else f", mask={mask}"
         code = value.code
         if compute_dtype(store.node.dtype) != store.node.dtype:
             code = f"{value.within(ATOM - 1)}.to({TRITON_TYPES[store.node.dtype]})"
-        return f"tl.store({self.place(store.node, access)}, {code}{guard})"
+        return f"tl.store({place}, {code}{guard})"
 
     def full_tile(self, node: Node, text: Text) -> Text:
         """The value with every dimension of the tile, for a reduction."""

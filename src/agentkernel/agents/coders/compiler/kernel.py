@@ -94,6 +94,10 @@ def new_emitter(request: KernelRequest) -> Emitter:
     emitter.names = Names(
         {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask"}
     )
+    axes = max(len(request.region.rows), len(request.region.cols))
+    emitter.names.taken |= {
+        f"{name}_{place}" for name in ("row", "col", "offset", "near") for place in range(axes)
+    }
     return emitter
 
 
