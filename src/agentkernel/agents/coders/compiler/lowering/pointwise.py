@@ -249,6 +249,36 @@ def _mish(state: Lowering, x: Node) -> Lowered:
     return state.b.pointwise("mul", x, state.b.pointwise("tanh", soft))
 
 
+@lowers("bitwise_not.default")
+def _bitwise_not(state: Lowering, x: Node) -> Lowered:
+    if x.dtype != torch.bool:
+        raise Uncovered("bitwise_not", f"of {x.dtype}: covered for bool alone")
+    return state.b.pointwise("logical_not", x)
+
+
+@lowers("cosh.default")
+def _cosh(state: Lowering, x: Node) -> Lowered:
+    """(exp(x) + exp(-x)) / 2, halved before the sum: exp(x) / 2 is inf where cosh(x) is."""
+    b = state.b
+    x = state.compute(x)
+    grown, shrunk = b.pointwise("exp", x), b.pointwise("exp", b.pointwise("neg", x))
+    return b.pointwise("add", b.pointwise("mul", grown, 0.5), b.pointwise("mul", shrunk, 0.5))
+
+
+@lowers("logaddexp.default")
+def _logaddexp(state: Lowering, x: Node, y: Node) -> Lowered:
+    """max(x, y) + log1p(exp(-|x - y|)): no overflow; two equal infinities are their own sum."""
+    b = state.b
+    left, right = promoted(state, x, y)
+    assert isinstance(left, Node) and isinstance(right, Node)
+    left, right = state.compute(left), state.compute(right)
+    top = b.pointwise("maximum", left, right)
+    apart = b.pointwise("abs", b.pointwise("sub", left, right))
+    tail = b.pointwise("log1p", b.pointwise("exp", b.pointwise("neg", apart)))
+    alike = b.pointwise("logical_and", b.pointwise("isinf", left), b.pointwise("eq", left, right))
+    return b.pointwise("where", alike, left, b.pointwise("add", top, tail))
+
+
 @lowers("hardswish.default")
 def _hardswish(state: Lowering, x: Node) -> Lowered:
     return state.b.pointwise("mul", x, _hard_ramp(state, state.compute(x)))
