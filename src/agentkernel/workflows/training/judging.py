@@ -22,8 +22,9 @@ from agentkernel.workflows.pair_process import Failed, Judged, Question, Verific
 STRICT = Verification(policy="triton", time_limit_s=8.0, budget_s=2.0, seeds=2)
 """The strict rule under the policy `triton`, without cases past the required ones for long. Right
 files for modules that pairs are made of take a second a call in the interpreter."""
-PRACTICE = STRICT.model_copy(update={"time_limit_s": 4.0, "budget_s": 0.0, "seeds": 1})
-"""The required cases alone, as where pairs are made: a right answer takes half a second."""
+PRACTICE = STRICT.model_copy(update={"time_limit_s": 2.0, "budget_s": 0.0, "seeds": 1})
+"""The required cases alone, as where pairs are made: a right answer takes half a second. A step
+waits for its slowest answer, so a call has two seconds; kernels of pairs take one at most."""
 ANSWER_S = 240.0
 """What one candidate may take in all, loading the problem included."""
 Done = Callable[[int, int], None]
