@@ -171,10 +171,9 @@ class SftSettings(Settings):
     that comes from older data, against forgetting; `tasks` an ablation's choice. `most_minutes` is
     for all calls together: the learning rate comes to its end with them where they are fewer than
     the steps take. `compile` compiles a model's layers on a GPU: the first steps take a minute
-    longer, and the others are shorter. `optimizer` "muon": the layers' matrices learn by Muon, the
-    rest by AdamW, of whole weights that are not in parts. `batch` is one process's; with several
-    GPUs `shard` says whether each holds a part of weights, gradients and optimizer states ("full")
-    or all of them ("none"): "auto" is by the model's size."""
+    longer, and the others are shorter. `batch` is one process's; with several GPUs `shard` says
+    whether each holds a part of weights, gradients and optimizer states ("full") or all of them
+    ("none"): "auto" is by the model's size."""
 
     method: Literal["full", "lora", "qlora"] = "full"
     lora: Lora = Lora()
@@ -188,7 +187,6 @@ class SftSettings(Settings):
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_share: float = Field(default=0.03, ge=0, le=1)
     weight_decay: float = Field(default=0.1, ge=0)
-    optimizer: Literal["adamw", "muon"] = "adamw"
     dropout: float = Field(default=0.0, ge=0, lt=1)
     bf16: bool = True
     compile: bool = False

@@ -15,7 +15,6 @@ from agentkernel.workflows.training.dropout import drop_out
 from agentkernel.workflows.training.evaluate import Show
 from agentkernel.workflows.training.examples import Examples, as_dataset
 from agentkernel.workflows.training.loading import Base, lora_of
-from agentkernel.workflows.training.muon import muon_of
 from agentkernel.workflows.training.ranks import Ranks
 from agentkernel.workflows.training.sft_arguments import sft_arguments
 from agentkernel.workflows.training.sharding import set_precision
@@ -60,7 +59,6 @@ def make_trainer(
         eval_dataset=as_dataset(held_out.items) if held_out.items else None,
         processing_class=tokenizer,
         peft_config=None if base.has_adapter else lora_of(sft),
-        optimizer_cls_and_kwargs=muon_of(sft, base.model) if sft.optimizer == "muon" else None,
     )
     # On what learns: an adapter's part of a layer is left out with the layer's.
     drop_out(trainer.model, sft.dropout)

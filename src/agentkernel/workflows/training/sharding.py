@@ -38,8 +38,7 @@ RAM_EFFICIENT = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING"
 def is_sharded(settings: TrainingSettings, ranks: Ranks) -> bool:
     """Whether all weights are trained by several ranks, and are many or are meant to lie in parts.
 
-    Raises TrainingError for parts of an adapter's model, for Muon on an adapter or on parts;
-    ModelUnavailable.
+    Raises TrainingError for parts of an adapter's model, ModelUnavailable.
     """
     shard, method = settings.sft.shard, settings.sft.method
     if shard == "full" and method != "full":
@@ -48,22 +47,9 @@ def is_sharded(settings: TrainingSettings, ranks: Ranks) -> bool:
             "trains an adapter. Expected sft.method 'full'. Next: -c sft.shard=auto, or "
             "-c sft.method=full."
         )
-    if settings.sft.optimizer == "muon" and method != "full":
-        raise TrainingError(
-            f"sft.optimizer 'muon' is for all weights, and sft.method {method!r} trains an "
-            "adapter. Expected sft.method 'full'. Next: -c sft.optimizer=adamw, or "
-            "-c sft.method=full."
-        )
     if ranks.count == 1 or shard == "none" or method != "full":
         return False
-    sharded = shard == "full" or weights_of(settings) >= MANY_WEIGHTS
-    if sharded and settings.sft.optimizer == "muon":
-        raise TrainingError(
-            "sft.optimizer 'muon' takes steps of whole matrices, and each of several processes "
-            "would hold a part of them. Expected sft.shard 'none'. Next: "
-            "-c sft.optimizer=adamw, or -c sft.shard=none."
-        )
-    return sharded
+    return shard == "full" or weights_of(settings) >= MANY_WEIGHTS
 
 
 def weights_of(settings: TrainingSettings) -> int:

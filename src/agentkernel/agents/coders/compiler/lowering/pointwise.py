@@ -270,8 +270,7 @@ def _logaddexp(state: Lowering, x: Node, y: Node) -> Lowered:
     """max(x, y) + log1p(exp(-|x - y|)): no overflow; two equal infinities are their own sum."""
     b = state.b
     left, right = promoted(state, x, y)
-    assert isinstance(left, Node)
-    assert isinstance(right, Node)
+    assert isinstance(left, Node) and isinstance(right, Node)
     left, right = state.compute(left), state.compute(right)
     top = b.pointwise("maximum", left, right)
     apart = b.pointwise("abs", b.pointwise("sub", left, right))
