@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import select
 import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
+
+from agentkernel.tools.sandbox.waiting import readable
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PROGRAM = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -154,8 +155,9 @@ class Chromium:
     def _read(self) -> dict[str, Any]:
         until = time.monotonic() + PATIENCE_S
         while b"\0" not in self.buffer:
-            ready, _, _ = select.select([self.answers], [], [], max(until - time.monotonic(), 0))
-            assert ready, "the browser does not answer"
+            assert readable((self.answers,), max(until - time.monotonic(), 0)), (
+                "the browser does not answer"
+            )
             more = os.read(self.answers, 1 << 20)
             assert more, "the browser has ended"
             self.buffer += more

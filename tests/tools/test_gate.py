@@ -12,6 +12,7 @@ import pytest
 
 from agentkernel.tools import gate as doors
 from agentkernel.tools.gate import Gate
+from agentkernel.tools.sandbox.waiting import readable
 
 OTHER = """
 import sys
@@ -43,10 +44,8 @@ def leave(process: subprocess.Popen[str]) -> None:
 
 def waits(process: subprocess.Popen[str]) -> bool:
     """True where it has not come in after a moment that is long beside an open door."""
-    import select
-
     assert process.stdout is not None
-    return not select.select([process.stdout], [], [], 0.5)[0]
+    return not readable((process.stdout.fileno(),), 0.5)
 
 
 def test_two_may_work_and_one_who_times_waits_for_both(tmp_path: Path) -> None:

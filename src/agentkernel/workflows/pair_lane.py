@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter
 
 from agentkernel.domain.base import Frozen
 from agentkernel.errors import one_line
+from agentkernel.tools.sandbox.waiting import readable
 from agentkernel.workflows.pair_process import READY, Answer, Failed, Question, Work
 
 MODULE = "agentkernel.workflows.pair_process"
@@ -129,7 +129,7 @@ class _Process:
             self._send(text.encode())
             while b"\n" not in self._left:
                 wait_s = end - time.monotonic()
-                if wait_s <= 0 or not select.select([self._answers], [], [], wait_s)[0]:
+                if wait_s <= 0 or not readable((self._answers,), wait_s):
                     return None
                 piece = os.read(self._answers, 1 << 16)
                 if not piece:

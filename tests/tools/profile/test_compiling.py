@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from agentkernel.tools.profile.contest import Contest
 from agentkernel.tools.profile.contested import Contested
 from agentkernel.tools.profile.rounds import Lost, Pace, Rounds, Side
 from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.sandbox.waiting import readable
 
 OTHER = """
 import sys
@@ -99,7 +99,7 @@ def other(folder: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
 
 def inside(process: subprocess.Popen[str], within_s: float) -> bool:
     assert process.stdout is not None
-    return bool(select.select([process.stdout], [], [], within_s)[0])
+    return bool(readable((process.stdout.fileno(),), within_s))
 
 
 def leave(process: subprocess.Popen[str]) -> None:

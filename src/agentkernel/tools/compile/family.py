@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import time
 import traceback
@@ -20,6 +19,7 @@ import torch._dynamo  # noqa: F401 - a second of imports that every fork would n
 
 from agentkernel.tools.compile.op import compile_forward
 from agentkernel.tools.processes import give_way
+from agentkernel.tools.sandbox.waiting import readable
 from agentkernel.tools.sandbox.worker import WorkerState
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer:
 def _finished(running: Sequence[_Child]) -> list[_Child]:
     """Children that closed their line or ran out of time, after at most a tenth of a second."""
     lines = {child.reader: child for child in running}
-    ready, _, _ = select.select(list(lines), [], [], 0.1)
     done = []
-    for line in ready:
+    for line in readable(lines, 0.1):
         data = os.read(line, 1 << 16)
         lines[line].answer += data
         if not data:

@@ -92,8 +92,10 @@ def new_emitter(request: KernelRequest) -> Emitter:
     """An emitter whose names do not collide with parameters."""
     emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
     emitter.names = Names(
-        {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask"}
-    )
+        {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask", "part",
+         "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N", "n_elements", "n_rows",
+         "n_cols", "above", "below", "max_along", "min_along", "place_of_max", "place_of_min"}
+    )  # fmt: skip
     axes = max(len(request.region.rows), len(request.region.cols))
     emitter.names.taken |= {
         f"{name}_{place}" for name in ("row", "col", "offset", "near") for place in range(axes)

@@ -258,11 +258,12 @@ def _bitwise_not(state: Lowering, x: Node) -> Lowered:
 
 @lowers("cosh.default")
 def _cosh(state: Lowering, x: Node) -> Lowered:
-    """(exp(x) + exp(-x)) / 2, halved before the sum: exp(x) / 2 is inf where cosh(x) is."""
+    """(g * g + 1 / (g * g)) / 2 of g = exp(|x| / 2), halved first: g * g overflows earlier."""
     b = state.b
-    x = state.compute(x)
-    grown, shrunk = b.pointwise("exp", x), b.pointwise("exp", b.pointwise("neg", x))
-    return b.pointwise("add", b.pointwise("mul", grown, 0.5), b.pointwise("mul", shrunk, 0.5))
+    root = b.pointwise("exp", b.pointwise("mul", b.pointwise("abs", state.compute(x)), 0.5))
+    grown = b.pointwise("mul", b.pointwise("mul", root, 0.5), root)
+    shrunk = b.pointwise("div", b.pointwise("div", 0.5, root), root)
+    return b.pointwise("add", grown, shrunk)
 
 
 @lowers("logaddexp.default")
@@ -270,7 +271,8 @@ def _logaddexp(state: Lowering, x: Node, y: Node) -> Lowered:
     """max(x, y) + log1p(exp(-|x - y|)): no overflow; two equal infinities are their own sum."""
     b = state.b
     left, right = promoted(state, x, y)
-    assert isinstance(left, Node) and isinstance(right, Node)
+    assert isinstance(left, Node)
+    assert isinstance(right, Node)
     left, right = state.compute(left), state.compute(right)
     top = b.pointwise("maximum", left, right)
     apart = b.pointwise("abs", b.pointwise("sub", left, right))
