@@ -75,6 +75,6 @@ def test_a_frame_left_behind_is_not_the_next_answer(run):
     )
     with open_worker(device="cpu", interpret=True) as worker:
         assert run(worker, f"{late}threading.Thread(target=send).start()\nreturn 1") == 1
-        assert select.select([worker._process._socket], [], [], 20)[0]
+        assert readable((worker._process._socket.fileno(),), 20)
         reply = run(worker, "return 'true'")
         assert (reply.cause, "nobody asked" in reply.log) == ("reply", True)
