@@ -1,13 +1,13 @@
 """Can anything but the answer to this request be taken for it?"""
 
 import json
-import select
 import socket
 
 import pytest
 
 from agentkernel.tools.sandbox.protocol import REPLY_HEADER, ProtocolError, ReplyReader, send_reply
 from agentkernel.tools.sandbox.session import open_worker
+from agentkernel.tools.sandbox.waiting import readable
 
 
 def frame(body):
