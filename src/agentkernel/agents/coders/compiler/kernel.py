@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from agentkernel.agents.coders.compiler.columns import column_lines
 from agentkernel.agents.coders.compiler.describe import docstring
 from agentkernel.agents.coders.compiler.emit import Emitter, Names
+from agentkernel.agents.coders.compiler.helpers import HELPERS
 from agentkernel.agents.coders.compiler.ir import Expr, Node, numel
 from agentkernel.agents.coders.compiler.pointwise import pointwise
 from agentkernel.agents.coders.compiler.region import Region
@@ -94,7 +95,7 @@ def new_emitter(request: KernelRequest) -> Emitter:
     emitter.names = Names(
         {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask", "part",
          "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N", "n_elements", "n_rows",
-         "n_cols", "above", "below", "max_along", "min_along", "place_of_max", "place_of_min"}
+         "n_cols", *HELPERS}
     )  # fmt: skip
     axes = max(len(request.region.rows), len(request.region.cols))
     emitter.names.taken |= {
