@@ -1,5 +1,7 @@
 """Is a product of one or two columns one pass over its operand, and is what is cut cut right?"""
 
+from collections.abc import Callable
+
 import pytest
 import sympy
 import torch
@@ -48,14 +50,14 @@ class SummedRows(nn.Module):
 
 
 class Pooled(nn.Module):
-    """An average pooling with a function after it."""
+    """A pooling, of averages by default, with a function after it."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, pool: Callable[..., torch.Tensor] = F.avg_pool2d, **options: object) -> None:
         super().__init__()
-        self.options = options
+        self.pool, self.options = pool, options
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(F.avg_pool2d(x, **self.options))  # type: ignore[arg-type]
+        return torch.tanh(self.pool(x, **self.options))
 
 
 @pytest.fixture(autouse=True)
@@ -188,10 +190,35 @@ def test_windows_side_by_side_are_one_sum(options: dict[str, object]) -> None:
     assert "aten.avg_pool2d.default" not in found
 
 
+@pytest.mark.parametrize(
+    ("pool", "sizes"),
+    [(F.max_pool1d, (3, 13)), (F.max_pool2d, (2, 3, 13, 18)), (F.max_pool3d, (2, 6, 7, 8))],
+    ids=["1d", "2d", "3d"],
+)
+def test_the_largest_of_windows_side_by_side_is_one_maximum(
+    pool: Callable[..., torch.Tensor], sizes: tuple[int, ...]
+) -> None:
+    problem = problem_from_module(Pooled(pool, kernel_size=2), (torch.randn(sizes),))
+    found = ops(capture(problem))
+    assert found.count("max") == 1
+    assert not any("pool" in op for op in found)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("pool", [F.avg_pool2d, F.max_pool2d], ids=["avg", "max"])
 @pytest.mark.parametrize("options", [{"kernel_size": (2, 3)}, {"kernel_size": 4}], ids=str)
-def test_such_poolings_are_accepted(options: dict[str, object]) -> None:
-    problem = problem_from_module(Pooled(**options).eval(), (torch.randn(2, 3, 13, 18),))
+def test_such_poolings_are_accepted(
+    pool: Callable[..., torch.Tensor], options: dict[str, object]
+) -> None:
+    problem = problem_from_module(Pooled(pool, **options).eval(), (torch.randn(2, 3, 13, 18),))
+    accepted(problem, drafted(problem, "fused"), seeds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_largest_of_half_precision_is_accepted(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 4, 9, dtype=dtype)
+    problem = problem_from_module(Pooled(F.max_pool1d, kernel_size=2).eval(), (x,))
     accepted(problem, drafted(problem, "fused"), seeds=1)
 
 
@@ -207,3 +234,14 @@ def test_such_poolings_are_accepted(options: dict[str, object]) -> None:
 def test_other_windows_stay_with_the_library(options: dict[str, object]) -> None:
     problem = problem_from_module(Pooled(**options), (torch.randn(2, 3, 13, 18),))
     assert "aten.avg_pool2d.default" in ops(capture(problem))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"stride": 1}, {"padding": 1}, {"dilation": 2}, {"ceil_mode": True}],
+    ids=str,
+)
+def test_other_windows_keep_the_librarys_maximum(options: dict[str, object]) -> None:
+    pooled = Pooled(F.max_pool2d, kernel_size=2, **options)
+    problem = problem_from_module(pooled, (torch.randn(2, 3, 13, 18),))
+    assert "aten.max_pool2d.default" in ops(capture(problem))

@@ -1,4 +1,4 @@
-"""How is an average pooling over windows that do not overlap a mean over dimensions of its own?"""
+"""How is a pooling over windows that do not overlap a reduction over dimensions of its own?"""
 
 from __future__ import annotations
 
@@ -9,42 +9,60 @@ from agentkernel.agents.coders.compiler.ir import Node
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
 
-@lowers("avg_pool1d.default")
-def _avg_pool1d(state: Lowering, x: Node, *options: object) -> Lowered:
-    return _tiled(state, x, 1, *options)  # type: ignore[arg-type]
-
-
-@lowers("avg_pool2d.default")
-def _avg_pool2d(state: Lowering, x: Node, *options: object) -> Lowered:
-    return _tiled(state, x, 2, *options)  # type: ignore[arg-type]
-
-
-@lowers("avg_pool3d.default")
-def _avg_pool3d(state: Lowering, x: Node, *options: object) -> Lowered:
-    return _tiled(state, x, 3, *options)  # type: ignore[arg-type]
-
-
-def _tiled(
-    state: Lowering, x: Node, spatial: int, kernel: Sequence[int], stride: Sequence[int] = (),
+@lowers("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
+def _avg_pool(
+    state: Lowering, x: Node, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), ceil_mode: bool = False, count_include_pad: bool = True,
     divisor: int | None = None,
 ) -> Lowered:  # fmt: skip
-    """[..., H, W] as [..., H', k, W', k], the mean over the k; what the last whole window leaves
-    over is cut off. Windows that overlap, and padding, stay with the library."""
-    windows, steps = _full(kernel, spatial), _full(stride or kernel, spatial)
-    if steps != windows or any(padding) or ceil_mode:
+    """The mean of each window; the whole of one that is not padded counts, whatever else is set."""
+    windows = _windows(state, kernel)
+    if _overlapping(windows, stride) or any(padding) or ceil_mode:
         return state.library("windows that overlap, or padding")
-    lead = len(x.shape) - spatial
+    total = _over_windows(state, "sum", x, windows)
+    mean = state.b.pointwise("div", total, divisor or math.prod(windows), name="mean")
+    return state.b.reshape(mean, state.shape)
+
+
+@lowers("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
+def _max_pool(
+    state: Lowering, x: Node, kernel: Sequence[int], stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
+) -> Lowered:  # fmt: skip
+    """The largest of each window."""
+    windows = _windows(state, kernel)
+    apart = any(step != 1 for step in dilation)
+    if _overlapping(windows, stride) or any(padding) or apart or ceil_mode:
+        return state.library("windows that overlap, padding or dilation")
+    return state.b.reshape(_over_windows(state, "max", x, windows), state.shape)
+
+
+def _over_windows(state: Lowering, op: str, x: Node, windows: Sequence[int]) -> Node:
+    """[..., H, W] as [..., H', k, W', k], reduced over the k; what the last whole window leaves
+    over is cut off."""
+    lead = len(x.shape) - len(windows)
     cut, tiles = x, list(x.shape[:lead])
     for dim, size in enumerate(windows, lead):
         places = state.shape[dim]
         if places * size != x.shape[dim]:
             cut = state.b.slice(cut, dim, to_expr(0), places * size)
         tiles += [places, to_expr(size)]
-    tiled = state.b.reshape(state.compute(cut), tuple(tiles))
-    total = state.b.reduce("sum", tiled, tuple(range(lead + 1, len(tiles), 2)), "total")
-    mean = state.b.pointwise("div", total, divisor or math.prod(windows), name="mean")
-    return state.b.reshape(mean, state.shape)
+    tiled = state.b.reshape(cut, tuple(tiles))
+    name = {"sum": "total", "max": "largest"}[op]
+    return state.b.reduce(op, tiled, tuple(range(lead + 1, len(tiles), 2)), name)
+
+
+def _windows(state: Lowering, kernel: Sequence[int]) -> list[int]:
+    """The window's size along each dimension that the call in work pools over: aten.max_pool2d
+    has two."""
+    assert state.call is not None
+    spatial = int(str(state.call.target).removesuffix(".default")[-2])
+    return _full(kernel, spatial)
+
+
+def _overlapping(windows: list[int], stride: Sequence[int]) -> bool:
+    """Does a window begin elsewhere than where the one before it ends? Without a stride, no."""
+    return bool(stride) and _full(stride, len(windows)) != windows
 
 
 def _full(sizes: Sequence[int], spatial: int) -> list[int]:
