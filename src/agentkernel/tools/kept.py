@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from agentkernel.domain.profile import MatmulPrecision
+from agentkernel.tools.float32 import rounding_as
 
 
 class RoundingModule(nn.Module):
@@ -22,9 +22,5 @@ class RoundingModule(nn.Module):
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """`module`'s result for the same arguments."""
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.precision)
-        try:
+        with rounding_as(self.precision):
             return self.module(*args, **kwargs)
-        finally:
-            torch.set_float32_matmul_precision(before)

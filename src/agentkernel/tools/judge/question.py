@@ -199,11 +199,10 @@ def rounding(captured: Captured, device: str) -> float:
     TF32's 11 bits, where there are such and a flag allows it; else 0."""
     import torch
 
-    flags = {
-        "conv": torch.backends.cudnn.allow_tf32,
-        "mm": torch.backends.cuda.matmul.allow_tf32,
-        "linear": torch.backends.cuda.matmul.allow_tf32,
-    }
+    from agentkernel.tools.float32 import convolutions_round, products_round
+
+    products = products_round()
+    flags = {"conv": convolutions_round(), "mm": products, "linear": products}
     words = [word for word, allowed in flags.items() if allowed and device == "cuda"]
     calls = (node for node in captured.graph.graph.nodes if node.op == "call_function")
     wide = (node for node in calls if getattr(node.meta.get("val"), "dtype", 0) == torch.float32)

@@ -89,9 +89,9 @@ class HeldProblem:
     @property
     def matmul_precision(self) -> MatmulPrecision:
         """What eager and torch.compile may round in their products."""
-        import torch
+        from agentkernel.tools.float32 import matmul_precision
 
-        return baselines_matmul(self._precision, torch.get_float32_matmul_precision())
+        return baselines_matmul(self._precision, matmul_precision())
 
     def release(self) -> None:
         """Free all of it."""
