@@ -17,9 +17,9 @@ def _avg_pool(
 ) -> Lowered:  # fmt: skip
     """The mean of each window; the whole of one that is not padded counts, whatever else is set."""
     windows = _windows(state, kernel)
-    if _overlapping(windows, stride) or any(padding) or ceil_mode:
+    if not _side_by_side(windows, stride, padding, ceil_mode):
         return state.library("windows that overlap, or padding")
-    total = _over_windows(state, "sum", x, windows)
+    total = _over_windows(state, "sum", x, windows, "total")
     mean = state.b.pointwise("div", total, divisor or math.prod(windows), name="mean")
     return state.b.reshape(mean, state.shape)
 
@@ -32,12 +32,12 @@ def _max_pool(
     """The largest of each window."""
     windows = _windows(state, kernel)
     apart = any(step != 1 for step in dilation)
-    if _overlapping(windows, stride) or any(padding) or apart or ceil_mode:
+    if apart or not _side_by_side(windows, stride, padding, ceil_mode):
         return state.library("windows that overlap, padding or dilation")
-    return state.b.reshape(_over_windows(state, "max", x, windows), state.shape)
+    return state.b.reshape(_over_windows(state, "max", x, windows, "largest"), state.shape)
 
 
-def _over_windows(state: Lowering, op: str, x: Node, windows: Sequence[int]) -> Node:
+def _over_windows(state: Lowering, op: str, x: Node, windows: Sequence[int], name: str) -> Node:
     """[..., H, W] as [..., H', k, W', k], reduced over the k; what the last whole window leaves
     over is cut off."""
     lead = len(x.shape) - len(windows)
@@ -48,7 +48,6 @@ def _over_windows(state: Lowering, op: str, x: Node, windows: Sequence[int]) -> 
             cut = state.b.slice(cut, dim, to_expr(0), places * size)
         tiles += [places, to_expr(size)]
     tiled = state.b.reshape(cut, tuple(tiles))
-    name = {"sum": "total", "max": "largest"}[op]
     return state.b.reduce(op, tiled, tuple(range(lead + 1, len(tiles), 2)), name)
 
 
@@ -60,9 +59,13 @@ def _windows(state: Lowering, kernel: Sequence[int]) -> list[int]:
     return _full(kernel, spatial)
 
 
-def _overlapping(windows: list[int], stride: Sequence[int]) -> bool:
-    """Does a window begin elsewhere than where the one before it ends? Without a stride, no."""
-    return bool(stride) and _full(stride, len(windows)) != windows
+def _side_by_side(
+    windows: list[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
+) -> bool:
+    """Does each window begin where the one before it ends, the first one where the input does? So
+    it is without a stride."""
+    steps = _full(stride or windows, len(windows))
+    return steps == windows and not any(padding) and not ceil_mode
 
 
 def _full(sizes: Sequence[int], spatial: int) -> list[int]:
