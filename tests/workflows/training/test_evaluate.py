@@ -12,14 +12,13 @@ from agentkernel.workflows.training.evaluate import (
     PassAt,
     answered,
     difference,
-    pass_at,
     spread_over,
     summed,
 )
 from agentkernel.workflows.training.families import family_of
 from agentkernel.workflows.training.judging import Asked, judge_all
 from agentkernel.workflows.training.nearest import NearestWriter
-from agentkernel.workflows.training.questions import from_rows
+from agentkernel.workflows.training.questions import from_rows, to_write
 from agentkernel.workflows.training.writer import LocalWriter
 from tiny_models import make_model
 from training_rows import kernel, make_row, problem
@@ -62,7 +61,7 @@ def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Pa
     # Three judgements of one process each: the worst of this module's cost.
     said = [f"So:\n```python\n{text}```" for text in (kernel(0), kernel(0), CHEAT)]
     writer = Says(*said, "no file here")
-    found = pass_at(writer, problems, 4, target="h100", ks=(1, 2, 10), jobs=1)
+    found = answered(writer, to_write(problems, "h100", "triton"), 4, ks=(1, 2, 10), jobs=1)
     right, wrong = found.rows
     assert (right.correct, right.hacks, right.no_file, right.undecided) == (2, 1, 1, 0)
     assert (wrong.correct, wrong.hacks, wrong.no_file, wrong.undecided) == (0, 1, 1, 0)
@@ -112,7 +111,7 @@ def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Pa
         ranked = True
 
     writer = Ranks("no file here", f"```python\n{kernel(0)}```", "no file here")
-    found = pass_at(writer, problems[:1], 3, target="h100", ks=(1, 2, 3), jobs=1)
+    found = answered(writer, to_write(problems[:1], "h100", "triton"), 3, ks=(1, 2, 3), jobs=1)
     assert found.rows[0].ranked == (False, True, False)
     assert {k: item.value for k, item in found.pass_at.items()} == {1: 0.0, 2: 1.0, 3: 1.0}
     # Older records have draws alone.

@@ -73,6 +73,22 @@ def test_questions_of_a_folder(tmp_path: Path, problems: list[Path]) -> None:
     ]
 
 
+def test_to_write_is_asked_as_the_row_asks_it_else_with_the_graph_of_the_file(
+    tmp_path: Path, problems: list[Path]
+) -> None:
+    turn = write_turn(problem(1), "Model", "NVIDIA H100", "triton", "", "add = add(x, 3) [4]")
+    row = make_row(1, "held-out", target="h100", messages=(turn,))
+    data = write_rows(tmp_path / "data", [], [row])
+    same = questions_of("write", data, problems, "h100", "triton").items
+    assert same[1].messages == (turn,)
+    assert (same[1].case, same[1].given) == ("", None)
+    assert "Graph:\n```text\n" in same[0].messages[0].text
+    # Another GPU, or another policy, is asked for in other words.
+    for target, policy in (("h200", "triton"), ("h100", "mixed")):
+        other = questions_of("write", data, problems, target, policy).items  # type: ignore[arg-type]
+        assert other[1].messages != (turn,)
+
+
 def test_the_rows_say_which_gpu_is_asked_for(tmp_path: Path) -> None:
     said: list[str] = []
 

@@ -15,6 +15,7 @@ import torch
 from agentkernel.domain.training import NewModel
 from agentkernel.workflows.training import attention, sft, watch
 from agentkernel.workflows.training.attention import register
+from agentkernel.workflows.training.checkpoints import Whole
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import read_points
 from agentkernel.workflows.training.examples import IGNORED, Example, as_dataset
@@ -319,6 +320,29 @@ def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     )
     assert list(rates)[-1] == 21
     assert rates[21] < 0.03 * max(rates.values())
+
+
+def test_what_a_call_needs_before_its_first_step_lowers_no_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {"now": 0.0}
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
+    for spent_s, shares in ((0.0, (0.0, 0.5, 1.0)), (30.0, (0.5, 0.75, 1.0))):
+        before = Whole(step=10, files={}, seconds=spent_s) if spent_s else None
+        clock["now"] = 100.0
+        seen = watch.Watch(tmp_path, before, watch.Stop(), 1.0, lambda *given: None)
+        clock["now"] += 20.0  # tokens, weights
+        assert seen.rate_share == shares[0]
+        state: Any = SimpleNamespace(global_step=0, max_steps=10)
+        nothing: Any = None
+        seen.on_train_begin(nothing, state, nothing)
+        found = [seen.rate_share]
+        left = 60.0 - spent_s - 20.0
+        for _ in range(2):
+            clock["now"] += left / 2
+            found.append(seen.rate_share)
+        assert found == pytest.approx(shares)
+        assert seen.time_share == pytest.approx(1.0)
 
 
 @pytest.mark.gpu

@@ -66,6 +66,8 @@ def test_shares_are_held_while_every_task_has_rows() -> None:
     assert rows_of_tasks(there, shares) == {"write": 533, "optimise": 400, "repair": 400}  # type: ignore[arg-type]
     short = rows_of_tasks({"write": 900, "optimise": 3, "repair": 500}, shares)  # type: ignore[arg-type]
     assert short == {"write": 667, "optimise": 3, "repair": 500}
+    third = rows_of_tasks({"write": 600, "repair": 900}, {"write": 0.7, "repair": 0.3})
+    assert third == {"write": 600, "optimise": 0, "repair": 257}
     assert rows_of_tasks({}, shares) == dict.fromkeys(TASKS, 0)  # type: ignore[arg-type]
     assert rows_of_tasks({"write": 9, "repair": 9}, {"write": 1.0}) == {
         "write": 9,

@@ -74,15 +74,15 @@ def test_what_is_slower_or_cut_in_two_is_not_taught_to_write() -> None:
         assert SLOW not in written
 
 
-def test_a_graph_stands_before_the_plan_a_line_an_operator() -> None:
+def test_a_graph_is_part_of_the_question_and_not_of_the_answer() -> None:
     graph = "mul = mul(x, 2.0) [3, 5]\nsum = sum(mul) []"
     facts = {"inputs": "x float32[3, 5]", "graph": graph}
     (item,) = drafted([right(PROBLEM, FAST, structure="mul sum", facts=facts)])
     words, _, _ = item.completion.partition("```")
     assert words == (
-        f"Graph:\n{graph}\n\nBound: memory. Plan: fused, 1 launch (sum_kernel). "
-        "Tiles: BLOCK_N=64, num_warps=4.\n\n"
+        "Bound: memory. Plan: fused, 1 launch (sum_kernel). Tiles: BLOCK_N=64, num_warps=4.\n\n"
     )
+    assert f"\n\nGraph:\n```text\n{graph}\n```\n\nOne file" in item.messages[0].text
     assert not any(fact.name == "graph" for fact in speed_facts(item.row))
 
 

@@ -18,7 +18,10 @@ from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.settings import TurnOptions
+from agentkernel.errors import ProblemError
 from agentkernel.knowledge.documents import family_of
+from agentkernel.tools.capture import capture
+from agentkernel.tools.graph_listing import graph_listing
 from agentkernel.tools.problems import LoadedProblem
 
 PromptName = Literal["coder", "one_shot", "translate", "taught"]
@@ -82,6 +85,7 @@ def _taught_messages(
         request.target.title,
         request.goals.policy,
         shapes,
+        told_graph(problem),
     )
     refused, best = shown.refused, shown.right
     if refused is not None and refused.verdict is not None:
@@ -91,6 +95,14 @@ def _taught_messages(
         facts = speed_evidence(best.profile, request.plan.analysis, request.target).facts
         return (task, file_turn(best.candidate.source), faster_turn(facts))
     return (task,)
+
+
+def told_graph(problem: LoadedProblem) -> str:
+    """What the module computes, as a taught model is told it; "" where it cannot be captured."""
+    try:
+        return graph_listing(capture(problem))
+    except ProblemError:
+        return ""
 
 
 def example_of(problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Retrieved | None:

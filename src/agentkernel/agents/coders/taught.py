@@ -19,9 +19,10 @@ MOST_FACTS = 8
 
 
 def write_turn(
-    source: str, class_name: str, target: str, policy: Policy, shapes: str = ""
+    source: str, class_name: str, target: str, policy: Policy, shapes: str = "", graph: str = ""
 ) -> Message:
-    """The task: `source` is the module's file, `target` the GPU's title, `shapes` its inputs."""
+    """The task: `source` is the module's file, `target` the GPU's title, `shapes` its inputs,
+    `graph` what it computes (see tools/graph_listing.py)."""
     text = render(
         "taught",
         source=source,
@@ -29,6 +30,7 @@ def write_turn(
         target=target,
         policy=policy,
         shapes=shapes,
+        graph=graph,
     )
     return Message(role="user", text=text)
 

@@ -20,7 +20,7 @@ from agentkernel.workflows.pair_process import Verification
 from agentkernel.workflows.training.families import family_of
 from agentkernel.workflows.training.intervals import Interval, grouped_interval, wilson
 from agentkernel.workflows.training.judging import STRICT, Asked, Found, judge_all
-from agentkernel.workflows.training.questions import Question, Questions, to_write
+from agentkernel.workflows.training.questions import Question, Questions
 from agentkernel.workflows.training.writer import Writer
 
 KS = (1, 10)
@@ -97,40 +97,6 @@ class PassAt(Frozen):
         )
 
 
-def pass_at(
-    writer: Writer,
-    problems: Sequence[Path],
-    samples: int,
-    *,
-    target: str | None = None,
-    policy: Policy = "triton",
-    ks: Sequence[int] = KS,
-    verification: Verification = STRICT,
-    jobs: int | None = None,
-    families: Mapping[str, str] | None = None,
-    seed: int = 0,
-    show: Show = lambda done, total, words: None,
-) -> PassAt:
-    """Ask `writer` for `samples` files of each problem, in the words that it was taught with, and
-    judge every one; each counts once, right or not (Chen et al., arXiv 2107.03374).
-
-    `families` names a problem's family by its file's stem, else it is seen from its operators. A
-    problem that cannot be loaded is left out. Raises ModelUnavailable, UnknownTarget.
-    """
-    return answered(
-        writer,
-        to_write(problems, target, policy),
-        samples,
-        policy=policy,
-        ks=ks,
-        verification=verification,
-        jobs=jobs,
-        families=families,
-        seed=seed,
-        show=show,
-    )
-
-
 def answered(
     writer: Writer,
     questions: Questions,
@@ -144,8 +110,13 @@ def answered(
     seed: int = 0,
     show: Show = lambda done, total, words: None,
 ) -> PassAt:
-    """As `pass_at`, for the questions of any task. An answer that only repeats the file that it was
-    given is wrong. Raises ModelUnavailable."""
+    """Ask `writer` for `samples` files to each question, in the words that it was taught with, and
+    judge every one; each counts once, right or not (Chen et al., arXiv 2107.03374). An answer that
+    only repeats the file that it was given is wrong.
+
+    `families` names a problem's family by its file's stem, else it is seen from its operators.
+    Raises ModelUnavailable.
+    """
     begin = time.monotonic()
     posed = questions.items
     answers = writer.write(
@@ -342,7 +313,6 @@ __all__ = [
     "answered",
     "difference",
     "family_of",
-    "pass_at",
     "spread_over",
     "summed",
 ]

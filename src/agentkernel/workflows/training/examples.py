@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from agentkernel.agents.models.local_text import without_marks
 from agentkernel.domain.training import TrainingRow
@@ -64,7 +67,8 @@ def make_examples(
 
 def _cut(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False)
-    return [list(map(int, tokens)) for tokens in encoded["input_ids"]]
+    found: list[list[int]] = encoded["input_ids"]
+    return found
 
 
 def _texts(row: TrainingRow, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
@@ -111,14 +115,17 @@ def as_dataset(items: Sequence[Example]) -> Dataset:
     from datasets import Dataset
     from datasets.table import InMemoryTable
 
-    numbers = pa.list_(pa.int32())
-    labels = ([IGNORED] * item.given + item.tokens[item.given :] for item in items)
+    ends = np.cumsum([0, *(len(item.tokens) for item in items)], dtype=np.int32)
+    tokens = np.fromiter(chain.from_iterable(item.tokens for item in items), np.int32, ends[-1])
+    labels = tokens.copy()
+    for begin, item in zip(ends, items, strict=False):
+        labels[begin : begin + item.given] = IGNORED
     columns = {
-        "input_ids": pa.array([item.tokens for item in items], numbers),
-        "labels": pa.array(list(labels), numbers),
+        name: pa.ListArray.from_arrays(pa.array(ends), pa.array(flat))
+        for name, flat in (("input_ids", tokens), ("labels", labels))
     }
     # A name for it spares the library from hashing all of it, and the code around it.
-    name = hashlib.sha256(columns["labels"].flatten().to_numpy().tobytes()).hexdigest()
+    name = hashlib.sha256(labels.tobytes()).hexdigest()
     return Dataset(InMemoryTable(pa.table(columns)), fingerprint=name[:16])
 
 

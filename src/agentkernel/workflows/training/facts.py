@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.speed import speed_evidence
-from agentkernel.workflows.training.listing import graph_listing
+from agentkernel.tools.graph_listing import graph_listing
 
 if TYPE_CHECKING:
     from agentkernel.domain.plan import Analysis

@@ -1,7 +1,8 @@
 """What is a model asked about the held-out modules, in each of the three tasks?
 
-To write is asked of the module's file. To mend and to make faster are asked in the turns of the
-held-out rows as they stand: the module, a file, and what the judge or the profiler said of it.
+All in the turns of the held-out rows as they stand: the module with its graph, and to mend or to
+make faster a file, and what the judge or the profiler said of it. To write is asked of a module's
+file where no such row asks it for the GPU that is wanted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from agentkernel.agents.coders.conversation import told_graph
 from agentkernel.agents.coders.taught import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.exchange import Message
@@ -49,7 +51,9 @@ def questions_of(
     """What is asked about `problems`, the held-out modules of `data`. Raises TrainingError where no
     row of the task is about one of them, UnknownTarget."""
     if task == "write":
-        return to_write(problems, target, policy)
+        there = (data / FILES["held-out"]).is_file()
+        rows = read_rows(data, "held-out") if there else ()
+        return to_write(problems, target, policy, rows)
     found = from_rows(task, read_rows(data, "held-out"), problems, policy)
     if not found.items:
         raise TrainingError(
@@ -87,20 +91,34 @@ def _targets(data: Path, split: Split) -> frozenset[str]:
     return frozenset(name for name in names if _title(name) != NOBODY)
 
 
-def to_write(problems: Sequence[Path], target: str | None, policy: Policy) -> Questions:
-    """One question a module; one that cannot be loaded is left out. Raises UnknownTarget."""
+def to_write(
+    problems: Sequence[Path],
+    target: str | None,
+    policy: Policy,
+    rows: Iterable[TrainingRow] = (),
+) -> Questions:
+    """One question a module, that of `rows` where one asks for the same GPU; one that cannot be
+    loaded is left out. Raises UnknownTarget."""
     title = find_target(target).target.title
-    found = (_to_write(path, title, policy) for path in problems)
+    same = (row for row in rows if _title(row.target) == title)
+    asked = {item.path: item for item in from_rows("write", same, problems, policy).items}
+    found = (_to_write(path, title, policy, asked.get(path)) for path in problems)
     return Questions("write", title, tuple(item for item in found if item is not None))
 
 
-def _to_write(path: Path, target: str, policy: Policy) -> Question | None:
+def _to_write(path: Path, target: str, policy: Policy, asked: Question | None) -> Question | None:
     try:
-        problem = load_problem(str(path)).problem
+        loaded = load_problem(str(path))
     except ProblemError:
         return None
+    if asked is not None:
+        return asked._replace(case="")
+    problem = loaded.problem
     shapes = problem.shape_sets[0].label if problem.shape_sets else ""
-    return Question(path, (write_turn(problem.source, problem.class_name, target, policy, shapes),))
+    turn = write_turn(
+        problem.source, problem.class_name, target, policy, shapes, told_graph(loaded)
+    )
+    return Question(path, (turn,))
 
 
 def from_rows(

@@ -77,7 +77,7 @@ def make_trainer(
         begin_s=begin_s,
     )
     if sft.most_minutes is not None:
-        trainer.time_share = lambda: watch.time_share
+        trainer.time_share = lambda: watch.rate_share
     if sharded:
         set_precision(trainer)
     trainer.remove_callback(PrinterCallback)

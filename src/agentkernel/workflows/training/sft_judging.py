@@ -10,10 +10,10 @@ from pathlib import Path
 from agentkernel.domain.training import TrainingSettings
 from agentkernel.workflows.pair_process import Verification
 from agentkernel.workflows.training.curve import Point
-from agentkernel.workflows.training.evaluate import PassAt, Show, pass_at, spread_over
+from agentkernel.workflows.training.evaluate import PassAt, Show, answered, spread_over
 from agentkernel.workflows.training.folder import Record
 from agentkernel.workflows.training.judging import STRICT
-from agentkernel.workflows.training.questions import target_of
+from agentkernel.workflows.training.questions import questions_of, target_of
 from agentkernel.workflows.training.rows import held_out_hash, held_out_problems
 
 
@@ -72,11 +72,11 @@ def judged(
     if not problems or not most:
         return None
     chosen = spread_over(problems, most)
-    return pass_at(
+    return answered(
         LocalWriter(model, sampling_of(settings.sampling), seed=settings.sft.seed),
-        chosen,
+        questions_of("write", data, chosen, judging.target, judging.verification.policy),
         judging.samples,
-        target=judging.target,
+        policy=judging.verification.policy,
         verification=judging.verification,
         jobs=judging.jobs,
         show=show,

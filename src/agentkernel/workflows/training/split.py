@@ -28,7 +28,7 @@ HALF = 0.5
 OF_A_CELL = 0.25
 """Nor more than this share of a cell's structures, while other cells have some: a kind of module
 that is tested is taught too."""
-SHORT = 0.5
+SHORT = 0.25
 """A task that could fill less than this share of what the best supplied one could is taken whole,
 and does not hold the others down."""
 

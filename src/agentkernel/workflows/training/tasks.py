@@ -117,15 +117,12 @@ def _merit(row: Judged) -> tuple[bool, float, bool]:
 
 
 def plan_words(row: Judged) -> str:
-    """What is computed from what, a line an operator, then bound, plan and tiles of a right kernel,
-    a sentence each.
+    """Bound, plan and tiles of a right kernel, a sentence each.
 
-    The graph comes first: from the module's text it can be read, and the kernel follows from it.
-    Of a row without one, the operators stand in their order. Bytes, operations and times are left
-    out: whoever is asked could only guess them.
+    Of a row whose question has no graph, the operators in their order come first. Bytes, operations
+    and times are left out: whoever is asked could only guess them.
     """
-    graph = "\n".join(map(_line, row.facts.get("graph", "").splitlines()))
-    operators = "" if graph else _line(", ".join(row.structure.split()))
+    operators = "" if row.facts.get("graph") else _line(", ".join(row.structure.split()))
     sentences = [f"Operators: {operators}."] if operators else []
     if row.bound is not None:
         sentences.append(f"Bound: {row.bound}.")
@@ -139,8 +136,7 @@ def plan_words(row: Judged) -> str:
     tiles = schedule_of(row.kernel)
     if tiles:
         sentences.append(f"Tiles: {', '.join(f'{key}={value}' for key, value in tiles.items())}.")
-    words = " ".join(sentences)
-    return f"Graph:\n{graph}\n\n{words}".strip() if graph else words
+    return " ".join(sentences)
 
 
 def schedule_of(kernel: str) -> dict[str, int]:
@@ -333,6 +329,7 @@ def _asked(row: Judged) -> Message:
         _title(row.target),
         row.policy,
         _line(row.facts.get("inputs", "")),
+        "\n".join(map(_line, row.facts.get("graph", "").splitlines())),
     )
 
 

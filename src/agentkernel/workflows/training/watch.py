@@ -85,6 +85,7 @@ class Watch(TrainerCallback):
         self._most_s = None if most_minutes is None else 60 * most_minutes
         self._tokens_here = 0
         self._judged: int | None = None
+        self._first_s: float | None = None
         self.ended: Ended = "steps"
         self.loss: float | None = None
         self.held_out_loss: float | None = None
@@ -105,6 +106,20 @@ class Watch(TrainerCallback):
         """Which share of the time was used: 1 at its end, 0 where nobody limits it."""
         return 0.0 if self._most_s is None else self.seconds / self._most_s
 
+    @property
+    def rate_share(self) -> float:
+        """How far the time has brought the learning rate to its end: 1 at the end, 0 where nobody
+        limits it. What a call needs before its first step (tokens, weights) is time as any other,
+        but lowers no rate: a model that had half of its time taken so would never learn at the full
+        one."""
+        if self._most_s is None:
+            return 0.0
+        before = (self._before.seconds if self._before else 0.0) / self._most_s
+        begun = self._first_s
+        if begun is None:
+            return before
+        return before + (1.0 - before) * (self.seconds - begun) / max(self._most_s - begun, 1e-9)
+
     def on_train_begin(
         self,
         args: TrainingArguments,
@@ -115,6 +130,7 @@ class Watch(TrainerCallback):
         spent_s = self._before.seconds if self._before else 0.0
         share = 0.0 if self._most_s is None else spent_s / self._most_s
         self._judged = self._times_due(state, share)
+        self._first_s = self.seconds
 
     def on_step_end(
         self,

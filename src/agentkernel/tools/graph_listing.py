@@ -1,7 +1,7 @@
 """What does a captured graph compute, a line an operator, in the words that its kernel's file uses?
 
 A kernel follows from such lines one by one, while a module nests them, broadcasts, and calls layers
-by name: a small model that first writes the lines down does each step by itself.
+by name: a small model that is told them need not follow a module's text.
 """
 
 from __future__ import annotations
@@ -28,21 +28,26 @@ OURS = ("device", "layout", "pin_memory", "memory_format")
 """Keywords that say how a graph was captured, not what it computes."""
 UNSAID = ("_assert", "sym_", "alias", "detach", "clone")
 """How those begin that compute nothing."""
+WEIGHT = re.compile(r"\bself\.[\w.]+")
+"""A weight among operands: no input's name has a point in it."""
 
 
 def graph_listing(captured: Captured) -> str:
-    """`name = operator(operands) shape` for each tensor that `captured` computes, in order:
+    """The weights that are used, in the order of their use, then `name = operator(operands) shape`
+    for each tensor that `captured` computes, in order:
 
-        mul = mul(update, 0.5) [4, 1]
+        self.gain [4, 1]
+        mul = mul(update, self.gain) [4, 1]
         gt = gt(mul, 0) bool[4, 1]
 
     Shapes are those of the call that was captured, types are said where they are not that of the
     first input, weights are named as the module names them. "" for a graph of more than MOST_LINES,
     or with a line of more than MOST_CHARACTERS.
     """
-    names = {name: name for name in captured.user_inputs}
-    names |= {name: f"self.{path}" for name, path in captured.parameters.items()}
-    names |= {name: f"self.{path}" for name, path in captured.constants.items()}
+    weights = {
+        name: f"self.{path}" for name, path in {**captured.parameters, **captured.constants}.items()
+    }
+    names = {name: name for name in captured.user_inputs} | weights
     nodes = list(captured.graph.graph.nodes)
     usual = next((_dtype(node) for node in nodes if node.name in captured.user_inputs), None)
     size_of = sizes_of(captured)
@@ -69,7 +74,16 @@ def graph_listing(captured: Captured) -> str:
         shape = _shape(value, usual, size_of) if isinstance(value, torch.Tensor) else ""
         lines.append(f"{names[node.name]} = {operator}({', '.join(told)}){shape}")
     fits = len(lines) <= MOST_LINES and all(len(line) <= MOST_CHARACTERS for line in lines)
-    return "\n".join(lines) if fits else ""
+    if not fits:
+        return ""
+    shapes = {
+        weights[node.name]: _shape(node.meta["val"], usual, size_of)
+        for node in nodes
+        if node.name in weights and isinstance(node.meta.get("val"), torch.Tensor)
+    }
+    used = dict.fromkeys(WEIGHT.findall("\n".join(lines)))
+    told = [f"{name}{shapes[name]}" for name in used if name in shapes]
+    return "\n".join([*told, *lines])
 
 
 def _shape(value: torch.Tensor, usual: torch.dtype | None, size_of: SizeOf) -> str:

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from agentkernel.tools.capture import capture
+from agentkernel.tools.graph_listing import MOST_LINES, graph_listing
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.training.modules import make_problem
-from agentkernel.workflows.training.listing import MOST_LINES, graph_listing
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
 
@@ -30,12 +30,33 @@ def test_a_line_says_operator_operands_shape_and_another_type(tmp_path: Path) ->
         "        z = x + y * 0.5 + self.shift\n        return z * (z > 0).float()"
     )
     assert listed(tmp_path, body, "torch.rand(3, 5), torch.rand(3, 1)").splitlines() == [
+        "self.shift [5]",
         "mul = mul(y, 0.5) [3, 1]",
         "add = add(x, mul) [3, 5]",
         "add_1 = add(add, self.shift) [3, 5]",
         "gt = gt(add_1, 0) bool[3, 5]",
         "_to_copy = _to_copy(gt, dtype=float32) [3, 5]",
         "mul_1 = mul(add_1, _to_copy) [3, 5]",
+    ]
+
+
+def test_weights_come_first_those_that_are_used_in_the_order_of_their_use(tmp_path: Path) -> None:
+    body = (
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.unused = nn.Parameter(torch.ones(9))\n"
+        "        self.proj = nn.Linear(5, 2)\n"
+        "        self.scale = torch.ones(1, 5)\n"
+        "        self.register_buffer('mask', torch.ones(3, 1, dtype=torch.bool))\n\n"
+        "    def forward(self, x):\n"
+        "        return self.proj(torch.where(self.mask, x, self.scale))"
+    )
+    assert listed(tmp_path, body, "torch.rand(3, 5)").splitlines() == [
+        "self.mask bool[3, 1]",
+        "self.scale [1, 5]",
+        "self.proj.weight [2, 5]",
+        "self.proj.bias [2]",
+        "where = where(self.mask, x, self.scale) [3, 5]",
+        "linear = linear(where, self.proj.weight, self.proj.bias) [3, 2]",
     ]
 
 
@@ -106,7 +127,10 @@ def test_each_operand_of_a_made_module_is_an_input_or_stands_above(
     known = {*captured.user_inputs}
     known |= {f"self.{name}" for name in torch.nn.Module.state_dict(_model(path))}
     for line in graph_listing(captured).splitlines():
-        name, _, rest = line.partition(" = ")
+        name, equal, rest = line.partition(" = ")
+        if not equal:
+            assert name.split(" ", 1)[0] in known
+            continue
         operands = rest.partition("(")[2].rpartition(")")[0]
         words = [word.strip("[] ") for word in operands.split(",")]
         named = {word for word in words if word[:1].isalpha() and "=" not in word}
