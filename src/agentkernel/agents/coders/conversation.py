@@ -18,6 +18,7 @@ from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.settings import TurnOptions
+from agentkernel.domain.verdict import Policy
 from agentkernel.errors import ProblemError
 from agentkernel.knowledge.documents import family_of
 from agentkernel.tools.capture import capture
@@ -78,15 +79,7 @@ def _taught_messages(
     problem: LoadedProblem, request: DraftRequest, shown: Shown
 ) -> tuple[Message, ...]:
     """The turns that a model of `agentkernel train` knows: write, mend, make faster."""
-    shapes = problem.problem.shape_sets[0].label if problem.problem.shape_sets else ""
-    task = write_turn(
-        problem.problem.source,
-        problem.problem.class_name,
-        request.target.title,
-        request.goals.policy,
-        shapes,
-        told_graph(problem),
-    )
+    task = task_turn(problem, request.target.title, request.goals.policy)
     refused, best = shown.refused, shown.right
     if refused is not None and refused.verdict is not None:
         turn = repair_turn(refused.candidate, refused.verdict)
@@ -97,12 +90,16 @@ def _taught_messages(
     return (task,)
 
 
-def told_graph(problem: LoadedProblem) -> str:
-    """What the module computes, as a taught model is told it; "" where it cannot be captured."""
+def task_turn(loaded: LoadedProblem, target: str, policy: Policy) -> Message:
+    """The task as a taught model is told it, for the GPU of that title; without the graph where the
+    module cannot be captured."""
+    problem = loaded.problem
+    shapes = problem.shape_sets[0].label if problem.shape_sets else ""
     try:
-        return graph_listing(capture(problem))
+        graph = graph_listing(capture(loaded))
     except ProblemError:
-        return ""
+        graph = ""
+    return write_turn(problem.source, problem.class_name, target, policy, shapes, graph)
 
 
 def example_of(problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Retrieved | None:

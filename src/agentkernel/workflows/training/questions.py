@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.agents.coders.conversation import told_graph
+from agentkernel.agents.coders.conversation import task_turn
 from agentkernel.agents.coders.taught import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.exchange import Message
@@ -113,12 +113,7 @@ def _to_write(path: Path, target: str, policy: Policy, asked: Question | None) -
         return None
     if asked is not None:
         return asked._replace(case="")
-    problem = loaded.problem
-    shapes = problem.shape_sets[0].label if problem.shape_sets else ""
-    turn = write_turn(
-        problem.source, problem.class_name, target, policy, shapes, told_graph(loaded)
-    )
-    return Question(path, (turn,))
+    return Question(path, (task_turn(loaded, target, policy),))
 
 
 def from_rows(
