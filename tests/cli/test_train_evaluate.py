@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from agentkernel.cli.train_evaluate import evaluate, tasks_of
 from agentkernel.errors import ModelUnavailable, OutputError, SettingError, TrainingError
+from rl_stand_in import make_policy
 from training_rows import make_data, make_row, problem, write_rows
 
 app = typer.Typer()
@@ -61,6 +64,25 @@ def test_all_is_tried_before_anything_is_judged(
     found = CliRunner().invoke(app, [str(data), "--model", "nearest", *more])
     assert isinstance(found.exception, error), found.exception
     assert "pass@" not in found.output
+
+
+def test_kept_answers_need_no_weights(tmp_path: Path) -> None:
+    data, model = make_data(tmp_path / "data"), make_policy(tmp_path / "model")
+    own = model / "agentkernel.yaml"
+    own.write_text(re.sub("max_tokens: .*", "max_tokens: 4", own.read_text()))
+    words = [str(data), "--model", f"local:{model}", "--samples", "2", "--target", "h100"]
+    more = ["--answers", str(tmp_path / "answers"), "--json"]
+    first = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+    shutil.rmtree(model)
+    again = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+    told = [
+        json.loads(item.stdout)["models"][f"local:{model}"]["no_file_rate"]
+        for item in (first, again)
+    ]
+    assert told[0] == told[1]
+    assert told[0]["value"] == 1.0
+    gone = CliRunner().invoke(app, [*words, "--seed", "1", *more])
+    assert isinstance(gone.exception, ModelUnavailable)
 
 
 def test_tasks_are_asked_once_each_in_their_order() -> None:

@@ -3,7 +3,7 @@ is one better than another beyond noise?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
     from agentkernel.domain.training import Task
     from agentkernel.errors import SettingError
+    from agentkernel.workflows.training.questions import Questions
     from agentkernel.workflows.training.writer import Writer
 
 Models = Annotated[
@@ -50,6 +51,14 @@ Budget = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FOLDER",
+        help="Keeps all answers; what lies there is not asked again, and needs no weights here.",
+    ),
+]
 OutFile = Annotated[
     Path | None, typer.Option("--out", help="JSON file for all figures, problem by problem.")
 ]
@@ -66,6 +75,7 @@ def evaluate(
     device: Device = "cpu",
     budget: Budget = 2.0,
     seed: Seed = 0,
+    answers: Answers = None,
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -102,13 +112,15 @@ def evaluate(
     if "write" in wanted:
         target = target_of(data, target, saying(as_json))
     asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
-    for model in models:
-        check_model(model)
+    writers = {
+        model: prepared(model, data, seed, answers, asked, samples)
+        for model in dict.fromkeys(models)
+    }
     if out is not None:
         try_figures(out)
     found: Found = {}
-    for model in dict.fromkeys(models):
-        writer = writer_of(model, data, seed)
+    for model, writer_now in writers.items():
+        writer = writer_now()
         found[model] = {}
         for questions in asked:
             with shown(f"{model}, {questions.task}", silent=as_json) as show:
@@ -146,6 +158,32 @@ def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
             f"Unknown task {unknown[0]!r}. Expected {', '.join(TASKS)}. Next: name one of these."
         )
     return tuple(task for task in TASKS if task in names)
+
+
+def prepared(
+    model: str,
+    data: Path,
+    seed: int,
+    answers: Path | None,
+    asked: Sequence[Questions],
+    samples: int,
+) -> Callable[[], Writer]:
+    """Whoever answers under that name, once called: only then are weights loaded. Raises what
+    `check_model` does, unless `answers` has all that is asked."""
+    from functools import cache
+
+    from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
+
+    def make() -> Writer:
+        return writer_of(model, data, seed)
+
+    if answers is None:
+        check_model(model)
+        return make
+    kept = KeptWriter(answers, model, seed, made_from(model, data), cache(make))
+    if not all(kept.has(questions.conversations, samples) for questions in asked):
+        check_model(model)
+    return lambda: kept
 
 
 def check_model(model: str) -> None:

@@ -210,6 +210,9 @@ class RlSettings(Settings):
     steps: int = Field(default=100, ge=1)
     problems: int = Field(default=8, ge=1)
     rollouts: int = Field(default=8, ge=2)
+    oversample: int = Field(default=1, ge=1)
+    """Modules that are tried for each of the `problems` that is judged: those whose tries differ
+    come first, as nothing is learned of tries that say the same."""
     turns: int = Field(default=3, ge=1)
     discount: float = Field(default=0.4, ge=0, le=1)
     correct: float = Field(default=0.3, ge=0)

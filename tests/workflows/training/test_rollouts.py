@@ -19,6 +19,7 @@ from agentkernel.workflows.training.rollouts import (
     roll_out,
     samples_of,
     tally,
+    telling,
 )
 from agentkernel.workflows.training.sampler import Drawing, ModelWriter, Written
 from agentkernel.workflows.training.tokens import make_tokenizer
@@ -177,3 +178,56 @@ def test_padding_changes_nothing() -> None:
     writer = ModelWriter(model, tokenizer, drawing, ends=[1], window=TINY.window)
     short, long = (Message(role="user", text="xyz" * count) for count in (2, 90))
     assert writer.write([(short,), (long,)], seed=0)[0] == writer.write([(short,)], seed=0)[0]
+
+
+class Mixed(Script):
+    """Its tries at the modules `sure` are one file, those at others different ones."""
+
+    def __init__(self, *sure: str) -> None:
+        super().__init__()
+        self.sure = sure
+
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[Written]:
+        first = super().write(conversations, seed)
+        texts = [
+            kernel(0 if conversations[place][0].text in self.sure else place)
+            for place in range(len(first))
+        ]
+        return [
+            item._replace(text=f"Try {place}:\n```python\n{text}```")
+            for place, (item, text) in enumerate(zip(first, texts, strict=True))
+        ]
+
+
+def modules(count: int) -> list[RlProblem]:
+    return [
+        RlProblem(text=problem(number), task=make_row(number).messages[0], structure="")
+        for number in range(count)
+    ]
+
+
+def test_of_more_modules_than_are_judged_those_are_kept_whose_tries_differ() -> None:
+    several = modules(4)
+    writer = Mixed(several[0].task.text, several[2].task.text)
+    says = Says([WRONG, RIGHT] * 4, [RIGHT] * 8)
+    settings = pay(problems=2, turns=2)
+    groups = roll_out(several, writer, says, settings, seed=0)
+    assert [[item.problem for item in group] for group in groups] == [
+        [several[1]] * 4,
+        [several[3]] * 4,
+    ]
+    # Only the kept ones are judged, each with its own answer, and go on.
+    assert [len(item) for item in writer.asked] == [16, 8]
+    assert [len(item) for item in says.parents] == [8, 8]
+    texts = [item.turns[0].written.text for group in groups for item in group]
+    assert [text.split(":")[0] for text in texts] == [
+        f"Try {place}" for place in (4, 5, 6, 7, 12, 13, 14, 15)
+    ]
+
+
+def test_where_too_few_tries_differ_others_fill_up_in_the_order_that_they_came_in() -> None:
+    same = [Written((1,), (2,), "no file")] * 3
+    other = [*same[:2], Written((1,), (2,), f"```python\n{kernel(0)}```")]
+    assert telling([same, other, same], 2) == [0, 1]
+    assert telling([same, same, other], 1) == [2]
+    assert telling([other, same], 5) == [0, 1]

@@ -120,7 +120,7 @@ def answered(
     begin = time.monotonic()
     posed = questions.items
     answers = writer.write(
-        [item.messages for item in posed],
+        questions.conversations,
         samples,
         lambda done, total: show(done, total, "answers written"),
     )

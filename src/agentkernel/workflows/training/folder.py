@@ -34,7 +34,7 @@ TOKENIZER = "tokenizer"
 FREE = ("most_minutes", "evaluate_problems", "save_steps", "compile", "shard")
 """Settings that change nothing of what is learned from, and how: the same training may go on with
 others. (The time that there is shortens the learning rate's way down.)"""
-NEUTRAL = {"sft.dropout": "0.0", "rl.spared": "0.0"}
+NEUTRAL = {"sft.dropout": "0.0", "rl.spared": "0.0", "rl.oversample": "1"}
 """Later settings, and the values under which all is as it was before them."""
 Ended = Literal["steps", "minutes", "signal"]
 """All steps are done; the time was up; somebody asked it to end."""

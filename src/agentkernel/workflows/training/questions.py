@@ -44,6 +44,11 @@ class Questions(NamedTuple):
     target: str
     items: tuple[Question, ...]
 
+    @property
+    def conversations(self) -> tuple[tuple[Message, ...], ...]:
+        """What is asked, in order."""
+        return tuple(item.messages for item in self.items)
+
 
 def questions_of(
     task: Task, data: Path, problems: Sequence[Path], target: str | None, policy: Policy

@@ -244,7 +244,7 @@ class _Training:
                 autocast=trainer.accelerator.autocast,
                 chat_template=self.preset.chat_template,
             )
-            chosen = chosen_at(self.problems, step, rl.problems, rl.seed)
+            chosen = chosen_at(self.problems, step, rl.problems * rl.oversample, rl.seed)
             groups = roll_out(chosen, writer, environment, rl, rl.seed * 1_000_003 + step)
             samples = samples_of(groups, rl)
             figures = tally(groups, samples, rl)._asdict()
@@ -252,6 +252,7 @@ class _Training:
             known = {name: float(value) for name, value in figures.items() if value is not None}
             took_s = time.monotonic() - begun_s
             known |= {
+                "tried": float(len(chosen)),
                 "learned": float(sum(item.advantage != 0.0 for item in samples)),
                 "judge_s": round(environment.seconds, 3),
                 "write_s": round(took_s - environment.seconds, 3),

@@ -25,7 +25,8 @@ class RlPoint(Frozen):
 
     `turns` are this step's, `seconds` the whole training's until then. `first` and `solved` are
     shares of tries, right at the first turn or at any; the other shares are of turns. `speedup` is
-    the mean of right kernels over eager, capped as it is paid.
+    the mean of right kernels over eager, capped as it is paid. Where more modules were tried than
+    are judged (`rl.oversample`), all of it is of the judged ones, which a model is least sure of.
     """
 
     step: int
@@ -43,6 +44,8 @@ class RlPoint(Frozen):
     rejected: float = 0.0
     learned: float = 0.0
     """Turns whose advantage is not 0."""
+    tried: float | None = None
+    """Modules that were tried, judged or not; None in older curves."""
     entropy: float | None = None
     gradient_norm: float | None = None
     loss: float | None = None

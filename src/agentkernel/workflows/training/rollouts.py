@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentkernel.agents.coders.answer import extract_module
 from agentkernel.agents.coders.taught import faster_turn, file_turn, repair_turn
 from agentkernel.agents.evidence import Fact
 from agentkernel.domain.candidate import Candidate
@@ -60,7 +61,8 @@ def roll_out(
     seed: int,
 ) -> list[list[Rollout]]:
     """`settings.rollouts` tries at each problem, `settings.turns` turns at most; all that go on are
-    answered at once, and all answers are judged at once.
+    answered at once, and all answers are judged at once. Of more problems than `settings.problems`
+    only so many are judged: see `telling`.
 
     A try ends with an answer without a file, one that the judge came to no verdict on, or a right
     one of which nobody knows where its time goes.
@@ -69,23 +71,44 @@ def roll_out(
         [Rollout(problem, next=(problem.task,)) for _ in range(settings.rollouts)]
         for problem in problems
     ]
-    flat = [rollout for group in groups for rollout in group]
     for number in range(settings.turns):
-        live = [item for item in flat if item.next is not None]
+        live = [item for group in groups for item in group if item.next is not None]
         if not live:
             break
-        _take_turn(live, writer, environment, settings, seed * settings.turns + number)
+        written = writer.write([item.next or () for item in live], seed * settings.turns + number)
+        if number == 0:
+            tries = settings.rollouts
+            first = [written[place * tries : (place + 1) * tries] for place in range(len(groups))]
+            kept = telling(first, settings.problems)
+            groups = [groups[place] for place in kept]
+            live = [item for group in groups for item in group]
+            written = [item for place in kept for item in first[place]]
+        _judge(live, written, environment, settings)
     return groups
 
 
-def _take_turn(
+def telling(written: Sequence[Sequence[Written]], most: int) -> list[int]:
+    """The places of `most` groups of first answers, those first whose files are not all the same,
+    in the order that they came in.
+
+    Tries that say the same are worth the same, so that nothing is learned of them, and a judge need
+    not be asked to know it. DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) draws more than
+    a step needs too, and throws away by the reward what is alike.
+    """
+    alike = [_say_the_same(group) for group in written]
+    return sorted(sorted(range(len(written)), key=lambda place: alike[place])[:most])
+
+
+def _say_the_same(written: Sequence[Written]) -> bool:
+    return len({extract_module(item.text) for item in written}) < 2
+
+
+def _judge(
     live: Sequence[Rollout],
-    writer: Writer,
+    written: Sequence[Written],
     environment: Environment,
     settings: RlSettings,
-    seed: int,
 ) -> None:
-    written = writer.write([item.next or () for item in live], seed)
     said = [(item, answer) for item, answer in zip(live, written, strict=True) if answer.answer]
     for item in live:
         item.next = None
@@ -207,4 +230,14 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-__all__ = ["Rollout", "Sample", "Tally", "Turn", "conversation", "roll_out", "samples_of", "tally"]
+__all__ = [
+    "Rollout",
+    "Sample",
+    "Tally",
+    "Turn",
+    "conversation",
+    "roll_out",
+    "samples_of",
+    "tally",
+    "telling",
+]

@@ -1,0 +1,134 @@
+"""Are answers that lie there taken for those that would be given now, and no others?"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.models.local_text import Sample
+from agentkernel.domain.exchange import Message
+from agentkernel.errors import TrainingError
+from agentkernel.workflows.training.evaluate import answered
+from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
+from agentkernel.workflows.training.questions import to_write
+from rl_stand_in import make_policy
+from training_rows import kernel, make_data, problem
+
+ASKED = [[Message(role="user", text=f"module {number}")] for number in range(3)]
+
+
+class Counts:
+    """Answers with a number of its own, and counts how often it is asked."""
+
+    def __init__(self, *, ranked: bool = False) -> None:
+        self.ranked = ranked
+        self.asked = 0
+
+    def write(
+        self, conversations: Sequence[Sequence[Message]], samples: int, wrote: object = None
+    ) -> list[list[Sample]]:
+        self.asked += 1
+        return [
+            [Sample(f"{self.asked}: {place}/{at} \u2028", "length", at) for at in range(samples)]
+            for place in range(len(conversations))
+        ]
+
+
+def keep(folder: Path, writer: Counts, **changes: object) -> KeptWriter:
+    values = {"model": "local:m", "seed": 0, "made_from": "a" * 64, **changes}
+    return KeptWriter(folder, make=lambda: writer, **values)  # type: ignore[arg-type]
+
+
+def test_the_same_question_is_asked_once(tmp_path: Path) -> None:
+    writer = Counts(ranked=True)
+    kept = keep(tmp_path, writer)
+    assert not kept.has(ASKED, 2)
+    first = kept.write(ASKED, 2)
+    assert kept.ranked
+
+    def nobody() -> Counts:
+        raise AssertionError("nobody is to be loaded")
+
+    for made in ("a" * 64, None):  # with the weights here, and without
+        again = KeptWriter(tmp_path, "local:m", 0, made, nobody)
+        assert again.has(ASKED, 2)
+        assert again.write(ASKED, 2) == first
+        assert again.ranked
+
+
+@pytest.mark.parametrize("changes", [{"model": "local:n"}, {"seed": 1}])
+def test_another_model_or_seed_is_asked(changes: dict[str, object], tmp_path: Path) -> None:
+    writer = Counts()
+    keep(tmp_path, writer).write(ASKED, 2)
+    keep(tmp_path, writer, **changes).write(ASKED, 2)
+    assert writer.asked == 2
+
+
+def test_other_questions_or_samples_are_asked(tmp_path: Path) -> None:
+    writer = Counts()
+    kept = keep(tmp_path, writer)
+    kept.write(ASKED, 2)
+    kept.write(ASKED[:2], 2)
+    kept.write([*ASKED[:2], ASKED[0]], 2)
+    kept.write(ASKED, 1)
+    assert writer.asked == 4
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_answers_of_other_weights_are_refused(tmp_path: Path) -> None:
+    keep(tmp_path, Counts()).write(ASKED, 2)
+    with pytest.raises(TrainingError, match=r"made from aaaaaaaaaaaa, .* bbbbbbbbbbbb now"):
+        keep(tmp_path, Counts(), made_from="b" * 64).write(ASKED, 2)
+
+
+@pytest.mark.parametrize("wreck", ["cut", "line", "json"])
+def test_a_wrecked_file_is_an_error_of_one_line(wreck: str, tmp_path: Path) -> None:
+    kept = keep(tmp_path, Counts())
+    kept.write(ASKED, 2)
+    (path,) = tmp_path.iterdir()
+    text = gzip.decompress(path.read_bytes())
+    path.write_bytes(
+        {
+            "cut": path.read_bytes()[:-9],
+            "line": gzip.compress(text[: text.rindex(b"\n", 0, -1) + 1]),
+            "json": gzip.compress(text.replace(b'"length"', b'"because"', 1)),
+        }[wreck]
+    )
+    with pytest.raises(TrainingError, match=r"Cannot read answers .* Next: remove the file"):
+        kept.has(ASKED, 2)
+
+
+def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "m0.py"
+    path.write_text(problem(0))
+
+    class Says(Counts):
+        def write(self, *given: object, **more: object) -> list[list[Sample]]:
+            self.asked += 1
+            return [[Sample(f"```python\n{kernel(0)}```", "stop", 3), Sample("", "stop", 0)]]
+
+    writer, questions = Says(), to_write([path], "h100", "triton")
+    found = [
+        answered(keep(tmp_path / "kept", writer), questions, 2, ks=(1,), jobs=1) for _ in range(2)
+    ]
+    assert writer.asked == 1
+    assert found[0].rows == found[1].rows
+    assert (found[1].rows[0].correct, found[1].rows[0].no_file) == (1, 1)
+
+
+def test_what_answers_are_made_from_is_weights_and_sampling_or_the_rows(tmp_path: Path) -> None:
+    data, policy = make_data(tmp_path / "data"), make_policy(tmp_path / "m")
+    name = f"local:{policy}"
+    first = made_from(name, data)
+    assert first is not None
+    assert made_from(name, data) == first != made_from("nearest", data)
+    own = policy / "agentkernel.yaml"
+    own.write_text(own.read_text().replace("temperature: 0.8", "temperature: 0.3"))
+    colder = made_from(name, data)
+    weights = policy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    assert len({first, colder, made_from(name, data)}) == 3
+    assert made_from(f"local:{tmp_path}/nowhere", data) is None
