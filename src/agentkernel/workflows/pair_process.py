@@ -10,7 +10,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.target import Target
@@ -136,22 +138,44 @@ def _lifted(
 
 
 def judging(verification: Verification) -> Callable[[Question], Answer]:
-    """What answers questions with the judge's finding."""
-    return lambda question: _judged(question, verification)
+    """What answers questions with the judge's finding. The problem of the last one stays loaded:
+    to capture it takes about as long as to judge a file for it."""
+    known = lru_cache(maxsize=1)(partial(_known, verification))
+    return lambda question: _judged(question, verification, known)
 
 
-def _judged(question: Question, verification: Verification) -> Judged:
+class _Known(NamedTuple):
+    """A problem that is loaded; `captured` is None where it is too large to be judged here."""
+
+    loaded: LoadedProblem
+    captured: Captured | None
+    elements: int
+
+
+def _known(verification: Verification, path: str, content: bytes) -> _Known:
+    """The problem in `path`, whose `content` is there to tell two versions of a file apart."""
     from agentkernel.tools.capture import capture
-    from agentkernel.tools.judge.judge import judge
-    from agentkernel.tools.judge.settings import JudgeSettings
     from agentkernel.tools.judge.shapes import count_elements
     from agentkernel.tools.problems import load_problem
 
-    loaded = load_problem(question.path)
+    loaded = load_problem(path)
     elements = count_elements(loaded.problem.shape_sets[0])
-    if verification.device == "cpu" and elements > verification.most_elements:
+    too_many = verification.device == "cpu" and elements > verification.most_elements
+    return _Known(loaded, None if too_many else capture(loaded), elements)
+
+
+def _judged(
+    question: Question,
+    verification: Verification,
+    known: Callable[[str, bytes], _Known],
+) -> Judged:
+    from agentkernel.tools.judge.judge import judge
+    from agentkernel.tools.judge.settings import JudgeSettings
+
+    path = Path(question.path)
+    loaded, captured, elements = known(question.path, path.read_bytes() if path.is_file() else b"")
+    if captured is None:
         return Judged(accepted=None, reason=f"{elements} elements are too many to interpret")
-    captured = capture(loaded)
     settings = JudgeSettings(
         declared_sizes=bool(captured.free_dims),
         **verification.model_dump(exclude={"most_elements"}),

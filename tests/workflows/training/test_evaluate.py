@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message, Sampling
+from agentkernel.workflows.pair_process import Judged, judging
+from agentkernel.workflows.pair_process import Question as PairQuestion
 from agentkernel.workflows.training.evaluate import (
     Counted,
     PassAt,
@@ -16,7 +19,7 @@ from agentkernel.workflows.training.evaluate import (
     summed,
 )
 from agentkernel.workflows.training.families import family_of
-from agentkernel.workflows.training.judging import Asked, judge_all
+from agentkernel.workflows.training.judging import STRICT, Asked, judge_all
 from agentkernel.workflows.training.nearest import NearestWriter
 from agentkernel.workflows.training.questions import from_rows, to_write
 from agentkernel.workflows.training.writer import LocalWriter
@@ -255,3 +258,20 @@ def test_a_question_that_fills_the_window_has_an_empty_answer(tmp_path: Path) ->
     found = LocalWriter(model, Sampling(temperature=0.0, max_tokens=4)).write([long, short], 1)
     assert found[0] == [Sample("", "length", 0)]
     assert found[1][0].tokens > 0
+
+
+def test_a_problem_stays_loaded_until_its_file_says_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    answer = judging(STRICT.model_copy(update={"budget_s": 0.0, "seeds": 1}))
+
+    def accepted(number: int) -> bool | None:
+        found = answer(PairQuestion(path=str(path), answer=kernel(number)))
+        assert isinstance(found, Judged)
+        return found.accepted
+
+    path.write_text(problem(0) + "\nimport tempfile\n\ntempfile.mkdtemp('loaded', dir='.')\n")
+    with chdir(tmp_path):
+        assert [accepted(0), accepted(1), accepted(0)] == [True, False, True]
+        assert len(list(tmp_path.glob("*loaded"))) == 1
+        path.write_text(problem(1))
+        assert [accepted(0), accepted(1)] == [False, True]

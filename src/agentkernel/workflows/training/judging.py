@@ -7,7 +7,6 @@ in the sandbox, and where it hangs or dies only that one candidate has no verdic
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.workflows.bench_sample import hack_name
 from agentkernel.workflows.pair_lane import Answerer
 from agentkernel.workflows.pair_process import Failed, Judged, Question, Verification
+from agentkernel.workflows.training.judge_queue import JudgeQueue
 
 STRICT = Verification(policy="triton", time_limit_s=8.0, budget_s=2.0, seeds=2)
 """The strict rule under the policy `triton`, without cases past the required ones for long. Right
@@ -61,19 +61,15 @@ def judge_all(
 ) -> tuple[Found, ...]:
     """What the judge found, in the order of `asked`; the same candidate is judged once."""
     different = list(dict.fromkeys(asked))
-    todo: queue.SimpleQueue[Asked] = queue.SimpleQueue()
-    for item in different:
-        todo.put(item)
+    todo = JudgeQueue([str(item.problem) for item in different])
     found: dict[Asked, Found] = {}
     counting = threading.Lock()
     lanes = min(jobs or jobs_here(), len(different))
 
     def work(lane: Answerer) -> None:
-        while True:
-            try:
-                item = todo.get_nowait()
-            except queue.Empty:
-                return
+        place: int | None = None
+        while (place := todo.after(place)) is not None:
+            item = different[place]
             answer = _asked(lane, item)
             with counting:
                 found[item] = answer
@@ -90,8 +86,7 @@ def judge_all(
                 thread.join()
         except BaseException:
             # Who waits for a verdict gets none, so that the threads end before their processes.
-            while not todo.empty():
-                todo.get_nowait()
+            todo.clear()
             for lane in workers:
                 lane.kill()
             for thread in threads:

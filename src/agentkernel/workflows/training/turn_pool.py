@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from queue import SimpleQueue
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -19,6 +18,7 @@ from agentkernel.errors import EnvironmentFailure, SandboxUnavailable
 from agentkernel.tools import gate
 from agentkernel.workflows.pair_lane import Lane
 from agentkernel.workflows.pair_process import Failed
+from agentkernel.workflows.training.judge_queue import JudgeQueue
 from agentkernel.workflows.training.reward import JudgedTurn
 from agentkernel.workflows.training.turn_work import TurnAnswer, TurnQuestion, TurnSettings
 
@@ -151,16 +151,21 @@ class LocalJudges:
         self._lanes = [
             Lane[TurnQuestion, TurnAnswer](MODULE, arguments, ANSWERS) for _ in range(count)
         ]
-        self._free: SimpleQueue[Lane[TurnQuestion, TurnAnswer]] = SimpleQueue()
-        for lane in self._lanes:
-            self._free.put(lane)
         self._closed = threading.Event()
 
     def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
         """See Judges."""
+        todo = JudgeQueue([item.problem for item in questions])
+        found: dict[int, TurnAnswer | Failed] = {}
+
+        def work(lane: Lane[TurnQuestion, TurnAnswer]) -> None:
+            place: int | None = None
+            while (place := todo.after(place)) is not None:
+                found[place] = self._one(lane, questions[place])
+
         threads = ThreadPoolExecutor(len(self._lanes), "judges")
         try:
-            return list(threads.map(self._one, questions))
+            list(threads.map(work, self._lanes[: len(questions)]))
         except BaseException:
             # Whoever waits for an answer gets Failed, so that the threads end.
             self._closed.set()
@@ -169,15 +174,14 @@ class LocalJudges:
             raise
         finally:
             threads.shutdown(wait=True, cancel_futures=True)
+        return [found[place] for place in range(len(questions))]
 
-    def _one(self, question: TurnQuestion) -> TurnAnswer | Failed:
-        lane = self._free.get()
-        try:
-            if self._closed.is_set():
-                return Failed(reason="the training ends")
-            return lane.ask(question, ANSWER_S)
-        finally:
-            self._free.put(lane)
+    def _one(
+        self, lane: Lane[TurnQuestion, TurnAnswer], question: TurnQuestion
+    ) -> TurnAnswer | Failed:
+        if self._closed.is_set():
+            return Failed(reason="the training ends")
+        return lane.ask(question, ANSWER_S)
 
     def close(self) -> None:
         """See Judges."""
