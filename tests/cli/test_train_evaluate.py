@@ -3,14 +3,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.cli.train_evaluate import evaluate, tasks_of
+from agentkernel.agents.models.local_text import Sample
+from agentkernel.cli.train_evaluate import evaluate, tasks_of, write_all
+from agentkernel.domain.exchange import Message
 from agentkernel.errors import ModelUnavailable, OutputError, SettingError, TrainingError
+from agentkernel.workflows.training.decoding import Wrote
+from agentkernel.workflows.training.questions import Question, Questions
 from rl_stand_in import make_policy
 from training_rows import make_data, make_row, problem, write_rows
 
@@ -83,6 +89,30 @@ def test_kept_answers_need_no_weights(tmp_path: Path) -> None:
     assert told[0]["value"] == 1.0
     gone = CliRunner().invoke(app, [*words, "--seed", "1", *more])
     assert isinstance(gone.exception, ModelUnavailable)
+
+
+def test_all_answers_are_written_before_one_is_judged(tmp_path: Path) -> None:
+    class Writes:
+        ranked = True
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def write(
+            self, conversations: Sequence[Sequence[Message]], samples: int, wrote: Wrote
+        ) -> list[list[Sample]]:
+            order.append(f"{self.name}: {len(conversations)} x {samples}")
+            wrote(1, 2)
+            return []
+
+    order: list[str] = []
+    asked = [
+        Questions("write", "H100", (Question(tmp_path, ()), Question(tmp_path, ()))),
+        Questions("repair", "H100", (Question(tmp_path, ()),)),
+    ]
+    writers = {name: partial(Writes, name) for name in ("one", "other")}
+    write_all(writers, asked, 3, silent=True)
+    assert order == ["one: 2 x 3", "one: 1 x 3", "other: 2 x 3", "other: 1 x 3"]
 
 
 def test_tasks_are_asked_once_each_in_their_order() -> None:

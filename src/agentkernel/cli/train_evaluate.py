@@ -3,7 +3,7 @@ is one better than another beyond noise?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
     from agentkernel.domain.training import Task
     from agentkernel.errors import SettingError
+    from agentkernel.workflows.training.evaluate import Show
     from agentkernel.workflows.training.questions import Questions
     from agentkernel.workflows.training.writer import Writer
 
@@ -118,6 +119,8 @@ def evaluate(
     }
     if out is not None:
         try_figures(out)
+    if answers is not None:
+        write_all(writers, asked, samples, silent=as_json)
     found: Found = {}
     for model, writer_now in writers.items():
         writer = writer_now()
@@ -180,10 +183,36 @@ def prepared(
     if answers is None:
         check_model(model)
         return make
-    kept = KeptWriter(answers, model, seed, made_from(model, data), cache(make))
-    if not all(kept.has(questions.conversations, samples) for questions in asked):
+    made = made_from(model, data)
+
+    def kept() -> KeptWriter:
+        return KeptWriter(answers, model, seed, made, cache(make))
+
+    if not all(kept().has(questions.conversations, samples) for questions in asked):
         check_model(model)
-    return lambda: kept
+    return kept
+
+
+def write_all(
+    writers: Mapping[str, Callable[[], Writer]],
+    asked: Sequence[Questions],
+    samples: int,
+    *,
+    silent: bool,
+) -> None:
+    """Have all answers written before one is judged: a GPU is then needed for seconds, and its
+    memory holds one model at a time."""
+    from agentkernel.cli.knowledge_progress import shown
+
+    for model, writer_now in writers.items():
+        writer = writer_now()
+        for questions in asked:
+            with shown(f"{model}, {questions.task}", silent=silent) as show:
+
+                def wrote(done: int, total: int, show: Show = show) -> None:
+                    show(done, total, "answers written")
+
+                writer.write(questions.conversations, samples, wrote)
 
 
 def check_model(model: str) -> None:

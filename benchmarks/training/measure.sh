@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Measures what docs/training.md shows of one training, on a machine with one GPU or two:
+#   benchmarks/training/measure.sh DATA OUT
+# DATA is a folder of 'agentkernel train data'. The same call goes on after a kill. What belongs
+# together is kept apart in time: nobody judges beside the training whose tokens a second count.
+#
+#   GPU 0: fine-tuning, then practice, then the answers of both
+#   GPU 1 (else GPU 0, at the end): the ablation: write, write + repair, all three tasks, each with
+#          PASSES passes over its rows, so that all see the rows of write equally often
+#
+# OUT/answers holds all answers: 'train evaluate --answers OUT/answers' judges them on any machine.
+# SFT_MINUTES, RL_MINUTES, PASSES, SAMPLES, JOBS (judges), SPARED, CONFIG, and SFT and RL (more flags)
+# may be set.
+set -uo pipefail
+data=$(realpath "$1") out=$(realpath -m "$2")
+sft_minutes=${SFT_MINUTES:-20} rl_minutes=${RL_MINUTES:-7} passes=${PASSES:-6}
+config=${CONFIG:-small} samples=${SAMPLES:-10} jobs=${JOBS:-$(nproc)} spared=${SPARED:-0.08}
+read -ra sft_flags <<< "${SFT:-}"; read -ra rl_flags <<< "${RL:-}"
+mkdir -p "$out" && cd "$out" || exit 1
+gpus=$(nvidia-smi -L 2> /dev/null | wc -l)
+begun=$(date +%s)
+
+say() { echo "[$(($(date +%s) - begun)) s] $*" | tee -a progress.log; }
+# A command by its log's name; its last line is shown.
+run() {
+    local log=$1.log; shift
+    "$@" > "$log" 2>&1; local code=$?
+    say "$log: $(tr '\r' '\n' < "$log" | tail -n 3 | head -n 1) (exit $code)"
+    return $code
+}
+ak() { python3 -m agentkernel train "$@"; }
+tuned() { # folder, further flags
+    local folder=$1; shift
+    ak sft "$data" --out "$folder" --config "$config" -c rl.spared="$spared" \
+        -c sft.evaluate_problems=0 -c sft.dropout=0.15 -c sft.save_steps=1000 "$@" "${sft_flags[@]}"
+}
+# The same weights, asked at another temperature.
+at() {
+    mkdir -p "$1-$2"
+    for file in "$1"/*; do [ "$(basename "$file")" = checkpoints ] || ln -sf "../$file" "$1-$2/"; done
+    rm -f "$1-$2/agentkernel.yaml"
+    sed "s/^temperature: .*/temperature: $2/" "$1/agentkernel.yaml" > "$1-$2/agentkernel.yaml"
+}
+judged() { # name of the figures, judges, flags
+    local name=$1 judges=$2; shift 2
+    run "evaluate-$name" ak evaluate "$data" --samples "$samples" --budget 0 --jobs "$judges" \
+        --answers answers --out "figures-$name.json" "$@"
+}
+arm() { # name, tasks
+    mkdir -p "arm-$1"
+    [ -e "arm-$1/tokenizer" ] || cp -r sft/tokenizer "arm-$1/"
+    run "arm-$1" tuned "arm-$1" -c sft.epochs="$passes" -c "sft.tasks=$2"
+}
+arms() {
+    until [ -e sft/tokenizer/tokenizer.json ]; do sleep 1; done
+    sleep 1
+    arm three '[write,optimise,repair]'; arm repair '[write,repair]'; arm write '[write]'
+    touch arms.done
+}
+
+say "begin on $gpus GPUs"
+if [ "$gpus" -gt 1 ]; then (export CUDA_VISIBLE_DEVICES=1; arms) & fi
+export CUDA_VISIBLE_DEVICES=0
+# Passes without end: the time says when the learning rate has come to its own.
+run sft tuned sft -c sft.epochs=60 -c sft.most_minutes="$sft_minutes" || exit 1
+run rl ak rl "$data" --model sft --out rl --config "$config" -c rl.spared="$spared" \
+    -c rl.most_minutes="$rl_minutes" --device cpu --speed none --jobs "$jobs" "${rl_flags[@]}"
+if [ "$gpus" -gt 1 ]; then wait; else arms; fi
+for temperature in 0.3 1.0; do at sft $temperature; at rl $temperature; done
+# Side by side, so that all answers are there within a minute; then the judges share the processors.
+judged main $((jobs / 2 + 1)) --task write --task repair --task optimise \
+    --model local:sft --model local:rl --model nearest &
+judged arms $((jobs / 4 + 1)) --task write --task repair --task optimise \
+    --model local:arm-write --model local:arm-repair --model local:arm-three &
+judged untrained $((jobs / 8 + 1)) --model local:sft --model untrained:sft &
+judged 0.3 $((jobs / 8 + 1)) --model local:sft-0.3 --model local:rl-0.3 &
+judged 1.0 $((jobs / 8 + 1)) --model local:sft-1.0 --model local:rl-1.0 &
+wait
+tail -n 12 evaluate-*.log
+say "end"
