@@ -95,6 +95,7 @@ def evaluate(
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.training.evaluate import answered, spread_over
     from agentkernel.workflows.training.judging import STRICT
+    from agentkernel.workflows.training.kept_answers import KeptWriter
     from agentkernel.workflows.training.questions import questions_of, target_of
     from agentkernel.workflows.training.rows import held_out_hash, held_out_problems
 
@@ -136,7 +137,9 @@ def evaluate(
                     seed=seed,
                     show=show,
                 )
-            passed = passed.model_copy(update={"held_out_sha256": held_out})
+            seconds = writer.seconds if isinstance(writer, KeptWriter) else passed.writing_s
+            told = {"held_out_sha256": held_out, "writing_s": seconds}
+            passed = passed.model_copy(update=told)
             found[model][questions.task] = passed
             if out is not None:
                 write_figures(out, found, seed)
@@ -175,6 +178,8 @@ def prepared(
     `check_model` does, unless `answers` has all that is asked."""
     from functools import cache
 
+    from agentkernel.errors import ModelUnavailable
+    from agentkernel.tools.atomic import make_folder
     from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
 
     def make() -> Writer:
@@ -189,7 +194,14 @@ def prepared(
         return KeptWriter(answers, model, seed, made, cache(make))
 
     if not all(kept().has(questions.conversations, samples) for questions in asked):
-        check_model(model)
+        try:
+            check_model(model)
+        except ModelUnavailable as error:
+            raise ModelUnavailable(
+                f"{str(answers)!r} has not all answers of {model!r} to these questions ({samples} "
+                f"each, seed {seed}), and it cannot be asked: {error}"
+            ) from error
+        make_folder(answers)
     return kept
 
 

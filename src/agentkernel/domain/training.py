@@ -211,8 +211,8 @@ class RlSettings(Settings):
     problems: int = Field(default=8, ge=1)
     rollouts: int = Field(default=8, ge=2)
     oversample: int = Field(default=1, ge=1)
-    """Modules that are tried for each of the `problems` that is judged: those whose tries differ
-    come first, as nothing is learned of tries that say the same."""
+    """Modules that are tried for each of the `problems` that is judged: those whose first turns
+    differ come first, as of first turns that say the same none is better than the others."""
     turns: int = Field(default=3, ge=1)
     discount: float = Field(default=0.4, ge=0, le=1)
     correct: float = Field(default=0.3, ge=0)

@@ -191,3 +191,17 @@ def test_a_machine_has_its_targets_figures() -> None:
 
 def test_a_range_is_read_back() -> None:
     assert Range.model_validate_json(Range(low=1, high=2).model_dump_json()).high == 2
+
+
+def test_modules_that_are_tried_and_not_judged_cost_writing_alone() -> None:
+    plain, more = (
+        rl_cost(TINY, sft(), RL.model_copy(update={"oversample": often, "turns": 1}), H100, 40)
+        for often in (1, 3)
+    )
+    assert more.answers == plain.answers
+    assert more.judge_hours == plain.judge_hours
+    assert more.learn_hours == plain.learn_hours
+    # Three times the answers, of which more are written at once.
+    assert more.tokens_per_s.high > plain.tokens_per_s.high
+    ratio = more.write_hours.low / plain.write_hours.low
+    assert ratio == pytest.approx(3 * plain.tokens_per_s.high / more.tokens_per_s.high, rel=0.05)

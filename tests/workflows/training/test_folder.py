@@ -66,3 +66,11 @@ def test_a_training_that_is_done_has_weights(tmp_path: Path) -> None:
             folder.check_weights(tmp_path, ended)
     (tmp_path / "model.safetensors").touch()
     folder.check_weights(tmp_path, "steps")
+
+
+def test_a_setting_that_was_not_named_is_told_by_its_own_value(tmp_path: Path) -> None:
+    folder.claim(tmp_path, ONE)
+    (tmp_path / folder.CURVE).write_text("{}\n")
+    with pytest.raises(TrainingError, match=r"rl\.oversample was 1, and is 2\."):
+        folder.claim(tmp_path, ONE | {"rl.oversample": "2"})
+    folder.claim(tmp_path, ONE | {"rl.oversample": "1"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message
-from agentkernel.errors import TrainingError
+from agentkernel.errors import OutputError, TrainingError
 from agentkernel.workflows.training.evaluate import answered
 from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
 from agentkernel.workflows.training.questions import to_write
@@ -38,7 +39,12 @@ class Counts:
 
 
 def keep(folder: Path, writer: Counts, **changes: object) -> KeptWriter:
-    values = {"model": "local:m", "seed": 0, "made_from": "a" * 64, **changes}
+    values = {
+        "model": "local:m",
+        "seed": 0,
+        "made_from": {"model": "a" * 64, "settings": "s"},
+        **changes,
+    }
     return KeptWriter(folder, make=lambda: writer, **values)  # type: ignore[arg-type]
 
 
@@ -52,7 +58,8 @@ def test_the_same_question_is_asked_once(tmp_path: Path) -> None:
     def nobody() -> Counts:
         raise AssertionError("nobody is to be loaded")
 
-    for made in ("a" * 64, None):  # with the weights here, and without
+    # With all of it here, with a part and without any.
+    for made in ({"model": "a" * 64, "settings": "s"}, {"settings": "s"}, dict[str, str]()):
         again = KeptWriter(tmp_path, "local:m", 0, made, nobody)
         assert again.has(ASKED, 2)
         assert again.write(ASKED, 2) == first
@@ -80,11 +87,35 @@ def test_other_questions_or_samples_are_asked(tmp_path: Path) -> None:
 
 def test_answers_of_other_weights_are_refused(tmp_path: Path) -> None:
     keep(tmp_path, Counts()).write(ASKED, 2)
-    with pytest.raises(TrainingError, match=r"made from aaaaaaaaaaaa, .* bbbbbbbbbbbb now"):
-        keep(tmp_path, Counts(), made_from="b" * 64).write(ASKED, 2)
+    with pytest.raises(TrainingError, match="its model was aaaaaaaaaaaa; now it is bbbbbbbbbbbb"):
+        keep(tmp_path, Counts(), made_from={"model": "b" * 64}).write(ASKED, 2)
+    with pytest.raises(TrainingError, match="its adapter was None"):
+        keep(tmp_path, Counts(), made_from={"adapter": "b" * 64}).write(ASKED, 2)
 
 
-@pytest.mark.parametrize("wreck", ["cut", "line", "json"])
+def test_a_folder_that_cannot_be_written_is_found_before_anybody_is_asked(tmp_path: Path) -> None:
+    writer, file = Counts(), tmp_path / "file"
+    file.touch()
+    with pytest.raises(TrainingError, match="Cannot read answers"):
+        keep(file, writer).write(ASKED, 2)
+    with pytest.raises(OutputError):
+        keep(Path("/proc/nowhere"), writer).write(ASKED, 2)
+    assert not writer.asked
+
+
+def test_how_long_the_writing_took_is_kept(tmp_path: Path) -> None:
+    class Slow(Counts):
+        def write(self, *given: object, **more: object) -> list[list[Sample]]:
+            time.sleep(0.2)
+            return super().write(*given, **more)  # type: ignore[arg-type]
+
+    for _ in range(2):
+        kept = keep(tmp_path, Slow())
+        kept.write(ASKED, 2)
+        assert 0.2 <= kept.seconds < 5
+
+
+@pytest.mark.parametrize("wreck", ["cut", "line", "json", "seed"])
 def test_a_wrecked_file_is_an_error_of_one_line(wreck: str, tmp_path: Path) -> None:
     kept = keep(tmp_path, Counts())
     kept.write(ASKED, 2)
@@ -94,6 +125,7 @@ def test_a_wrecked_file_is_an_error_of_one_line(wreck: str, tmp_path: Path) -> N
         {
             "cut": path.read_bytes()[:-9],
             "line": gzip.compress(text[: text.rindex(b"\n", 0, -1) + 1]),
+            "seed": gzip.compress(text.replace(b'"seed":0', b'"seed":7', 1)),
             "json": gzip.compress(text.replace(b'"length"', b'"because"', 1)),
         }[wreck]
     )
@@ -119,16 +151,42 @@ def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
     assert (found[1].rows[0].correct, found[1].rows[0].no_file) == (1, 1)
 
 
-def test_what_answers_are_made_from_is_weights_and_sampling_or_the_rows(tmp_path: Path) -> None:
+def test_what_answers_are_made_from_is_weights_and_settings_or_the_rows(tmp_path: Path) -> None:
     data, policy = make_data(tmp_path / "data"), make_policy(tmp_path / "m")
     name = f"local:{policy}"
     first = made_from(name, data)
-    assert first is not None
-    assert made_from(name, data) == first != made_from("nearest", data)
+    assert set(first) == {"model", "settings"}
+    assert made_from(name, data) == first
+    assert set(made_from("nearest", data)) == {"rows"}
     own = policy / "agentkernel.yaml"
     own.write_text(own.read_text().replace("temperature: 0.8", "temperature: 0.3"))
     colder = made_from(name, data)
-    weights = policy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
-    assert len({first, colder, made_from(name, data)}) == 3
-    assert made_from(f"local:{tmp_path}/nowhere", data) is None
+    assert colder["settings"] != first["settings"]
+    assert colder["model"] == first["model"]
+    for file in ("model.safetensors", "tokenizer_config.json"):
+        before, path = made_from(name, data), policy / file
+        path.write_bytes(path.read_bytes()[:-4] + b"abcd")
+        assert made_from(name, data)["model"] != before["model"]
+    (policy / "training.json").write_text("{}")  # says how they came about, and decides nothing
+    assert made_from(name, data) == made_from(name, data) | {"settings": colder["settings"]}
+
+
+def test_an_adapter_on_a_model_of_the_hub_is_told_by_its_own_files(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "agentkernel.yaml").write_text("model: nobody/nothing\nadapter: .\n")
+    found = []
+    for weights in (b"one", b"two"):
+        (adapter / "adapter_model.safetensors").write_bytes(weights)
+        found.append(made_from(f"local:{adapter}", tmp_path))
+    assert set(found[0]) == {"adapter", "settings"}
+    assert found[0]["adapter"] != found[1]["adapter"]
+
+
+@pytest.mark.parametrize(
+    "model", ["local:{here}/nowhere", "local:{here}/no.yaml", "untrained:{here}/nowhere", "nearest"]
+)
+def test_of_what_is_not_here_nothing_is_said(model: str, tmp_path: Path) -> None:
+    assert made_from(model.format(here=tmp_path), tmp_path) == {}
+    (tmp_path / "nowhere").mkdir()  # records without weights
+    assert made_from(model.format(here=tmp_path), tmp_path) == {}

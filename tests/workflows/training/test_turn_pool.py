@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Generic
 
 import pytest
 
 from agentkernel.agents.coders.taught import completion
 from agentkernel.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.workflows.pair_lane import Asked, Told
 from agentkernel.workflows.pair_process import Failed, Verification
+from agentkernel.workflows.training import turn_pool
 from agentkernel.workflows.training.reward import JudgedTurn, reward_of
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
 from agentkernel.workflows.training.turn_work import TurnAnswer, TurnQuestion, TurnSettings
@@ -123,3 +127,28 @@ def test_the_judge_itself() -> None:
     assert [item.file for item in found] == list(texts)
     assert broken[0].verdict is None
     assert broken[0].why
+
+
+def test_where_one_judge_cannot_be_asked_the_others_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Generic[Asked, Told]):
+        def __init__(self, *given: object) -> None:
+            self.asked = 0
+            lanes.append(self)
+
+        def ask(self, question: TurnQuestion, timeout_s: float) -> Failed:
+            self.asked += 1
+            if self is lanes[1]:
+                raise OSError("no more processes")
+            time.sleep(0.1)
+            return Failed(reason="-")
+
+        def kill(self) -> None: ...
+        def close(self) -> None: ...
+
+    lanes: list[Slow] = []
+    monkeypatch.setattr(turn_pool, "Lane", Slow)
+    judges = LocalJudges(TurnSettings(), jobs=2)
+    with pytest.raises(OSError, match="no more processes"):
+        judges.ask([TurnQuestion(problem=str(number), file="x") for number in range(20)])
+    judges.close()
+    assert lanes[0].asked < 4

@@ -28,6 +28,17 @@ def model_folder(name: str) -> Path:
     )
 
 
+def folder_here(name: str) -> Path | None:
+    """The folder of the model or adapter `name` if it is on this machine, with its weights: nobody
+    is asked for it."""
+    folder = Path(name).expanduser()
+    try:
+        found = folder if folder.is_dir() else _cached(name)
+    except ModelUnavailable:
+        return None
+    return found if found is not None and any(found.glob("*.safetensors")) else None
+
+
 def _cached(name: str) -> Path | None:
     """The whole copy in the hub's cache, None where there is none."""
     from huggingface_hub import snapshot_download

@@ -161,7 +161,8 @@ def rl_cost(
     shape: ModelShape, sft: SftSettings, rl: RlSettings, machine: Machine, tokens_a_row: int
 ) -> RlCost:
     """`rl.steps` steps, every try going through all its turns, half of a turn's tokens being the
-    answer. One GPU writes, learns and judges, however many there are.
+    answer; modules past `rl.problems` are written about at the first turn alone. One GPU writes,
+    learns and judges, however many there are.
 
     Judging: `machine.judges` at a time, and at most every answer right and timed. Raises
     TrainingError for rows longer than the window.
@@ -169,11 +170,13 @@ def rl_cost(
     _check(tokens_a_row, shape.window)
     answer = min(round(tokens_a_row * ANSWER_SHARE), rl.most_tokens)
     prompt = tokens_a_row - answer
-    answers = rl.steps * rl.problems * rl.rollouts * rl.turns
+    tries = rl.steps * rl.problems * rl.rollouts
+    answers = tries * rl.turns
+    drawn = tries * (rl.oversample + rl.turns - 1)
     speed = tokens_per_s(shape, sft, rl, machine, prompt, answer)
-    read = answers * prompt * (2.0 * shape.multiplied)
+    read = drawn * prompt * (2.0 * shape.multiplied)
     reading = _computing(read, machine, 1)
-    written = answers * answer / HOUR_S
+    written = drawn * answer / HOUR_S
     write = Range(
         low=reading.low + written / speed.high,
         high=reading.high + written / speed.low,
@@ -208,7 +211,7 @@ def tokens_per_s(
     At best there is nothing else, and an answer that ends makes room for the next; at worst the
     processor is slower, and all wait for one of `rl.most_tokens`.
     """
-    rows = min(rl.problems * rl.rollouts, SAMPLED_ROWS)
+    rows = min(rl.problems * rl.oversample * rl.rollouts, SAMPLED_ROWS)
     cached = rows * (prompt + answer / 2) * key_value_bytes(shape)
     read = read_bytes(shape, sft)
     bandwidth = machine.dram_gb_per_s * 1e9 * BANDWIDTH_SHARE

@@ -107,11 +107,11 @@ def claim(out: Path, identity: Mapping[str, str]) -> None:
         write_atomic(path, json.dumps(dict(identity), indent=1))
         return
     for key in sorted({*begun, *identity}):
-        if begun.get(key) != identity.get(key):
+        then, now = (item.get(key, NEUTRAL.get(key)) for item in (begun, identity))
+        if then != now:
             raise TrainingError(
-                f"{str(out)!r} holds another training: {key} was {begun.get(key)}, and is "
-                f"{identity.get(key)}. Expected the same data and settings. Next: give another "
-                "--out, or leave this one as it was."
+                f"{str(out)!r} holds another training: {key} was {then}, and is {now}. Expected "
+                "the same data and settings. Next: give another --out, or leave this one as it was."
             )
 
 

@@ -245,6 +245,8 @@ class _Training:
                 chat_template=self.preset.chat_template,
             )
             chosen = chosen_at(self.problems, step, rl.problems * rl.oversample, rl.seed)
+            if rl.oversample > 1:  # of few modules some would come twice
+                chosen = tuple(dict.fromkeys(chosen))
             groups = roll_out(chosen, writer, environment, rl, rl.seed * 1_000_003 + step)
             samples = samples_of(groups, rl)
             figures = tally(groups, samples, rl)._asdict()

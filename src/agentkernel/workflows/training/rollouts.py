@@ -91,10 +91,13 @@ def telling(written: Sequence[Sequence[Written]], most: int) -> list[int]:
     """The places of `most` groups of first answers, those first whose files are not all the same,
     in the order that they came in.
 
-    Tries that say the same are worth the same, so that nothing is learned of them, and a judge need
-    not be asked to know it. DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) draws more than
-    a step needs too, and throws away by the reward what is alike.
+    First turns that say the same are worth the same, so that they teach nothing about themselves,
+    and a judge need not be asked to know it; what later turns would have made of them is given up.
+    DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) draws more than a step needs too, and
+    throws away by the reward what is alike.
     """
+    if len(written) <= most:
+        return list(range(len(written)))
     alike = [_say_the_same(group) for group in written]
     return sorted(sorted(range(len(written)), key=lambda place: alike[place])[:most])
 

@@ -160,8 +160,12 @@ class LocalJudges:
 
         def work(lane: Lane[TurnQuestion, TurnAnswer]) -> None:
             place: int | None = None
-            while (place := todo.after(place)) is not None:
-                found[place] = self._one(lane, questions[place])
+            try:
+                while (place := todo.after(place)) is not None:
+                    found[place] = self._one(lane, questions[place])
+            except BaseException:
+                todo.clear()  # nobody judges on for a training that ends
+                raise
 
         threads = ThreadPoolExecutor(len(self._lanes), "judges")
         try:
