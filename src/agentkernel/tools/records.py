@@ -67,8 +67,9 @@ class Records:
             self._db.executescript(SCHEMA)
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        self._db.close()
+        """Close the file; a second call does nothing. Whoever asks later gets ProgrammingError."""
+        with self._lock:  # SQLite dies where it is closed while another thread is in it
+            self._db.close()
 
     def check(self) -> None:
         """Read the file through. Raises sqlite3.DatabaseError where it is damaged."""
@@ -132,7 +133,8 @@ class Records:
 
     def silence(self, key: str) -> str | None:
         """Why a model gave no answer to the question with this key, where nothing else came."""
-        row = self._db.execute("select text from silences where key=?", (key,)).fetchone()
+        with self._lock:
+            row = self._db.execute("select text from silences where key=?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def save_silence(self, key: str, text: str) -> None:
@@ -229,7 +231,8 @@ class Records:
         )
 
     def _load(self, kind: type[F], query: str, key: str) -> F | None:
-        row = self._db.execute(query, (key,)).fetchone()
+        with self._lock:
+            row = self._db.execute(query, (key,)).fetchone()
         return None if row is None else kind.model_validate_json(row[0])
 
 
