@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Measures what docs/training.md shows of one training, on a machine with one GPU or two:
 #   benchmarks/training/measure.sh DATA OUT
-# DATA is a folder of 'agentkernel train data'. The same call goes on after a kill. What belongs
-# together is kept apart in time: nobody judges beside the training whose tokens a second count.
+# DATA is a folder of 'agentkernel train data'. The same call goes on after a kill. Nobody judges
+# beside fine-tuning; on two GPUs practice judges beside the arms of the ablation, whose length is
+# counted in passes.
 #
 #   GPU 0: fine-tuning, then practice, then the answers of both
 #   GPU 1 (else GPU 0, at the end): the ablation: write, write + repair, all three tasks, each with
@@ -55,7 +56,6 @@ arms() {
     until [ -e sft/tokenizer/tokenizer.json ]; do sleep 1; done
     sleep 1
     arm three '[write,optimise,repair]'; arm repair '[write,repair]'; arm write '[write]'
-    touch arms.done
 }
 
 say "begin on $gpus GPUs"
