@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,17 @@ def test_a_run_is_found_by_the_beginning_of_its_name_or_as_the_last(tmp_path: Pa
         open_run(tmp_path / "nowhere", "last")
 
 
+def test_of_the_runs_of_one_second_the_one_begun_last_is_the_last(tmp_path: Path) -> None:
+    """Their names differ by chance alone."""
+    begun = []
+    for _ in range(8):
+        store = new_run(tmp_path)
+        store.close()
+        begun.append(store.id)
+        time.sleep(0.02)  # a file's time is as fine as the system's clock ticks
+    assert [item.id for item in list_runs(tmp_path / "runs")] == begun
+
+
 @pytest.mark.parametrize("damage", ["{", "{}", None])
 def test_a_corrupt_manifest_hides_no_other_run(tmp_path: Path, damage: str | None) -> None:
     good, bad = new_run(tmp_path), new_run(tmp_path)
@@ -181,6 +193,7 @@ def test_a_full_database_names_the_cause_and_keeps_what_was_saved(tmp_path: Path
 
 FULL_DISK = """
 import sys
+import time
 from pathlib import Path
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import write_atomic
@@ -222,6 +235,7 @@ def test_a_run_is_worked_on_by_one_process(tmp_path: Path) -> None:
 
 BUSY = """
 import sys
+import time
 from pathlib import Path
 from agentkernel.errors import RunBusy
 from agentkernel.tools.store import alone

@@ -29,9 +29,9 @@ from agentkernel.tools.problems import LoadedProblem, restore_problem
 from agentkernel.tools.records import Records
 
 BUSY_S = 10.0
+"""How long a run may still be held by a process that is about to end."""
 SESSION_FILE = "session.sqlite"
 """The file of a session's folder, which lies among the runs of its steps."""
-"""How long a run may still be held by a process that is about to end."""
 
 
 class Manifest(Frozen):
@@ -264,7 +264,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def run_folders(runs: Path) -> tuple[Path, ...]:
-    """All run folders below `runs`, oldest first by the time in their names; sessions' are none."""
+    """All run folders below `runs`, oldest first by the time in their names, those of one second by
+    when their `run.json` was written; sessions' are none."""
     if not runs.is_dir():
         return ()
     folders = [
@@ -272,12 +273,15 @@ def run_folders(runs: Path) -> tuple[Path, ...]:
         for item in runs.iterdir()
         if item.is_dir() and not item.name.startswith(".") and not (item / SESSION_FILE).is_file()
     ]
-    return tuple(sorted(folders, key=lambda item: (_stamp(item.name), item.name)))
+    return tuple(sorted(folders, key=_age))
 
 
-def _stamp(name: str) -> str:
-    match = re.search(r"\d{8}-\d{6}", name)
-    return match.group() if match else ""
+def _age(folder: Path) -> tuple[str, int, str]:
+    match = re.search(r"\d{8}-\d{6}", folder.name)
+    written = 0
+    with contextlib.suppress(OSError):
+        written = (folder / "run.json").stat().st_mtime_ns
+    return match.group() if match else "", written, folder.name
 
 
 def list_runs(runs: Path) -> tuple[RunSummary, ...]:

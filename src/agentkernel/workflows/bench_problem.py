@@ -31,6 +31,7 @@ from agentkernel.tools.bench.rows import NOT_RUN, SWITCHED_OFF, Row, Sample, Tim
 from agentkernel.tools.bench.suite import SuiteProblem
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile import measure_baselines
+from agentkernel.tools.store import run_folders
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.batch import Runner
@@ -169,8 +170,7 @@ def _run(
     max-autotune, which may take minutes to build, where its time is known."""
     folder = task.runs(index)
     make_folder(folder)
-    begun = sorted(item.parent for item in folder.glob("*/run.json"))
-    for left in reversed(begun):
+    for left in reversed(run_folders(folder)):
         try:
             return _finished(runner.resume(str(left), ignore))
         except RunNotFound:

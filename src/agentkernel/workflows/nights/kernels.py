@@ -13,6 +13,7 @@ from agentkernel.errors import ProblemError, RunNotFound
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.certificate import read_certificate
 from agentkernel.tools.replay import NOT_JUDGED, replay_settings
+from agentkernel.tools.store import run_folders
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.events import ignore
 from agentkernel.workflows.nights.jobs import KernelDone, KernelJob
@@ -88,7 +89,7 @@ def region_call(job: KernelJob) -> RegionCall:
 def _run(request: OptimizeRequest) -> Result:
     folder = Path(request.settings.runs)
     make_folder(folder)
-    for left in sorted((item.parent for item in folder.glob("*/run.json")), reverse=True):
+    for left in reversed(run_folders(folder)):
         try:
             return resume(left, ignore)
         except RunNotFound:
