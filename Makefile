@@ -31,11 +31,12 @@ test-all: check
 gpu-test: $(VENV)/.stamp-dev
 	$(PYTEST) -m gpu
 
+# Not as $(BIN)/ruff: a $(PYTHON) that has these tools shares them, and their scripts lie with it.
 check: $(VENV)/.stamp-dev
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-cache
 
 # torch first and by itself: a build that $(PYTHON) already has is used as it is.
 $(VENV)/.stamp-torch: | .ci/make_venv.py

@@ -3,7 +3,7 @@ is one better than another beyond noise?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
     from agentkernel.domain.training import Task
     from agentkernel.errors import SettingError
-    from agentkernel.workflows.training.evaluate import Show
+    from agentkernel.workflows.pair_process import Verification
+    from agentkernel.workflows.training.evaluate import PassAt, Show
     from agentkernel.workflows.training.questions import Questions
     from agentkernel.workflows.training.writer import Writer
 
@@ -82,7 +83,6 @@ def evaluate(
 ) -> None:
     """Judge what models answer about the held-out modules: pass@k, debugging success, hacks,
     answers without a file; and how far each is from the first model."""
-    from agentkernel.cli.knowledge_progress import shown
     from agentkernel.cli.output import console, print_json
     from agentkernel.cli.train_figures import (
         difference_lines,
@@ -93,9 +93,8 @@ def evaluate(
     )
     from agentkernel.errors import TrainingError
     from agentkernel.tools.targets import find_target
-    from agentkernel.workflows.training.evaluate import answered, spread_over
+    from agentkernel.workflows.training.evaluate import spread_over
     from agentkernel.workflows.training.judging import STRICT
-    from agentkernel.workflows.training.kept_answers import KeptWriter
     from agentkernel.workflows.training.questions import questions_of, target_of
     from agentkernel.workflows.training.rows import held_out_hash, held_out_problems
 
@@ -123,28 +122,15 @@ def evaluate(
     if answers is not None:
         write_all(writers, asked, samples, silent=as_json)
     found: Found = {}
-    for model, writer_now in writers.items():
-        writer = writer_now()
-        found[model] = {}
-        for questions in asked:
-            with shown(f"{model}, {questions.task}", silent=as_json) as show:
-                passed = answered(
-                    writer,
-                    questions,
-                    samples,
-                    verification=verification,
-                    jobs=jobs,
-                    seed=seed,
-                    show=show,
-                )
-            seconds = writer.seconds if isinstance(writer, KeptWriter) else passed.writing_s
-            told = {"held_out_sha256": held_out, "writing_s": seconds}
-            passed = passed.model_copy(update=told)
-            found[model][questions.task] = passed
-            if out is not None:
-                write_figures(out, found, seed)
-            if not as_json:
-                print_line(f"{model}, {questions.task}: {passed.line()}")
+    for (model, task), passed in _judged(
+        writers, asked, samples, verification, jobs, seed, silent=as_json
+    ):
+        now = passed.model_copy(update={"held_out_sha256": held_out})
+        found.setdefault(model, {})[task] = now
+        if out is not None:
+            write_figures(out, found, seed)
+        if not as_json:
+            print_line(f"{model}, {task}: {now.line()}")
     if as_json:
         print_json({"models": figures(found, seed, rows=False)})
     else:
@@ -225,6 +211,39 @@ def write_all(
                     show(done, total, "answers written")
 
                 writer.write(questions.conversations, samples, wrote)
+
+
+def _judged(
+    writers: Mapping[str, Callable[[], Writer]],
+    asked: Sequence[Questions],
+    samples: int,
+    verification: Verification,
+    jobs: int | None,
+    seed: int,
+    *,
+    silent: bool,
+) -> Iterator[tuple[tuple[str, Task], PassAt]]:
+    """Each model with each task, once its answers have verdicts."""
+    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.workflows.training.evaluate import answered
+    from agentkernel.workflows.training.kept_answers import KeptWriter
+
+    for model, writer_now in writers.items():
+        writer = writer_now()
+        for questions in asked:
+            with shown(f"{model}, {questions.task}", silent=silent) as show:
+                passed = answered(
+                    writer,
+                    questions,
+                    samples,
+                    verification=verification,
+                    jobs=jobs,
+                    seed=seed,
+                    show=show,
+                )
+            if isinstance(writer, KeptWriter):
+                passed = passed.model_copy(update={"writing_s": writer.seconds})
+            yield (model, questions.task), passed
 
 
 def check_model(model: str) -> None:
