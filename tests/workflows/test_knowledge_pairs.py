@@ -13,8 +13,9 @@ from agentkernel.errors import ProblemError, SettingError, UnknownTarget
 from agentkernel.knowledge.pairs import ProblemFile
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows import knowledge_pairs, pair_process
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.knowledge_pairs import Report, generate_pairs
-from agentkernel.workflows.pair_process import Failed, Judged, Question, Verification, Written
+from agentkernel.workflows.pair_process import Failed, Judged, Question, Written
 from lent_answerers import Lender, lender, lent
 
 __all__ = ["lender", "lent"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agentkernel.cli.train_figures import Found
     from agentkernel.domain.training import Task
     from agentkernel.errors import SettingError
-    from agentkernel.workflows.pair_process import Verification
+    from agentkernel.workflows.judged_problems import Verification
     from agentkernel.workflows.training.evaluate import PassAt, Show
     from agentkernel.workflows.training.questions import Questions
     from agentkernel.workflows.training.writer import Writer

@@ -17,8 +17,9 @@ from agentkernel.errors import SettingError
 from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_files
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.pair_lane import Answerer
-from agentkernel.workflows.pair_process import Judged, Question, Verification, Written
+from agentkernel.workflows.pair_process import Judged, Question, Written
 
 OWN_LICENCE = "Apache-2.0"
 WRITE_S = 120.0

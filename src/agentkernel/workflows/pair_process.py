@@ -10,15 +10,15 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Failure, LoadFailed, Policy, RunFailed, Verdict
+from agentkernel.domain.verdict import Failure, LoadFailed, RunFailed, Verdict
 from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.tools.processes import end_with_parent
+from agentkernel.workflows.judged_problems import POLICY, JudgedProblems, Verification
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
@@ -27,26 +27,10 @@ if TYPE_CHECKING:
 
 Work = Literal["write", "judge"]
 READY = "ready"
-POLICY: Literal["mixed"] = "mixed"
 LIBRARY_ALONE = "nothing is left to Triton"
 """How the lifter begins to say that every step is a library call."""
-INTERPRETED_ELEMENTS = 50_000
-"""With more of them going in, the interpreter takes minutes: the pair is for its declared sizes, so
-none is judged on smaller ones."""
 TEMPLATES = "gemm_triton"
 """The variant that writes matrix products itself."""
-
-
-class Verification(Frozen):
-    """How hard a pair is judged: seconds for each call, and for the cases past the required ones;
-    how many seeds. What has more than `most_elements` is not interpreted."""
-
-    time_limit_s: float = 20.0
-    budget_s: float = 2.0
-    seeds: int = 1
-    device: Literal["cpu", "cuda"] = "cpu"
-    policy: Policy = POLICY
-    most_elements: int = INTERPRETED_ELEMENTS
 
 
 class Question(Frozen):
@@ -138,52 +122,19 @@ def _lifted(
 
 
 def judging(verification: Verification) -> Callable[[Question], Answer]:
-    """What answers questions with the judge's finding. The problem of the last one stays loaded:
-    to capture it takes about as long as to judge a file for it."""
-    known = lru_cache(maxsize=1)(partial(_known, verification))
-    return lambda question: _judged(question, verification, known)
+    """What answers questions with the judge's finding. The problem of the last one stays loaded."""
+    problems = JudgedProblems(verification, most=1)
+    return lambda question: _judged(question, problems)
 
 
-class _Known(NamedTuple):
-    """A problem that is loaded; `captured` is None where it is too large to be judged here."""
-
-    loaded: LoadedProblem
-    captured: Captured | None
-    elements: int
-
-
-def _known(verification: Verification, path: str, content: bytes) -> _Known:
-    """The problem in `path`, whose `content` is there to tell two versions of a file apart."""
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.judge.shapes import count_elements
-    from agentkernel.tools.problems import load_problem
-
-    loaded = load_problem(path)
-    elements = count_elements(loaded.problem.shape_sets[0])
-    too_many = verification.device == "cpu" and elements > verification.most_elements
-    return _Known(loaded, None if too_many else capture(loaded), elements)
-
-
-def _judged(
-    question: Question,
-    verification: Verification,
-    known: Callable[[str, bytes], _Known],
-) -> Judged:
-    from agentkernel.tools.judge.judge import judge
-    from agentkernel.tools.judge.settings import JudgeSettings
-
-    path = Path(question.path)
-    loaded, captured, elements = known(question.path, path.read_bytes() if path.is_file() else b"")
-    if captured is None:
-        return Judged(accepted=None, reason=f"{elements} elements are too many to interpret")
-    settings = JudgeSettings(
-        declared_sizes=bool(captured.free_dims),
-        **verification.model_dump(exclude={"most_elements"}),
-    )
+def _judged(question: Question, problems: JudgedProblems) -> Judged:
+    problem = problems.load(Path(question.path))
     try:
-        verdict = judge(loaded, captured, question.answer, settings)
+        verdict = problems.judge(problem, question.answer)
     except SandboxUnavailable as error:
         return Judged(accepted=None, reason=one_line(error))
+    if verdict is None:
+        return Judged(accepted=None, reason=problem.too_large)
     if verdict.failure is None:
         return Judged(accepted=True, interpreted=verdict.interpreted, verdict=verdict)
     reason = one_line(f"{verdict.gate}: {_words(verdict.failure)}")

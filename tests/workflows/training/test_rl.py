@@ -22,7 +22,7 @@ from agentkernel.domain.training import TrainingSettings
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.errors import RunBusy, SettingError, TrainingError
 from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training import checkpoints, folder, rl, rl_trainer
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.curve import FILE, PICTURE

@@ -10,8 +10,9 @@ import pytest
 
 from agentkernel.agents.coders.taught import completion
 from agentkernel.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.pair_lane import Asked, Told
-from agentkernel.workflows.pair_process import Failed, Verification
+from agentkernel.workflows.pair_process import Failed
 from agentkernel.workflows.training import turn_pool
 from agentkernel.workflows.training.reward import JudgedTurn, reward_of
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges

@@ -8,7 +8,7 @@ import pytest
 
 from agentkernel.agents.coders.taught import completion
 from agentkernel.errors import MissingDependency
-from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training.reward import reward_of
 from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
 from agentkernel.workflows.training.turn_ray import RayJudges

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from agentkernel.domain.profile import Profile, ProfileFailed
-from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.judged_problems import JudgedProblems, Verification
 from agentkernel.workflows.training.reward import reward_of
 from agentkernel.workflows.training.turn_work import TurnJudge, TurnQuestion, TurnSettings
 from rl_stand_in import settings
@@ -66,12 +67,34 @@ def test_a_question_without_a_file_is_answered_with_versions(judge: TurnJudge) -
     assert judge.answer(TurnQuestion()).versions is not None
 
 
-def test_few_problems_stay_loaded(judge: TurnJudge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentkernel.workflows.training.turn_work.MOST_PROBLEMS", 2)
+def test_few_problems_stay_loaded(tmp_path: Path) -> None:
+    problems, paths = JudgedProblems(CHECKED, most=2), []
     for number in (1, 2, 3):
-        judge._load(problem(number))
-    assert len(judge._known) == 2
-    assert judge._load(problem(3)) is judge._load(problem(3))
+        paths.append(tmp_path / f"m{number}.py")
+        paths[-1].write_text(problem(number))
+    first = problems.load(paths[0])
+    assert problems.load(paths[1]) is problems.load(paths[1])
+    assert problems.load(paths[0]) is first
+    namespace = problems.load(paths[1]).loaded.namespace
+    problems.load(paths[0])
+    problems.load(paths[2])
+    assert len(problems) == 2
+    assert problems.load(paths[0]) is first
+    assert namespace is not None
+    assert namespace.__name__ not in sys.modules
+
+
+def test_a_file_of_the_same_name_and_text_keeps_its_module(tmp_path: Path) -> None:
+    problems, paths = JudgedProblems(CHECKED, most=1), []
+    for folder in ("a", "b"):
+        paths.append(tmp_path / folder / "m.py")
+        paths[-1].parent.mkdir()
+        paths[-1].write_text(problem(0))
+    names = {problems.load(path).loaded.namespace for path in paths}
+    kept = problems.load(paths[1]).loaded.namespace
+    assert len(names) == 2
+    assert kept is not None
+    assert sys.modules[kept.__name__] is kept
 
 
 def test_what_cannot_be_loaded_or_is_too_large_has_no_verdict(judge: TurnJudge) -> None:

@@ -16,7 +16,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import Task
 from agentkernel.domain.verdict import Policy
 from agentkernel.tools.bench.metrics import pass_at_k
-from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training.families import family_of
 from agentkernel.workflows.training.intervals import Interval, grouped_interval, wilson
 from agentkernel.workflows.training.judging import STRICT, Asked, Found, judge_all

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from agentkernel.domain.verdict import Verdict
 from agentkernel.workflows.bench_sample import hack_name
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.pair_lane import Answerer
-from agentkernel.workflows.pair_process import Failed, Judged, Question, Verification
+from agentkernel.workflows.pair_process import Failed, Judged, Question
 from agentkernel.workflows.training.judge_queue import JudgeQueue
 
 STRICT = Verification(policy="triton", time_limit_s=8.0, budget_s=2.0, seeds=2)

@@ -31,7 +31,8 @@ from agentkernel.tools.training.breaking import broken_variants
 from agentkernel.tools.training.modules import GeneratedProblem
 from agentkernel.tools.training.trimming import trimmed
 from agentkernel.tools.training.vetting import refusal
-from agentkernel.workflows.pair_process import READY, Verification, is_undecided
+from agentkernel.workflows.judged_problems import Verification
+from agentkernel.workflows.pair_process import READY, is_undecided
 
 if TYPE_CHECKING:
     from agentkernel.agents.coders.compiler.build import Compiled

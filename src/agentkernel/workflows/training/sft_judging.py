@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentkernel.domain.training import TrainingSettings
-from agentkernel.workflows.pair_process import Verification
+from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training.curve import Point
 from agentkernel.workflows.training.evaluate import PassAt, Show, answered, spread_over
 from agentkernel.workflows.training.folder import Record

@@ -11,8 +11,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,16 +20,14 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.tools.processes import end_with_parent
 from agentkernel.workflows.bench_sample import HACK_REASONS, hack_name
-from agentkernel.workflows.pair_process import READY, Verification
+from agentkernel.workflows.judged_problems import JudgedProblem, JudgedProblems, Verification
+from agentkernel.workflows.pair_process import READY
 from agentkernel.workflows.training.judging import PRACTICE
 from agentkernel.workflows.training.reward import Basis, JudgedTurn, Speed
 
 if TYPE_CHECKING:
-    from agentkernel.domain.plan import Analysis
     from agentkernel.domain.profile import CompileReport, Profile, ProfileFailed
     from agentkernel.domain.verdict import Verdict
-    from agentkernel.tools.capture import Captured
-    from agentkernel.tools.problems import LoadedProblem
     from agentkernel.tools.targets import ResolvedTarget
 
 MOST_PROBLEMS = 16
@@ -62,23 +59,16 @@ class TurnAnswer(Frozen):
     versions: Versions | None = None
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A problem that is loaded."""
-
-    loaded: LoadedProblem
-    captured: Captured
-    analysis: Analysis
-
-
 @dataclass
 class TurnJudge:
     """Judges files of several problems, whose text is written to `folder`."""
 
     settings: TurnSettings
     folder: Path
-    _known: OrderedDict[str, _Known] = field(default_factory=OrderedDict)
     _resolved: ResolvedTarget | None = None
+
+    def __post_init__(self) -> None:
+        self._problems = JudgedProblems(self.settings.verification, MOST_PROBLEMS)
 
     def answer(self, question: TurnQuestion) -> TurnAnswer:
         """What the judge finds; what keeps it from judging is an answer too."""
@@ -95,32 +85,24 @@ class TurnJudge:
             return TurnAnswer(turn=JudgedTurn(file=question.file, why=name + one_line(error)))
 
     def _judged(self, question: TurnQuestion) -> JudgedTurn:
-        from agentkernel.tools.judge.judge import judge
-        from agentkernel.tools.judge.settings import JudgeSettings
-        from agentkernel.tools.judge.shapes import count_elements
-
-        known, asked = self._load(question.problem), self.settings.verification
-        elements = count_elements(known.loaded.problem.shape_sets[0])
-        if asked.device == "cpu" and elements > asked.most_elements:
-            why = f"{elements} elements are too many to interpret"
-            return JudgedTurn(file=question.file, why=why)
-        settings = JudgeSettings(
-            declared_sizes=bool(known.captured.free_dims),
-            **asked.model_dump(exclude={"most_elements"}),
-        )
-        verdict = judge(known.loaded, known.captured, question.file, settings)
+        problem = self._load(question.problem)
+        verdict = self._problems.judge(problem, question.file)
+        if verdict is None:
+            return JudgedTurn(file=question.file, why=problem.too_large)
         turn = JudgedTurn(file=question.file, verdict=verdict)
         if not verdict.accepted or self.settings.speed == "none":
             return turn
-        return self._timed(turn, known, verdict)
+        return self._timed(turn, problem, verdict)
 
-    def _timed(self, turn: JudgedTurn, known: _Known, verdict: Verdict) -> JudgedTurn:
+    def _timed(self, turn: JudgedTurn, problem: JudgedProblem, verdict: Verdict) -> JudgedTurn:
         from agentkernel.agents.speed import speed_evidence
         from agentkernel.domain.profile import ProfileFailed
+        from agentkernel.tools.roofline import analyse
 
         assert turn.file is not None
+        assert problem.captured is not None
         assert hack_name(verdict) is None
-        found = self._profile(turn.file, known)
+        found = self._profile(turn.file, problem)
         if isinstance(found, ProfileFailed):
             if found.side != "candidate":  # says nothing about it
                 return turn.model_copy(update={"why": f"not timed: {found.side} {found.reason}"})
@@ -130,7 +112,8 @@ class TurnJudge:
         speed = speed_of(found)
         if speed.by != self.settings.speed:  # what is estimated never stands in for what is timed
             return turn.model_copy(update={"why": f"not timed: {speed.by} alone"})
-        facts = speed_evidence(found, known.analysis, self._target().target).facts
+        target = self._target().target
+        facts = speed_evidence(found, analyse(problem.captured, target), target).facts
         return turn.model_copy(
             update={
                 "speed": speed,
@@ -138,19 +121,20 @@ class TurnJudge:
             }
         )
 
-    def _profile(self, file: str, known: _Known) -> Profile | ProfileFailed:
+    def _profile(self, file: str, problem: JudgedProblem) -> Profile | ProfileFailed:
         from agentkernel.domain.profile import Profile
         from agentkernel.tools.profile import ProfileSettings, profile
         from agentkernel.tools.profile.estimates import estimate_candidate
 
+        assert problem.captured is not None
         resolved = self._target()
         if self.settings.speed == "measured":
             # A reward reads eager, the candidate and the share of its kernels, of the first shapes.
             chosen = ProfileSettings(compare_compile=False, shape_sets=(0,))
-            return profile(known.loaded, known.captured, file, resolved, chosen)
+            return profile(problem.loaded, problem.captured, file, resolved, chosen)
         found = estimate_candidate(
-            known.loaded,
-            known.captured,
+            problem.loaded,
+            problem.captured,
             file,
             resolved.target,
             precision="strict",
@@ -173,25 +157,11 @@ class TurnJudge:
             self._resolved = find_target(self.settings.target)
         return self._resolved
 
-    def _load(self, text: str) -> _Known:
-        from agentkernel.tools.capture import capture
-        from agentkernel.tools.problems import load_problem
-        from agentkernel.tools.roofline import analyse
-
-        key = sha256_text(text)
-        if key not in self._known:
-            path = self.folder / f"m{key[:16]}.py"
+    def _load(self, text: str) -> JudgedProblem:
+        path = self.folder / f"m{sha256_text(text)[:16]}.py"
+        if not path.is_file():
             path.write_text(text, encoding="utf-8")
-            loaded = load_problem(str(path))
-            captured = capture(loaded)
-            analysis = analyse(captured, self._target().target)
-            self._known[key] = _Known(loaded, captured, analysis)
-            if len(self._known) > MOST_PROBLEMS:
-                _, oldest = self._known.popitem(last=False)
-                if oldest.loaded.namespace is not None:
-                    sys.modules.pop(oldest.loaded.namespace.__name__, None)
-        self._known.move_to_end(key)
-        return self._known[key]
+        return self._problems.load(path)
 
 
 def speed_of(profile: Profile) -> Speed:
