@@ -127,9 +127,7 @@ class Watch(TrainerCallback):
         control: TrainerControl,
         **others: Any,
     ) -> None:
-        spent_s = self._before.seconds if self._before else 0.0
-        share = 0.0 if self._most_s is None else spent_s / self._most_s
-        self._judged = self._times_due(state, share)
+        self._judged = self._times_due(state, self.rate_share)
         self._first_s = self.seconds
 
     def on_step_end(
