@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
 # Measures what docs/training.md shows of one training, on a machine with one GPU or two:
 #   benchmarks/training/measure.sh DATA OUT
-# DATA is a folder of 'agentkernel train data'. The same call goes on after a kill. Nobody judges
-# beside fine-tuning; on two GPUs practice judges beside the arms of the ablation, whose length is
-# counted in passes.
+# DATA is a folder of 'agentkernel train data'. The same call goes on after a kill.
 #
-#   GPU 0: fine-tuning, then practice, then the answers of both
-#   GPU 1 (else GPU 0, at the end): the ablation: write, write + repair, all three tasks, each with
-#          PASSES passes over its rows, so that all see the rows of write equally often
+#   GPU 0: fine-tuning, practice, then what both answer, at three temperatures
+#   GPU 1: the ablation, side by side: write, write + repair, all three tasks, each with PASSES passes
+#          over its rows, so that all see the rows of write equally often; then what these answer,
+#          and the untrained model. With one GPU it comes last.
 #
 # OUT/answers holds all answers: 'train evaluate --answers OUT/answers' judges them on any machine.
-# SFT_MINUTES, RL_MINUTES, PASSES, SAMPLES, JOBS (judges), SPARED, CONFIG, and SFT and RL (more flags)
-# may be set.
+# SFT_MINUTES, RL_MINUTES, PASSES, SAMPLES, ARM_SAMPLES, JOBS (judges), SPARED, CONFIG, and SFT and RL
+# (more flags) may be set.
 set -uo pipefail
 data=$(realpath "$1") out=$(realpath -m "$2")
 sft_minutes=${SFT_MINUTES:-20} rl_minutes=${RL_MINUTES:-7} passes=${PASSES:-6}
 config=${CONFIG:-small} samples=${SAMPLES:-10} jobs=${JOBS:-$(nproc)} spared=${SPARED:-0.08}
+arm_samples=${ARM_SAMPLES:-5}
 read -ra sft_flags <<< "${SFT:-}"; read -ra rl_flags <<< "${RL:-}"
 mkdir -p "$out" && cd "$out" || exit 1
+all_tasks=(--task write --task repair --task optimise)
 gpus=$(nvidia-smi -L 2> /dev/null | wc -l)
 begun=$(date +%s)
 
@@ -55,26 +56,29 @@ arm() { # name, tasks
 arms() {
     until [ -e sft/tokenizer/tokenizer.json ]; do sleep 1; done
     sleep 1
-    arm three '[write,optimise,repair]'; arm repair '[write,repair]'; arm write '[write]'
+    arm three '[write,optimise,repair]' & arm repair '[write,repair]' & arm write '[write]' & wait
+    until [ -e sft/agentkernel.yaml ]; do sleep 1; done
+    samples=$arm_samples judged arms $((jobs / 4 + 1)) "${all_tasks[@]}" \
+        --model local:arm-write --model local:arm-repair --model local:arm-three &
+    judged untrained 2 --model untrained:sft &
+    wait
 }
 
 say "begin on $gpus GPUs"
+# Of two GPUs the second is the ablation's.
 if [ "$gpus" -gt 1 ]; then (export CUDA_VISIBLE_DEVICES=1; arms) & fi
 export CUDA_VISIBLE_DEVICES=0
 # Passes without end: the time says when the learning rate has come to its own.
 run sft tuned sft -c sft.epochs=60 -c sft.most_minutes="$sft_minutes" || exit 1
 run rl ak rl "$data" --model sft --out rl --config "$config" -c rl.spared="$spared" \
     -c rl.most_minutes="$rl_minutes" --device cpu --speed none --jobs "$jobs" "${rl_flags[@]}"
-if [ "$gpus" -gt 1 ]; then wait; else arms; fi
 for temperature in 0.3 1.0; do at sft $temperature; at rl $temperature; done
 # Side by side, so that all answers are there within a minute; then the judges share the processors.
-judged main $((jobs / 2 + 1)) --task write --task repair --task optimise \
+judged main $((jobs / 2 + 1)) "${all_tasks[@]}" \
     --model local:sft --model local:rl --model nearest &
-judged arms $((jobs / 4 + 1)) --task write --task repair --task optimise \
-    --model local:arm-write --model local:arm-repair --model local:arm-three &
-judged untrained $((jobs / 8 + 1)) --model local:sft --model untrained:sft &
 judged 0.3 $((jobs / 8 + 1)) --model local:sft-0.3 --model local:rl-0.3 &
 judged 1.0 $((jobs / 8 + 1)) --model local:sft-1.0 --model local:rl-1.0 &
 wait
+[ "$gpus" -gt 1 ] || arms
 tail -n 12 evaluate-*.log
 say "end"

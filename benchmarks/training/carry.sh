@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Takes what measure.sh needs to a machine without a network, and its results back, both small:
+#   carry.sh pack DATA WHEELS BUNDLE   here: rows and packages in BUNDLE, beside this script
+#   carry.sh unpack BUNDLE FOLDER      there: FOLDER/data, FOLDER/env.sh (to be sourced)
+#   carry.sh results OUT FILE          there: figures, answers, curves and logs, without weights
+# WHEELS is a folder of wheels, of the other machine's Python, of what 'agentkernel[train]' needs and
+# that machine lacks. The rows come out as the bytes that the data's card has the hash of.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+pack() { # data, wheels, bundle
+    local data wheels bundle=$3 work
+    data=$(realpath "$1") wheels=$(realpath "$2") work=$(mktemp -d)
+    trap "rm -rf '$work'" EXIT
+    mkdir -p "$bundle" "$work/site-packages"
+    for wheel in "$wheels"/*.whl; do
+        python3 -m zipfile -e "$wheel" "$work/site-packages"
+    done
+    # Nothing of these is imported: stores other than the disk, tests, headers, a vector index.
+    (cd "$work/site-packages" && rm -rf chromadb chromadb_rust_bindings pandas/tests \
+        pyarrow/{tests,include,src} pyarrow/libarrow{,_python}_flight.* \
+        pyarrow/_{flight,s3fs,gcsfs,azurefs,hdfs}.* && find . -name '*.so*' -exec strip -g {} + || true)
+    (cd "$work" && tar c site-packages | xz -T0 -9) > "$bundle/site.tar.xz"
+    gzip -dc "$data/train.jsonl.gz" | xz -T0 -9 > "$bundle/train.jsonl.xz"
+    tar cJf "$bundle/rest.tar.xz" -C "$data" --exclude=./train.jsonl.gz .
+    tar cJf "$bundle/source.tar.xz" -C "$here/../.." --exclude=__pycache__ \
+        --exclude='*.safetensors' src benchmarks/training # nothing is searched there
+    cp "$here/carry.sh" "$bundle/"
+    du -sh "$bundle"/*
+}
+
+unpack() { # bundle, folder
+    local bundle=$1 folder=$2
+    mkdir -p "$folder/data"
+    tar xJf "$bundle/site.tar.xz" -C "$folder" &
+    tar xJf "$bundle/rest.tar.xz" -C "$folder/data"
+    tar xJf "$bundle/source.tar.xz" -C "$folder"
+    python3 - "$bundle/train.jsonl.xz" "$folder/data" <<'PYTHON'
+import gzip, hashlib, json, lzma, sys
+from pathlib import Path
+
+rows, data = sys.argv[1], Path(sys.argv[2])
+out = data / "train.jsonl.gz"
+with out.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+    with lzma.open(rows) as lines:
+        for line in lines:
+            packed.write(line)
+found = hashlib.sha256(out.read_bytes()).hexdigest()
+wanted = json.loads((data / "card.json").read_text())["train_sha256"]
+print("the rows are the card's" if found == wanted else f"OTHER BYTES: {found}, not {wanted}")
+PYTHON
+    wait
+    # A package counts as installed where its folder is called site-packages: dill would else pickle
+    # modules by their content.
+    echo "export PYTHONPATH=$folder/site-packages:$folder/src HF_HUB_OFFLINE=1" > "$folder/env.sh"
+}
+
+results() { # folder of measure.sh, file
+    (cd "$1" && find . -maxdepth 2 -not -name 'model*' -not -name 'tokenizer*' -type f \
+        \( -name '*.json' -o -name '*.jsonl' -o -name '*.jsonl.gz' -o -name '*.log' -o -name '*.svg' \
+        -o -name '*.yaml' \) -print0 | tar cJf "$2.part" --null -T -) && mv "$2.part" "$2"
+}
+
+verb=${1:-}; shift || true
+case $verb in
+    pack | unpack | results) "$verb" "$@" ;;
+    *) sed -n '2,5p' "$0" >&2; exit 2 ;;
+esac

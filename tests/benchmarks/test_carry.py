@@ -1,0 +1,83 @@
+"""Do rows and packages come to another machine as they were, and figures back without weights?"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "training" / "carry.sh"
+
+
+def carry(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SCRIPT, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "problems" / "held-out").mkdir(parents=True)
+    (folder / "problems" / "held-out" / "m.py").write_text("m = 1\n")
+    rows = folder / "train.jsonl.gz"
+    with rows.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
+        file.write(b'{"text": "one\xe2\x80\xa8"}\n{"text": "two"}\n' * 1000)
+    sha256 = hashlib.sha256(rows.read_bytes()).hexdigest()
+    (folder / "card.json").write_text(json.dumps({"train_sha256": sha256}))
+    return folder
+
+
+@pytest.fixture
+def bundle(data: Path, tmp_path: Path) -> Path:
+    (tmp_path / "wheels").mkdir()
+    with zipfile.ZipFile(tmp_path / "wheels" / "one-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("one/__init__.py", "ONE = 1\n")
+        wheel.writestr("pyarrow/_flight.so", "large")
+        wheel.writestr("pyarrow/lib.py", "")
+    packed = carry("pack", data, tmp_path / "wheels", tmp_path / "bundle")
+    assert packed.returncode == 0, packed.stderr
+    return tmp_path / "bundle"
+
+
+def test_what_is_packed_comes_out_as_it_was(data: Path, bundle: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    unpacked = carry("unpack", bundle, there)
+    assert unpacked.stdout == "the rows are the card's\n", unpacked.stderr
+    for file in ("train.jsonl.gz", "card.json", "problems/held-out/m.py"):
+        assert (there / "data" / file).read_bytes() == (data / file).read_bytes()
+    asked = f". {there}/env.sh; python3 -c 'import one, pyarrow; print(one.ONE)'"
+    assert subprocess.check_output(["bash", "-c", asked], text=True) == "1\n"
+    assert not (there / "site-packages" / "pyarrow" / "_flight.so").exists()
+    assert (there / "src" / "agentkernel" / "__init__.py").is_file()
+    assert not any(there.rglob("*.safetensors"))
+
+
+def test_other_rows_are_told_from_the_cards(data: Path, tmp_path: Path, bundle: Path) -> None:
+    (data / "card.json").write_text(json.dumps({"train_sha256": "0" * 64}))
+    carry("pack", data, tmp_path / "wheels", bundle)
+    assert "OTHER BYTES" in carry("unpack", bundle, tmp_path / "there").stdout
+
+
+def test_results_come_back_without_weights(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "sft" / "checkpoints" / "1").mkdir(parents=True)
+    (out / "answers").mkdir()
+    for name in ("figures-main.json", "sft/training.jsonl", "answers/answers-1.jsonl.gz"):
+        (out / name).write_text(name)
+    for name in ("sft/model.safetensors", "sft/tokenizer.json", "sft/checkpoints/1/state.json"):
+        (out / name).write_text(name)
+    assert carry("results", out, tmp_path / "results.tar.xz").returncode == 0
+    with tarfile.open(tmp_path / "results.tar.xz") as packed:
+        found = {Path(name).as_posix() for name in packed.getnames()}
+    assert found == {"figures-main.json", "sft/training.jsonl", "answers/answers-1.jsonl.gz"}
+
+
+def test_an_unknown_verb_shows_the_verbs() -> None:
+    asked = carry("unpak")
+    assert asked.returncode == 2
+    assert "carry.sh unpack BUNDLE FOLDER" in asked.stderr
