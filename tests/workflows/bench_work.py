@@ -10,7 +10,7 @@ from pathlib import Path
 from agentkernel.errors import MissingDependency
 from agentkernel.tools import gate
 from agentkernel.tools.bench.rows import Row
-from agentkernel.workflows.bench_problem import Task
+from agentkernel.workflows.bench_task import Task
 
 
 def work(task: Task) -> Row:

@@ -26,7 +26,7 @@ from agentkernel.tools.bench.suite import Shard, parse_shard, part, read_suite
 from agentkernel.tools.bench.summary import summarise
 from agentkernel.tools.settings import load_settings
 from agentkernel.workflows.bench import finished_rows, hang_limit_s, run_bench
-from agentkernel.workflows.bench_problem import Asked, Task
+from agentkernel.workflows.bench_task import Asked, Task
 
 WHOLE = Shard()
 SLOW = tuple(f"slow{number}" for number in range(1, 7))

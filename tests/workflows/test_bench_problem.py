@@ -24,8 +24,9 @@ from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.settings import load_settings
 from agentkernel.tools.targets import ResolvedTarget, load_targets
 from agentkernel.workflows.batch import Runner
-from agentkernel.workflows.bench_problem import Asked, Hands, Task, bench_problem
+from agentkernel.workflows.bench_problem import Hands, bench_problem
 from agentkernel.workflows.bench_sample import kept_baseline
+from agentkernel.workflows.bench_task import Asked, Task
 from agentkernel.workflows.context import Kit
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Baselines

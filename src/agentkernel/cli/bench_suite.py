@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.bench.compare import Comparison
     from agentkernel.tools.bench.rows import Row
     from agentkernel.tools.bench.summary import Summary
-    from agentkernel.workflows.bench_problem import Asked
+    from agentkernel.workflows.bench_task import Asked
 
 COMPARE = "compare"
 EXIT_WORSE = 3
@@ -119,7 +119,7 @@ def bench(
     from agentkernel.cli.models import checked
     from agentkernel.tools.settings import load_settings
     from agentkernel.workflows.approval import check_approval
-    from agentkernel.workflows.bench_problem import Asked
+    from agentkernel.workflows.bench_task import Asked
 
     flags: dict[str, object] = {
         "target": target,
@@ -170,7 +170,7 @@ def _run(
     from agentkernel.tools.bench.suite import parse_shard, part, read_suite
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.bench import finished_rows, run_bench
-    from agentkernel.workflows.bench_problem import Task
+    from agentkernel.workflows.bench_task import Task
 
     own = parse_shard(where.shard)
     problems = read_suite(suite, only)

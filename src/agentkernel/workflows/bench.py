@@ -14,11 +14,10 @@ from agentkernel.tools.bench.suite import Shard
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.bench_problem import (
     NOT_THE_PROBLEMS,
-    Asked,
-    Task,
     gpu_name,
     run_problem,
 )
+from agentkernel.workflows.bench_task import Asked, Task
 from agentkernel.workflows.lanes import Ended, spread
 
 Work = Callable[[Task], Row]

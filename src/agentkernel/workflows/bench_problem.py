@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import (
@@ -27,8 +26,7 @@ from agentkernel.tools.bench.baselines import (
     keep_times,
     with_drift,
 )
-from agentkernel.tools.bench.rows import NOT_RUN, SWITCHED_OFF, Row, Sample, Times
-from agentkernel.tools.bench.suite import SuiteProblem
+from agentkernel.tools.bench.rows import Row, Sample, Times
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile import measure_baselines
 from agentkernel.tools.store import run_folders
@@ -36,6 +34,7 @@ from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.batch import Runner
 from agentkernel.workflows.bench_sample import autotune_note, autotuned_of, times_of, to_sample
+from agentkernel.workflows.bench_task import Task
 from agentkernel.workflows.events import ignore
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
@@ -58,50 +57,12 @@ class Hands:
     measure: Measure
 
 
-class Asked(Frozen):
-    """What a bench asks of every problem. `settings.runs` is not part of it."""
-
-    settings: Settings
-    samples: int = 1
-
-    @property
-    def autotune_note(self) -> str:
-        """Why there is no time of max-autotune where no run says so."""
-        return NOT_RUN if self.settings.profile.max_autotune else SWITCHED_OFF
-
-
 @dataclass(frozen=True)
 class Known:
     """What the cache has of a problem's baselines, and under which key."""
 
     key: BaselineKey
     times: Times | None
-
-
-class Task(Frozen):
-    """One problem to bench; `out` is the bench's folder, `cache` that of known baselines."""
-
-    problem: SuiteProblem
-    asked: Asked
-    out: str
-    cache: str
-
-    @property
-    def key(self) -> str:
-        """Identity of the row: the problem's name and text, and what is asked.
-
-        A setting at its class's default is not part of it, so that one that is new in this version
-        leaves known rows known.
-        """
-        settings = self.asked.settings.model_copy(update={"runs": ""})
-        asked = self.asked.model_copy(update={"settings": settings})
-        words = asked.model_dump_json(exclude_defaults=True)
-        return sha256_text(f"{self.problem.name}\n{self.problem.sha256}\n{words}")[:16]
-
-    def runs(self, index: int) -> Path:
-        """The folder of the runs of sample `index`: one run, or what a kill left of it."""
-        name = self.problem.name.replace("/", "-")
-        return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / str(index)
 
 
 def run_problem(task: Task) -> Row:
