@@ -3,6 +3,7 @@
 #   carry.sh pack DATA WHEELS BUNDLE   here: rows and packages in BUNDLE, beside this script
 #   carry.sh unpack BUNDLE FOLDER      there: FOLDER/data, FOLDER/env.sh (to be sourced)
 #   carry.sh results OUT FILE          there: figures, answers, curves and logs, without weights
+#   carry.sh watch OUT SECONDS FILE    there: so long, or until measure.sh ends; FILE anew each minute
 # WHEELS is a folder of wheels, of the other machine's Python, of what 'agentkernel[train]' needs and
 # that machine lacks. The rows come out as the bytes that the data's card has the hash of.
 set -euo pipefail
@@ -61,8 +62,25 @@ results() { # folder of measure.sh, file
         -o -name '*.yaml' \) -print0 | tar cJf "$2.part" --null -T -) && mv "$2.part" "$2"
 }
 
+watch() { # folder of measure.sh, seconds, file
+    local out=$1 end=$(($(date +%s) + $2)) file=$3 packed=$(date +%s)
+    while [ "$(date +%s)" -lt "$end" ] && kill -0 "$(cat "$out/running" 2> /dev/null)" 2> /dev/null; do
+        sleep 2
+        if [ $(($(date +%s) - packed)) -ge 60 ]; then
+            results "$out" "$file" || true
+            packed=$(date +%s)
+        fi
+    done
+    results "$out" "$file"
+    for log in "$out"/*.log; do
+        echo "== $(basename "$log")"
+        tr '\r' '\n' < "$log" | tail -n 3 | cut -c1-300
+    done
+    nvidia-smi --query-gpu=index,utilization.gpu,memory.used --format=csv,noheader 2> /dev/null || true
+}
+
 verb=${1:-}; shift || true
 case $verb in
-    pack | unpack | results) "$verb" "$@" ;;
-    *) sed -n '2,5p' "$0" >&2; exit 2 ;;
+    pack | unpack | results | watch) "$verb" "$@" ;;
+    *) sed -n '2,6p' "$0" >&2; exit 2 ;;
 esac

@@ -18,6 +18,8 @@ config=${CONFIG:-small} samples=${SAMPLES:-10} jobs=${JOBS:-$(nproc)} spared=${S
 arm_samples=${ARM_SAMPLES:-5}
 read -ra sft_flags <<< "${SFT:-}"; read -ra rl_flags <<< "${RL:-}"
 mkdir -p "$out" && cd "$out" || exit 1
+echo $$ > running
+trap 'rm -f running' EXIT
 all_tasks=(--task write --task repair --task optimise)
 gpus=$(nvidia-smi -L 2> /dev/null | wc -l)
 begun=$(date +%s)

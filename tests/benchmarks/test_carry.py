@@ -7,6 +7,8 @@ import hashlib
 import json
 import subprocess
 import tarfile
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -75,6 +77,26 @@ def test_results_come_back_without_weights(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "results.tar.xz") as packed:
         found = {Path(name).as_posix() for name in packed.getnames()}
     assert found == {"figures-main.json", "sft/training.jsonl", "answers/answers-1.jsonl.gz"}
+
+
+def test_it_is_watched_until_it_ends_and_what_ended_is_not_waited_for(tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "results.tar.xz"
+    out.mkdir()
+    (out / "sft.log").write_text("step 1\rstep 2\n")
+    with subprocess.Popen(["sleep", "1.5"]) as works:
+        (out / "running").write_text(str(works.pid))
+        begun = time.monotonic()
+        reaper = threading.Thread(target=works.wait)  # a dead child that nobody waited for is there
+        reaper.start()
+        found = carry("watch", out, "60", file)
+        reaper.join()
+    assert 1.5 <= time.monotonic() - begun < 30
+    assert "== sft.log\nstep 1\nstep 2\n" in found.stdout, found.stderr
+    assert file.is_file()
+    (out / "running").unlink()
+    begun = time.monotonic()
+    assert carry("watch", out, "60", file).returncode == 0
+    assert time.monotonic() - begun < 15
 
 
 def test_an_unknown_verb_shows_the_verbs() -> None:
