@@ -20,7 +20,9 @@ pack() { # data, wheels, bundle
     # Nothing of these is imported: stores other than the disk, tests, headers, a vector index.
     (cd "$work/site-packages" && rm -rf chromadb chromadb_rust_bindings pandas/tests \
         pyarrow/{tests,include,src} pyarrow/libarrow{,_python}_flight.* \
-        pyarrow/_{flight,s3fs,gcsfs,azurefs,hdfs}.* && find . -name '*.so*' -exec strip -g {} + || true)
+        pyarrow/_{flight,s3fs,gcsfs,azurefs,hdfs}.*)
+    # Not those in *.libs: auditwheel has moved their parts, and strip breaks them.
+    find "$work/site-packages" -name '*.so*' -not -path '*.libs/*' -exec strip -g {} + || true
     (cd "$work" && tar c site-packages | xz -T0 -9) > "$bundle/site.tar.xz"
     gzip -dc "$data/train.jsonl.gz" | xz -T0 -9 > "$bundle/train.jsonl.xz"
     tar cJf "$bundle/rest.tar.xz" -C "$data" --exclude=./train.jsonl.gz .
@@ -31,9 +33,10 @@ pack() { # data, wheels, bundle
 }
 
 unpack() { # bundle, folder
-    local bundle=$1 folder=$2
-    mkdir -p "$folder/data"
-    tar xJf "$bundle/site.tar.xz" -C "$folder" &
+    local bundle=$1 folder site
+    mkdir -p "$2/data"
+    folder=$(realpath "$2")
+    tar xJf "$bundle/site.tar.xz" -C "$folder" & site=$!
     tar xJf "$bundle/rest.tar.xz" -C "$folder/data"
     tar xJf "$bundle/source.tar.xz" -C "$folder"
     python3 - "$bundle/train.jsonl.xz" "$folder/data" <<'PYTHON'
@@ -49,17 +52,23 @@ with out.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed
 found = hashlib.sha256(out.read_bytes()).hexdigest()
 wanted = json.loads((data / "card.json").read_text())["train_sha256"]
 print("the rows are the card's" if found == wanted else f"OTHER BYTES: {found}, not {wanted}")
+sys.exit(found != wanted)
 PYTHON
-    wait
+    wait "$site"
     # A package counts as installed where its folder is called site-packages: dill would else pickle
     # modules by their content.
-    echo "export PYTHONPATH=$folder/site-packages:$folder/src HF_HUB_OFFLINE=1" > "$folder/env.sh"
+    printf 'export PYTHONPATH=%q HF_HUB_OFFLINE=1\n' "$folder/site-packages:$folder/src" \
+        > "$folder/env.sh"
 }
 
 results() { # folder of measure.sh, file
+    local file; file=$(realpath -m "$2")
+    # tar says 1 of a log that grows while it is read
     (cd "$1" && find . -maxdepth 2 -not -name 'model*' -not -name 'tokenizer*' -type f \
         \( -name '*.json' -o -name '*.jsonl' -o -name '*.jsonl.gz' -o -name '*.log' -o -name '*.svg' \
-        -o -name '*.yaml' \) -print0 | tar cJf "$2.part" --null -T -) && mv "$2.part" "$2"
+        -o -name '*.yaml' \) -print0 |
+        { tar cJf "$file.part" --warning=no-file-changed --null -T - || [ $? -eq 1 ]; })
+    mv "$file.part" "$file"
 }
 
 watch() { # folder of measure.sh, seconds, file

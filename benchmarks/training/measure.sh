@@ -8,7 +8,8 @@
 #          over its rows, so that all see the rows of write equally often; then what these answer,
 #          and the untrained model. With one GPU it comes last.
 #
-# OUT/answers holds all answers: 'train evaluate --answers OUT/answers' judges them on any machine.
+# OUT/answers holds all answers: 'train evaluate --answers OUT/answers' judges them on any machine,
+# with '--samples ARM_SAMPLES' for those of the arms.
 # SFT_MINUTES, RL_MINUTES, PASSES, SAMPLES, ARM_SAMPLES, JOBS (judges), SPARED, CONFIG, and SFT and RL
 # (more flags) may be set.
 set -uo pipefail
@@ -18,7 +19,10 @@ config=${CONFIG:-small} samples=${SAMPLES:-10} jobs=${JOBS:-$(nproc)} spared=${S
 arm_samples=${ARM_SAMPLES:-5}
 read -ra sft_flags <<< "${SFT:-}"; read -ra rl_flags <<< "${RL:-}"
 mkdir -p "$out" && cd "$out" || exit 1
+exec 9> .measure.lock # kept by what a killed call leaves at work, too
+flock -n 9 || { echo "Another call measures in $out. Next: wait for it, or end it." >&2; exit 1; }
 echo $$ > running
+rm -f .practised
 trap 'rm -f running' EXIT
 all_tasks=(--task write --task repair --task optimise)
 gpus=$(nvidia-smi -L 2> /dev/null | wc -l)
@@ -55,11 +59,12 @@ arm() { # name, tasks
     [ -e "arm-$1/tokenizer" ] || cp -r sft/tokenizer "arm-$1/"
     run "arm-$1" tuned "arm-$1" -c sft.epochs="$passes" -c "sft.tasks=$2"
 }
+# Waits for a file of the main shell, and ends with that.
+wait_for() { until [ -e "$1" ]; do kill -0 $$ 2> /dev/null || exit 1; sleep 1; done; }
 arms() {
-    until [ -e sft/tokenizer/tokenizer.json ]; do sleep 1; done
-    sleep 1
+    wait_for sft/training.jsonl # from then on fine-tuning needs few processors
     arm three '[write,optimise,repair]' & arm repair '[write,repair]' & arm write '[write]' & wait
-    until [ -e sft/agentkernel.yaml ]; do sleep 1; done
+    wait_for .practised # whose judges others would slow down
     samples=$arm_samples judged arms $((jobs / 4 + 1)) "${all_tasks[@]}" \
         --model local:arm-write --model local:arm-repair --model local:arm-three &
     judged untrained 2 --model untrained:sft &
@@ -74,6 +79,7 @@ export CUDA_VISIBLE_DEVICES=0
 run sft tuned sft -c sft.epochs=60 -c sft.most_minutes="$sft_minutes" || exit 1
 run rl ak rl "$data" --model sft --out rl --config "$config" -c rl.spared="$spared" \
     -c rl.most_minutes="$rl_minutes" --device cpu --speed none --jobs "$jobs" "${rl_flags[@]}"
+touch .practised
 for temperature in 0.3 1.0; do at sft $temperature; at rl $temperature; done
 # Side by side, so that all answers are there within a minute; then the judges share the processors.
 judged main $((jobs / 2 + 1)) "${all_tasks[@]}" \

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import lzma
+import shutil
 import subprocess
 import tarfile
 import threading
@@ -17,13 +19,14 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "training" / "carry.sh"
 
 
-def carry(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCRIPT, *words], capture_output=True, text=True, check=False)
+def carry(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [SCRIPT, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("carry") / "data"
     (folder / "problems" / "held-out").mkdir(parents=True)
     (folder / "problems" / "held-out" / "m.py").write_text("m = 1\n")
     rows = folder / "train.jsonl.gz"
@@ -34,35 +37,43 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def bundle(data: Path, tmp_path: Path) -> Path:
-    (tmp_path / "wheels").mkdir()
-    with zipfile.ZipFile(tmp_path / "wheels" / "one-1.0-py3-none-any.whl", "w") as wheel:
+@pytest.fixture(scope="module")
+def bundle(data: Path) -> Path:
+    wheels, made = data.parent / "wheels", data.parent / "bundle"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "one-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("one/__init__.py", "ONE = 1\n")
         wheel.writestr("pyarrow/_flight.so", "large")
         wheel.writestr("pyarrow/lib.py", "")
-    packed = carry("pack", data, tmp_path / "wheels", tmp_path / "bundle")
+    packed = carry("pack", data, wheels, made)
     assert packed.returncode == 0, packed.stderr
-    return tmp_path / "bundle"
+    return made
 
 
 def test_what_is_packed_comes_out_as_it_was(data: Path, bundle: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    unpacked = carry("unpack", bundle, there)
-    assert unpacked.stdout == "the rows are the card's\n", unpacked.stderr
+    there = tmp_path / "the other one"
+    there.mkdir()
+    unpacked = carry("unpack", bundle, ".", cwd=there)
+    assert (unpacked.returncode, unpacked.stdout) == (0, "the rows are the card's\n")
     for file in ("train.jsonl.gz", "card.json", "problems/held-out/m.py"):
         assert (there / "data" / file).read_bytes() == (data / file).read_bytes()
-    asked = f". {there}/env.sh; python3 -c 'import one, pyarrow; print(one.ONE)'"
-    assert subprocess.check_output(["bash", "-c", asked], text=True) == "1\n"
+    asked = ". ./env.sh; cd /; python3 -c 'import one, pyarrow; print(one.ONE)'"
+    assert subprocess.check_output(["bash", "-c", asked], text=True, cwd=there) == "1\n"
     assert not (there / "site-packages" / "pyarrow" / "_flight.so").exists()
     assert (there / "src" / "agentkernel" / "__init__.py").is_file()
     assert not any(there.rglob("*.safetensors"))
 
 
-def test_other_rows_are_told_from_the_cards(data: Path, tmp_path: Path, bundle: Path) -> None:
-    (data / "card.json").write_text(json.dumps({"train_sha256": "0" * 64}))
-    carry("pack", data, tmp_path / "wheels", bundle)
-    assert "OTHER BYTES" in carry("unpack", bundle, tmp_path / "there").stdout
+def test_other_rows_and_cut_packages_end_it(bundle: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bundle, tmp_path / "other")
+    (other / "train.jsonl.xz").write_bytes(lzma.compress(b"{}\n"))
+    found = carry("unpack", other, tmp_path / "there")
+    assert found.returncode != 0
+    assert "OTHER BYTES" in found.stdout
+    shutil.copy(bundle / "train.jsonl.xz", other)
+    site = other / "site.tar.xz"
+    site.write_bytes(site.read_bytes()[:-20])
+    assert carry("unpack", other, tmp_path / "there").returncode != 0
 
 
 def test_results_come_back_without_weights(tmp_path: Path) -> None:
@@ -73,7 +84,7 @@ def test_results_come_back_without_weights(tmp_path: Path) -> None:
         (out / name).write_text(name)
     for name in ("sft/model.safetensors", "sft/tokenizer.json", "sft/checkpoints/1/state.json"):
         (out / name).write_text(name)
-    assert carry("results", out, tmp_path / "results.tar.xz").returncode == 0
+    assert carry("results", out, "results.tar.xz", cwd=tmp_path).returncode == 0
     with tarfile.open(tmp_path / "results.tar.xz") as packed:
         found = {Path(name).as_posix() for name in packed.getnames()}
     assert found == {"figures-main.json", "sft/training.jsonl", "answers/answers-1.jsonl.gz"}

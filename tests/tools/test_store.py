@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -123,13 +123,13 @@ def test_a_run_is_found_by_the_beginning_of_its_name_or_as_the_last(tmp_path: Pa
 
 def test_of_the_runs_of_one_second_the_one_begun_last_is_the_last(tmp_path: Path) -> None:
     """Their names differ by chance alone."""
-    begun = []
-    for _ in range(8):
+    names = [f"plus-20260101-000000-{end}" for end in ("00ff", "ff00", "0f0f")]
+    for at, name in enumerate(names):
         store = new_run(tmp_path)
         store.close()
-        begun.append(store.id)
-        time.sleep(0.02)  # a file's time is as fine as the system's clock ticks
-    assert [item.id for item in list_runs(tmp_path / "runs")] == begun
+        folder = store.folder.rename(store.folder.with_name(name))
+        os.utime(folder / "run.json", ns=(0, 1_000_000 - at))
+    assert [Path(item.folder).name for item in list_runs(tmp_path / "runs")] == names[::-1]
 
 
 @pytest.mark.parametrize("damage", ["{", "{}", None])
@@ -193,7 +193,6 @@ def test_a_full_database_names_the_cause_and_keeps_what_was_saved(tmp_path: Path
 
 FULL_DISK = """
 import sys
-import time
 from pathlib import Path
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import write_atomic
@@ -235,7 +234,6 @@ def test_a_run_is_worked_on_by_one_process(tmp_path: Path) -> None:
 
 BUSY = """
 import sys
-import time
 from pathlib import Path
 from agentkernel.errors import RunBusy
 from agentkernel.tools.store import alone

@@ -84,6 +84,14 @@ def test_few_problems_stay_loaded(tmp_path: Path) -> None:
     assert namespace.__name__ not in sys.modules
 
 
+def test_a_problem_stays_loaded_and_is_what_the_question_says(judge: TurnJudge) -> None:
+    loaded = judge._load(problem(3))
+    assert judge._load(problem(3)) is loaded
+    path = Path(loaded.loaded.problem.path)
+    path.write_text(problem(2))
+    assert judge._load(problem(3)).loaded.problem.source == problem(3)
+
+
 def test_a_file_of_the_same_name_and_text_keeps_its_module(tmp_path: Path) -> None:
     problems, paths = JudgedProblems(CHECKED, most=1), []
     for folder in ("a", "b"):

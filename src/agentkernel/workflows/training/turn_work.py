@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
 from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
+from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.processes import end_with_parent
 from agentkernel.workflows.bench_sample import HACK_REASONS, hack_name
 from agentkernel.workflows.judged_problems import JudgedProblem, JudgedProblems, Verification
@@ -159,8 +160,8 @@ class TurnJudge:
 
     def _load(self, text: str) -> JudgedProblem:
         path = self.folder / f"m{sha256_text(text)[:16]}.py"
-        if not path.is_file():
-            path.write_text(text, encoding="utf-8")
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_atomic(path, text)
         return self._problems.load(path)
 
 
