@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from shared_codes import FOLDER
 
 def pytest_configure(config: pytest.Config) -> None:
     """The first process of a run makes the folder and removes it; the others inherit its name."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell that starts this in the background has Ctrl-C ignored, and so had all children.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if FOLDER in os.environ:
         return
     folder = tempfile.TemporaryDirectory(prefix="agentkernel-tests-")

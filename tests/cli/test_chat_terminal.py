@@ -140,7 +140,7 @@ def test_a_dumb_terminal_without_colour_is_enough(terminal: Terminal) -> None:
     terminal.wait("made c1")
     assert "round 1: draft ..." in terminal.screen()
     terminal.type("/quit", "Enter")
-    terminal.wait("Bye.")
+    terminal.wait("Saved. Go on with:")
     assert not COLOURS.search(terminal.screen("-e"))
 
 
