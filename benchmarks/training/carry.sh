@@ -2,7 +2,8 @@
 # Takes what measure.sh needs to a machine without a network, and its results back, both small:
 #   carry.sh pack DATA WHEELS BUNDLE   here: rows and packages in BUNDLE, beside this script
 #   carry.sh unpack BUNDLE FOLDER      there: FOLDER/data, FOLDER/env.sh (to be sourced)
-#   carry.sh results OUT FILE          there: figures, answers, curves and logs, without weights
+#   carry.sh results OUT FILE          there: figures, answers, curves and logs, without weights, in
+#                                      FILE.00, FILE.01 ... of 15 MiB: 'cat FILE.* | tar xJ'
 #   carry.sh watch OUT SECONDS FILE    there: so long, or until measure.sh ends; FILE anew each minute
 # WHEELS is a folder of wheels, of the other machine's Python, of what 'agentkernel[train]' needs and
 # that machine lacks. The rows come out as the bytes that the data's card has the hash of.
@@ -67,8 +68,12 @@ results() { # folder of measure.sh, file
     (cd "$1" && find . -maxdepth 2 -not -name 'model*' -not -name 'tokenizer*' -type f \
         \( -name '*.json' -o -name '*.jsonl' -o -name '*.jsonl.gz' -o -name '*.log' -o -name '*.svg' \
         -o -name '*.yaml' \) -print0 |
-        { tar cJf "$file.part" --warning=no-file-changed --null -T - || [ $? -eq 1 ]; })
-    mv "$file.part" "$file"
+        { tar cJ --warning=no-file-changed --null -T - || [ $? -eq 1 ]; } |
+        split -b 15M -d - "$file.new.")
+    local piece
+    for piece in "$file".new.*; do
+        mv "$piece" "$file.${piece##*.}"
+    done
 }
 
 watch() { # folder of measure.sh, seconds, file
@@ -91,5 +96,5 @@ watch() { # folder of measure.sh, seconds, file
 verb=${1:-}; shift || true
 case $verb in
     pack | unpack | results | watch) "$verb" "$@" ;;
-    *) sed -n '2,6p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,7p' "$0" >&2; exit 2 ;;
 esac

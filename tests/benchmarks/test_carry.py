@@ -85,7 +85,8 @@ def test_results_come_back_without_weights(tmp_path: Path) -> None:
     for name in ("sft/model.safetensors", "sft/tokenizer.json", "sft/checkpoints/1/state.json"):
         (out / name).write_text(name)
     assert carry("results", out, "results.tar.xz", cwd=tmp_path).returncode == 0
-    with tarfile.open(tmp_path / "results.tar.xz") as packed:
+    assert [item.name for item in tmp_path.glob("results.*")] == ["results.tar.xz.00"]
+    with tarfile.open(tmp_path / "results.tar.xz.00") as packed:
         found = {Path(name).as_posix() for name in packed.getnames()}
     assert found == {"figures-main.json", "sft/training.jsonl", "answers/answers-1.jsonl.gz"}
 
@@ -103,7 +104,7 @@ def test_it_is_watched_until_it_ends_and_what_ended_is_not_waited_for(tmp_path: 
         reaper.join()
     assert 1.5 <= time.monotonic() - begun < 30
     assert "== sft.log\nstep 1\nstep 2\n" in found.stdout, found.stderr
-    assert file.is_file()
+    assert Path(f"{file}.00").is_file()
     (out / "running").unlink()
     begun = time.monotonic()
     assert carry("watch", out, "60", file).returncode == 0
