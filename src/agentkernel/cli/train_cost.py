@@ -131,7 +131,7 @@ def _sft_line(sft: SftSettings, rows: int, tokens: int) -> str:
 
 
 def _rl_line(rl: RlSettings, tokens: int, judges: int) -> str:
-    of = f" of {rl.problems * rl.oversample}" if rl.oversample > 1 else ""
+    of = f" of {rl.tried}" if rl.oversample > 1 else ""
     return (
         f"\nrl on one GPU: {rl.steps} steps of {rl.problems}{of} modules x {rl.rollouts} tries x "
         f"{rl.turns} turns of {tokens:,} tokens, {judges} judges"

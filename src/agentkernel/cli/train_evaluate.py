@@ -165,7 +165,6 @@ def prepared(
     from functools import cache
 
     from agentkernel.errors import ModelUnavailable
-    from agentkernel.tools.atomic import make_folder
     from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
 
     def make() -> Writer:
@@ -187,7 +186,6 @@ def prepared(
                 f"{str(answers)!r} has not all answers of {model!r} to these questions ({samples} "
                 f"each, seed {seed}), and it cannot be asked: {error}"
             ) from error
-        make_folder(answers)
     return kept
 
 

@@ -239,6 +239,11 @@ class RlSettings(Settings):
     bf16: bool = True
     seed: Seed = 0
 
+    @property
+    def tried(self) -> int:
+        """Modules that a step tries."""
+        return self.problems * self.oversample
+
 
 class SamplingSettings(Settings):
     """How the finished model is asked: what its folder says to `--coder local:PATH`."""

@@ -12,7 +12,6 @@ from agentkernel.errors import (
     AgentKernelError,
     EnvironmentFailure,
     OutputError,
-    RunNotFound,
     SettingError,
     UnknownTarget,
     one_line,
@@ -29,14 +28,13 @@ from agentkernel.tools.bench.baselines import (
 from agentkernel.tools.bench.rows import Row, Sample, Times
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile import measure_baselines
-from agentkernel.tools.store import run_folders
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.batch import Runner
 from agentkernel.workflows.bench_sample import autotune_note, autotuned_of, times_of, to_sample
 from agentkernel.workflows.bench_task import Task
 from agentkernel.workflows.events import ignore
-from agentkernel.workflows.optimize import resume, run
+from agentkernel.workflows.optimize import resume, resume_newest, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
 from agentkernel.workflows.workshop import profile_settings
@@ -131,11 +129,9 @@ def _run(
     max-autotune, which may take minutes to build, where its time is known."""
     folder = task.runs(index)
     make_folder(folder)
-    for left in reversed(run_folders(folder)):
-        try:
-            return _finished(runner.resume(str(left), ignore))
-        except RunNotFound:
-            continue
+    left = resume_newest(folder, lambda run: runner.resume(run, ignore))
+    if left is not None:
+        return _finished(left)
     settings = task.asked.settings
     changes: dict[str, object] = {"runs": str(folder), "seed": settings.seed + index}
     if cached is not None and far_behind(cached):

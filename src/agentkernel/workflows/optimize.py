@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import SettingError
+from agentkernel.errors import RunNotFound, SettingError
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.store import RunStore, alone, create_run, open_run
+from agentkernel.tools.store import RunStore, alone, create_run, open_run, run_folders
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows import asking, nodes, routing
@@ -87,6 +88,16 @@ def run(
         more=files,
     )
     return _work(store, request.problem, shop, resolved, on_event, approve, resumed=False)
+
+
+def resume_newest(runs: Path, take_up: Callable[[str], Result]) -> Result | None:
+    """What `take_up` makes of the newest readable run in `runs`; None where there is none."""
+    for left in reversed(run_folders(runs)):
+        try:
+            return take_up(str(left))
+        except RunNotFound:
+            continue
+    return None
 
 
 def resume(

@@ -211,7 +211,7 @@ def tokens_per_s(
     At best there is nothing else, and an answer that ends makes room for the next; at worst the
     processor is slower, and all wait for one of `rl.most_tokens`.
     """
-    rows = min(rl.problems * rl.oversample * rl.rollouts, SAMPLED_ROWS)
+    rows = min(rl.tried * rl.rollouts, SAMPLED_ROWS)
     cached = rows * (prompt + answer / 2) * key_value_bytes(shape)
     read = read_bytes(shape, sft)
     bandwidth = machine.dram_gb_per_s * 1e9 * BANDWIDTH_SHARE

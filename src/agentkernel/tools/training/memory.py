@@ -103,7 +103,7 @@ def rl_memory(
     """While it practises, on one GPU: the one that writes, learns and judges. Writing and learning
     take turns, so that the larger of the two counts. `prompt`: tokens of a question."""
     length = min(prompt + rl.most_tokens, shape.window)
-    rows = min(rl.problems * rl.oversample * rl.rollouts, SAMPLED_ROWS)
+    rows = min(rl.tried * rl.rollouts, SAMPLED_ROWS)
     learning = _learning(shape, sft, rl.batch * length)
     writing = (
         ("keys and values", float(rows * length * key_value_bytes(shape))),

@@ -9,16 +9,15 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.night import RegionStatus
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
-from agentkernel.errors import ProblemError, RunNotFound
+from agentkernel.errors import ProblemError
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.certificate import read_certificate
 from agentkernel.tools.replay import NOT_JUDGED, replay_settings
-from agentkernel.tools.store import run_folders
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.events import ignore
 from agentkernel.workflows.nights.jobs import KernelDone, KernelJob
 from agentkernel.workflows.nights.work import device_of, gpu_of, now
-from agentkernel.workflows.optimize import resume, run
+from agentkernel.workflows.optimize import resume, resume_newest, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
 
@@ -89,12 +88,7 @@ def region_call(job: KernelJob) -> RegionCall:
 def _run(request: OptimizeRequest) -> Result:
     folder = Path(request.settings.runs)
     make_folder(folder)
-    for left in reversed(run_folders(folder)):
-        try:
-            return resume(left, ignore)
-        except RunNotFound:
-            continue
-    return run(request, ignore)
+    return resume_newest(folder, lambda left: resume(left, ignore)) or run(request, ignore)
 
 
 def why_kept(result: Result, *, measurable: bool) -> str:

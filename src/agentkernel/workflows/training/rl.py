@@ -244,7 +244,7 @@ class _Training:
                 autocast=trainer.accelerator.autocast,
                 chat_template=self.preset.chat_template,
             )
-            chosen = chosen_at(self.problems, step, rl.problems * rl.oversample, rl.seed)
+            chosen = chosen_at(self.problems, step, rl.tried, rl.seed)
             if rl.oversample > 1:  # of few modules some would come twice
                 chosen = tuple(dict.fromkeys(chosen))
             groups = roll_out(chosen, writer, environment, rl, rl.seed * 1_000_003 + step)
