@@ -12,13 +12,15 @@ import typer
 from typer.testing import CliRunner
 
 from agentkernel.agents.models.local_text import Sample
-from agentkernel.cli.train_evaluate import evaluate, tasks_of, write_all
+from agentkernel.cli.train_evaluate import evaluate, tasks_of, verdicts, write_all
 from agentkernel.domain.exchange import Message
 from agentkernel.errors import ModelUnavailable, OutputError, SettingError, TrainingError
+from agentkernel.workflows.training import judging
 from agentkernel.workflows.training.decoding import Wrote
-from agentkernel.workflows.training.questions import Question, Questions
+from agentkernel.workflows.training.judging import STRICT, Asked, Found
+from agentkernel.workflows.training.questions import Question, Questions, to_write
 from rl_stand_in import make_policy
-from training_rows import make_data, make_row, problem, write_rows
+from training_rows import kernel, make_data, make_row, problem, write_rows
 
 app = typer.Typer()
 app.command()(evaluate)
@@ -113,6 +115,32 @@ def test_all_answers_are_written_before_one_is_judged(tmp_path: Path) -> None:
     writers = {name: partial(Writes, name) for name in ("one", "other")}
     write_all(writers, asked, 3, silent=True)
     assert order == ["one: 2 x 3", "one: 1 x 3", "other: 2 x 3", "other: 1 x 3"]
+
+
+def test_what_two_models_say_is_judged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Same:
+        ranked = False
+
+        def write(
+            self, conversations: Sequence[Sequence[Message]], samples: int, wrote: Wrote
+        ) -> list[list[Sample]]:
+            return [[Sample(f"```python\n{kernel(0)}```", "stop", 3)] for _ in conversations]
+
+    def asked(lane: object, item: Asked) -> Found:
+        judged.append(item)
+        return Found(True)
+
+    judged: list[Asked] = []
+    monkeypatch.setattr(judging, "_asked", asked)
+    path = tmp_path / "m0.py"
+    path.write_text(problem(0))
+    questions = [to_write([path], "h100", "triton")]
+    writers = {"one": Same, "other": Same}
+    found = list(verdicts(writers, questions, 1, STRICT, 1, 0, silent=True))
+    assert [passed.pass_at[1].value for _, passed in found] == [1.0, 1.0]
+    assert judged == [Asked(path, kernel(0))]
 
 
 def test_tasks_are_asked_once_each_in_their_order() -> None:

@@ -122,7 +122,7 @@ def evaluate(
     if answers is not None:
         write_all(writers, asked, samples, silent=as_json)
     found: Found = {}
-    for (model, task), passed in _judged(
+    for (model, task), passed in verdicts(
         writers, asked, samples, verification, jobs, seed, silent=as_json
     ):
         now = passed.model_copy(update={"held_out_sha256": held_out})
@@ -211,7 +211,7 @@ def write_all(
                 writer.write(questions.conversations, samples, wrote)
 
 
-def _judged(
+def verdicts(
     writers: Mapping[str, Callable[[], Writer]],
     asked: Sequence[Questions],
     samples: int,
@@ -221,11 +221,13 @@ def _judged(
     *,
     silent: bool,
 ) -> Iterator[tuple[tuple[str, Task], PassAt]]:
-    """Each model with each task, once its answers have verdicts."""
+    """Each model with each task, once its answers are judged; what several say, once."""
     from agentkernel.cli.knowledge_progress import shown
     from agentkernel.workflows.training.evaluate import answered
+    from agentkernel.workflows.training.judging import Judgements
     from agentkernel.workflows.training.kept_answers import KeptWriter
 
+    known: Judgements = {}
     for model, writer_now in writers.items():
         writer = writer_now()
         for questions in asked:
@@ -236,6 +238,7 @@ def _judged(
                     samples,
                     verification=verification,
                     jobs=jobs,
+                    known=known,
                     seed=seed,
                     show=show,
                 )

@@ -19,7 +19,7 @@ from agentkernel.workflows.training.evaluate import (
     summed,
 )
 from agentkernel.workflows.training.families import family_of
-from agentkernel.workflows.training.judging import STRICT, Asked, judge_all
+from agentkernel.workflows.training.judging import STRICT, Asked, Found, Judgements, judge_all
 from agentkernel.workflows.training.nearest import NearestWriter
 from agentkernel.workflows.training.questions import from_rows, to_write
 from agentkernel.workflows.training.writer import LocalWriter
@@ -64,8 +64,12 @@ def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Pa
     # Three judgements of one process each: the worst of this module's cost.
     said = [f"So:\n```python\n{text}```" for text in (kernel(0), kernel(0), CHEAT)]
     writer = Says(*said, "no file here")
-    found = answered(writer, to_write(problems, "h100", "triton"), 4, ks=(1, 2, 10), jobs=1)
+    known: Judgements = {}
+    questions = to_write(problems, "h100", "triton")
+    found = answered(writer, questions, 4, ks=(1, 2, 10), jobs=1, known=known)
     right, wrong = found.rows
+    assert [item.accepted for item in known.values()].count(True) == 1
+    assert len(known) == 4  # two files for two modules
     assert (right.correct, right.hacks, right.no_file, right.undecided) == (2, 1, 1, 0)
     assert (wrong.correct, wrong.hacks, wrong.no_file, wrong.undecided) == (0, 1, 1, 0)
     assert found.pass_at[1].value == 0.25
@@ -179,6 +183,14 @@ def test_a_problem_that_cannot_be_judged_is_undecided(tmp_path: Path) -> None:
     (found,) = judge_all([Asked(tmp_path / "none.py", kernel(0))], jobs=2)
     assert found.accepted is None
     assert found.reason
+
+
+def test_what_is_known_is_not_judged_again(tmp_path: Path) -> None:
+    one, other = (Asked(tmp_path / "none.py", kernel(number)) for number in (0, 1))
+    known = {one: Found(True)}
+    found = judge_all([other, one, one], jobs=1, known=known)
+    assert [item.accepted for item in found] == [None, True, True]
+    assert known == {one: Found(True)}  # where the judge was lost, the next one may not be
 
 
 def test_some_of_many_are_spread_over_all() -> None:

@@ -19,7 +19,7 @@ from agentkernel.tools.bench.metrics import pass_at_k
 from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training.families import family_of
 from agentkernel.workflows.training.intervals import Interval, grouped_interval, wilson
-from agentkernel.workflows.training.judging import STRICT, Asked, Found, judge_all
+from agentkernel.workflows.training.judging import STRICT, Asked, Found, Judgements, judge_all
 from agentkernel.workflows.training.questions import Question, Questions
 from agentkernel.workflows.training.writer import Writer
 
@@ -106,6 +106,7 @@ def answered(
     ks: Sequence[int] = KS,
     verification: Verification = STRICT,
     jobs: int | None = None,
+    known: Judgements | None = None,
     families: Mapping[str, str] | None = None,
     seed: int = 0,
     show: Show = lambda done, total, words: None,
@@ -114,7 +115,8 @@ def answered(
     judge every one; each counts once, right or not (Chen et al., arXiv 2107.03374). An answer that
     only repeats the file that it was given is wrong.
 
-    `families` names a problem's family by its file's stem, else it is seen from its operators.
+    `known` is what `judge_all` takes: several writers often give the same file. `families` names a
+    problem's family by its file's stem, else it is seen from its operators.
     Raises ModelUnavailable.
     """
     begin = time.monotonic()
@@ -143,6 +145,7 @@ def answered(
                 verification.model_copy(update={"policy": policy}),
                 jobs,
                 lambda done, total: show(done, total, "candidates judged"),
+                known,
             ),
             strict=True,
         )

@@ -49,6 +49,10 @@ class Found(NamedTuple):
     verdict: Verdict | None = None
 
 
+Judgements = dict[Asked, Found]
+"""What was found so far, under one way of judging."""
+
+
 def jobs_here() -> int:
     """As many workers as processors that this process may use."""
     return max(len(os.sched_getaffinity(0)), 1)
@@ -59,9 +63,13 @@ def judge_all(
     verification: Verification = STRICT,
     jobs: int | None = None,
     done: Done = lambda number, total: None,
+    known: Judgements | None = None,
 ) -> tuple[Found, ...]:
-    """What the judge found, in the order of `asked`; the same candidate is judged once."""
-    different = list(dict.fromkeys(asked))
+    """What the judge found, in the order of `asked`; the same candidate is judged once. `known`
+    holds answers under the same `verification`: what is there is not judged again, and new ones
+    are put there. Where the judge came to none, the next who asks may be luckier."""
+    known = {} if known is None else known
+    different = [item for item in dict.fromkeys(asked) if item not in known]
     todo = JudgeQueue([str(item.problem) for item in different])
     found: dict[Asked, Found] = {}
     counting = threading.Lock()
@@ -93,6 +101,8 @@ def judge_all(
             for thread in threads:
                 thread.join()
             raise
+    known.update((item, answer) for item, answer in found.items() if answer.accepted is not None)
+    found = known | found
     return tuple(found.get(item, Found(None, "nobody judged it")) for item in asked)
 
 
@@ -105,4 +115,4 @@ def _asked(lane: Answerer, item: Asked) -> Found:
     return Found(None, answer.reason if isinstance(answer, Failed) else "no verdict")
 
 
-__all__ = ["PRACTICE", "STRICT", "Asked", "Found", "jobs_here", "judge_all"]
+__all__ = ["PRACTICE", "STRICT", "Asked", "Found", "Judgements", "jobs_here", "judge_all"]
