@@ -243,6 +243,66 @@ def test_odd_honest_candidates_pass(judged, sources, name):
     assert verdict.accepted, verdict.failure
 
 
+ALL_TRUE_PROBLEM = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return ((x < 1) | ~(x < 1)).all(dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(6, 40)]
+
+
+def get_init_inputs():
+    return []
+"""
+ALL_TRUE = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def all_true_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n + i, mask=i < n, other=0.0)
+    either = (x < 1) | ~(x < 1)
+    tl.store(out_ptr + tl.program_id(0), tl.min(either.to(tl.int32), axis=0) != 0)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty(x.shape[:-1], device=x.device, dtype=torch.bool)
+        all_true_kernel[(out.numel(),)](x, out, x.shape[-1], BLOCK=64)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        pytest.param([], id="honest"),
+        pytest.param([("torch.empty(", "torch.ones(")], id="written by torch"),
+        pytest.param(
+            [("    tl.store(out_ptr", "    if n < 0:\n        tl.store(out_ptr")],
+            id="never written",
+        ),
+    ],
+)
+def test_what_is_true_everywhere_is_no_proof_against_a_kernel(judged, sources, edits):
+    """Torch fills unwritten truth values with True."""
+    verdict = judged(ALL_TRUE_PROBLEM, changed(ALL_TRUE, *edits), static=False, seeds=1)
+    assert verdict.accepted is not bool(edits), verdict.failure
+    if edits:
+        assert verdict.failure.rule == "dead-kernel"
+
+
 def test_a_wrong_configuration_of_a_tuned_kernel_shows(judged, sources):
     """The one that would be timed best somewhere may be any of them."""
     source = changed(sources.ADD, *HONEST["tuned"])

@@ -2,8 +2,9 @@
 
 Two kinds of evidence. What the witness in the worker noted during the judged calls; and calls with
 the candidate's kernels silenced, compared outside like any other: outputs that stay right without
-a kernel were not its work. Uninitialised memory is filled with NaN in the worker, so that nothing
-is right by accident.
+a kernel were not its work. Uninitialised memory is filled in the worker, with NaN where that can be
+said, so that nothing is right by accident. A truth value may be: of what stays right, whoever left
+its output unwritten is told by a second call with another fill.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ OPS = "agentkernel.tools.judge.witness"
 SEED_STEP = 104_729
 CASES_SILENCED = 3
 """A kernel must change nothing in so many cases of different shapes to be called dead."""
+FILLS = (False, True)
+"""Of unwritten memory in a silenced call: torch's own, then zeros."""
 RULES = ("global-state", "deferred", "side-work")
 
 
@@ -263,8 +266,11 @@ class Silence:
         return None
 
     def _same_digits(self, kernels: Sequence[int], case: Case) -> bool:
-        without = self._run(kernels, case)
-        full = self._run([], case)
+        return all(self._same_filled(kernels, case, zeros) for zeros in FILLS)
+
+    def _same_filled(self, kernels: Sequence[int], case: Case, zeros: bool) -> bool:
+        without = self._run(kernels, case, zeros)
+        full = self._run([], case, zeros)
         if isinstance(without, NotApplicable) or isinstance(full, NotApplicable):
             return False
         return without.results == full.results
@@ -273,21 +279,35 @@ class Silence:
         """Whether the outputs are right without `kernels` (None where the case says nothing), and
         which kernels were launched or would have been."""
         outcome = self._run(kernels, case)
+        right = _passed(outcome) and not self._by_accident(kernels, case)
         if not self._worker.alive:
             self._notes.append("a kernel that is missing ended the worker: not all were tried")
             return False, set()
         seen = ask(self._worker, self._settings)
         if isinstance(outcome, NotApplicable) or isinstance(seen, RunFailed):
             return None, set()
-        return outcome.failure is None, {n for call in seen.calls for n in call.launches}
+        return right, {n for call in seen.calls for n in call.launches}
 
-    def _run(self, kernels: Sequence[int] | None, case: Case) -> Outcome | NotApplicable:
-        self._mute(kernels)
+    def _by_accident(self, kernels: Sequence[int] | None, case: Case) -> bool:
+        """Whether what is right without `kernels` owes it to what unwritten memory holds, and the
+        whole candidate does not."""
+        if _passed(self._run(kernels, case, zeros=True)):
+            return False
+        return _passed(self._run([], case, zeros=True))
+
+    def _run(
+        self, kernels: Sequence[int] | None, case: Case, zeros: bool = False
+    ) -> Outcome | NotApplicable:
+        self._mute(kernels, zeros)
         return self._trial.run(case)
 
-    def _mute(self, kernels: Sequence[int] | None) -> None:
-        payload = {"kernels": None if kernels is None else list(kernels)}
+    def _mute(self, kernels: Sequence[int] | None, zeros: bool = False) -> None:
+        payload = {"kernels": None if kernels is None else list(kernels), "zeros": zeros}
         self._worker.call(f"{OPS}:mute", payload, self._settings.time_limit_s)
+
+
+def _passed(outcome: Outcome | NotApplicable) -> bool:
+    return isinstance(outcome, Outcome) and outcome.failure is None
 
 
 def _label(labels: Sequence[str], index: int) -> str:

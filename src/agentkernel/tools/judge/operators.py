@@ -65,6 +65,18 @@ FREE = {
     "zeros_like",
 }
 """Allocation, filling, copying, questions. Views are known by their schema."""
+FRESH = {
+    f"{PREFIX}{name}"
+    for name in (
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+    )
+}
+"""What they give has not been written to."""
 LIBRARY = {
     "_addmm_activation",
     "_convolution",
@@ -258,17 +270,21 @@ def moved_data(name: str, args: Sequence[object], result: object) -> str:
 def record_operators(
     call: Callable[[], object],
     found: Operators,
+    fresh: Callable[[torch.Tensor], object] | None = None,
     *,
     _profile: type[profiler.profile] = profiler.profile,
     _mode: type[Dispatched] = Dispatched,
     _canary: Callable[[torch.Tensor], torch.Tensor] = torch.erfinv,
 ) -> object:
-    """What `call()` returns; `found` is filled in. What is used is bound before any candidate is
-    loaded, so that replacing it in its module changes nothing here."""
+    """What `call()` returns; `found` is filled in. `fresh` gets all memory that an operator gave
+    unwritten. What is used is bound before any candidate is loaded, so that replacing it in its
+    module changes nothing here."""
     seen: list[list[int]] = []
     mark = [random.SystemRandom().randrange(2, 1 << 12), 1, 3]
 
     def note(name: str, args: Sequence[object], result: object) -> None:
+        if fresh is not None and name in FRESH:
+            fresh(cast("torch.Tensor", result))
         if name == CANARY:
             seen.append(list(cast("torch.Tensor", args[0]).shape))
         text = moved_data(name, args, result)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.judge.operators import Operators
     from agentkernel.tools.sandbox.protocol import JSON
 
+Fresh = Callable[[torch.Tensor], object]
 KEPT = 40
 """So many different findings of one kind are reported."""
 
@@ -55,6 +56,7 @@ class Record:
         self._calls: list[Call] = []
         self._violations: dict[tuple[str, str], int] = {}
         self._muted: set[int] | None = set()
+        self._zero, self._fresh = torch.Tensor.zero_, cast("Fresh | None", None)
         self._inside = 0
         self._before: Ambient | None = None
         self._threads: tuple[int, int] | None = None
@@ -144,7 +146,7 @@ class Record:
         self._streams.forget()
         self.calling = True
         try:
-            result = self._record(lambda: _after(begin, model, values), operators)
+            result = self._record(lambda: _after(begin, model, values), operators, self._fresh)
         finally:
             self.calling = False
         _keep(self._calls[-1], operators)
@@ -185,9 +187,11 @@ class Record:
         self._before, self._threads = self._take_ambient(), None
         return report
 
-    def mute(self, which: Sequence[int] | None) -> None:
-        """Launches of these kernels (None: all) do nothing from now on."""
+    def mute(self, which: Sequence[int] | None, *, zeros: bool) -> None:
+        """Launches of these kernels (None: all) do nothing from now on; with `zeros`, memory that
+        nobody wrote to holds zeros in place of torch's own fill (NaN, True, the largest number)."""
         self._muted = None if which is None else set(which)
+        self._fresh = self._zero if zeros else None
 
 
 def _read(path: str) -> str:
