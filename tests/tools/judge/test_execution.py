@@ -299,8 +299,17 @@ def test_what_is_true_everywhere_is_no_proof_against_a_kernel(judged, sources, e
     """Torch fills unwritten truth values with True."""
     verdict = judged(ALL_TRUE_PROBLEM, changed(ALL_TRUE, *edits), static=False, seeds=1)
     assert verdict.accepted is not bool(edits), verdict.failure
+    assert any("output 0 is True everywhere" in note for note in verdict.notes)
     if edits:
         assert verdict.failure.rule == "dead-kernel"
+
+
+def test_what_is_true_and_false_needs_no_note(judged, sources):
+    edits = [("(x < 1) | ~(x < 1)", "x < 0")]
+    problem = changed(ALL_TRUE_PROBLEM, *edits)
+    verdict = judged(problem, changed(ALL_TRUE, *edits, ("other=0.0", "other=-1.0")), seeds=1)
+    assert verdict.accepted, verdict.failure
+    assert not any("everywhere" in note for note in verdict.notes)
 
 
 def test_a_wrong_configuration_of_a_tuned_kernel_shows(judged, sources):

@@ -264,6 +264,7 @@ def _judge_cases(
             return outcome.failure
     if left_out:
         findings.notes.append(f"{left_out} optional cases left out: time")
+    findings.notes += trial.one_sided()
     return None
 
 

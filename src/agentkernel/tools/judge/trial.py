@@ -67,6 +67,7 @@ class Trial:
         self.asker = Asker(loaded, captured, settings, notes)
         self._state: dict[str, TensorRef] = {}
         self.repeatable: bool | None = None
+        self._truths: dict[int, set[bool]] = {}
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -155,6 +156,7 @@ class Trial:
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), _run_failure(reply, case.label), reply)
         precision = self._settings.precision
+        self._note_truths(question.answer.leaves)
         outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
@@ -163,6 +165,23 @@ class Trial:
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
         changed = self._changed(case, question, memory)
         return outcome if changed is None else outcome.failed(changed)
+
+    def _note_truths(self, leaves: Sequence[object]) -> None:
+        import torch
+
+        for index, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bool and leaf.numel():
+                self._truths.setdefault(index, set()).update((bool(leaf.any()), bool(leaf.all())))
+
+    def one_sided(self) -> list[str]:
+        """Outputs of truth values that were the same everywhere in every case until now: a file
+        that computes something else may well be right about those."""
+        return [
+            f"output {index} is {next(iter(found))} everywhere in every case: "
+            f"what makes it {not next(iter(found))} was not asked"
+            for index, found in self._truths.items()
+            if len(found) == 1
+        ]
 
     def call(
         self, case: Case, question: Question, memory: Memory, recall: bool = False
