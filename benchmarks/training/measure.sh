@@ -10,12 +10,12 @@
 #
 # OUT/answers holds all answers: 'train evaluate --answers OUT/answers' judges them on any machine,
 # with '--samples ARM_SAMPLES' for those of the arms.
-# SFT_MINUTES, RL_MINUTES, PASSES, SAMPLES, ARM_SAMPLES, JOBS (judges), SPARED, CONFIG, and SFT and RL
+# SFT_MINUTES, RL_MINUTES, PASSES, SAMPLES, ARM_SAMPLES, JOBS (judges), CONFIG, and SFT and RL
 # (more flags) may be set.
 set -uo pipefail
 data=$(realpath "$1") out=$(realpath -m "$2")
 sft_minutes=${SFT_MINUTES:-20} rl_minutes=${RL_MINUTES:-7} passes=${PASSES:-6}
-config=${CONFIG:-small} samples=${SAMPLES:-10} jobs=${JOBS:-$(nproc)} spared=${SPARED:-0.08}
+config=${CONFIG:-small} samples=${SAMPLES:-10} jobs=${JOBS:-$(nproc)}
 arm_samples=${ARM_SAMPLES:-5}
 read -ra sft_flags <<< "${SFT:-}"; read -ra rl_flags <<< "${RL:-}"
 mkdir -p "$out" && cd "$out" || exit 1
@@ -39,8 +39,8 @@ run() {
 ak() { python3 -m agentkernel train "$@"; }
 tuned() { # folder, further flags
     local folder=$1; shift
-    ak sft "$data" --out "$folder" --config "$config" -c rl.spared="$spared" \
-        -c sft.evaluate_problems=0 -c sft.dropout=0.15 -c sft.save_steps=1000 "$@" "${sft_flags[@]}"
+    ak sft "$data" --out "$folder" --config "$config" -c sft.evaluate_problems=0 \
+        -c sft.save_steps=1000 "$@" "${sft_flags[@]}"
 }
 # The same weights, asked at another temperature.
 at() {
@@ -77,7 +77,7 @@ if [ "$gpus" -gt 1 ]; then (export CUDA_VISIBLE_DEVICES=1; arms) & fi
 export CUDA_VISIBLE_DEVICES=0
 # Passes without end: the time says when the learning rate has come to its own.
 run sft tuned sft -c sft.epochs=60 -c sft.most_minutes="$sft_minutes" || exit 1
-run rl ak rl "$data" --model sft --out rl --config "$config" -c rl.spared="$spared" \
+run rl ak rl "$data" --model sft --out rl --config "$config" \
     -c rl.most_minutes="$rl_minutes" --device cpu --speed none --jobs "$jobs" "${rl_flags[@]}"
 touch .practised
 for temperature in 0.3 1.0; do at sft $temperature; at rl $temperature; done
