@@ -284,24 +284,82 @@ class ModelNew(nn.Module):
 """
 
 
+TWICE = """@triton.jit
+def twice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+"""
+KEEPS = f"{TWICE}{TWICE.replace('twice', 'again')}class ModelNew(nn.Module):\n    kept = None\n\n"
+STORE = "    tl.store(out_ptr"
+
+
 @pytest.mark.parametrize(
-    "edits",
+    ("edits", "refused"),
     [
-        pytest.param([], id="honest"),
-        pytest.param([("torch.empty(", "torch.ones(")], id="written by torch"),
+        pytest.param([], None, id="honest"),
+        pytest.param([("torch.empty(", "torch.ones(")], "dead-kernel", id="written by torch"),
+        pytest.param([(STORE, f"    if n < 0:\n    {STORE}")], "mismatch", id="never written"),
         pytest.param(
-            [("    tl.store(out_ptr", "    if n < 0:\n        tl.store(out_ptr")],
-            id="never written",
+            [(STORE, f"    if tl.program_id(0) < 8:\n    {STORE}")], "mismatch", id="in part"
         ),
     ],
 )
-def test_what_is_true_everywhere_is_no_proof_against_a_kernel(judged, sources, edits):
+def test_what_is_true_everywhere_is_no_proof_against_a_kernel(judged, sources, edits, refused):
     """Torch fills unwritten truth values with True."""
     verdict = judged(ALL_TRUE_PROBLEM, changed(ALL_TRUE, *edits), static=False, seeds=1)
-    assert verdict.accepted is not bool(edits), verdict.failure
+    assert verdict.accepted is (refused is None), verdict.failure
     assert any("output 0 is True everywhere" in note for note in verdict.notes)
-    if edits:
-        assert verdict.failure.rule == "dead-kernel"
+    if refused:
+        assert refused in (verdict.failure.kind, getattr(verdict.failure, "rule", None))
+
+
+def test_truth_values_that_are_written_where_they_are_false_alone_are_not_right(judged, sources):
+    problem = changed(ALL_TRUE_PROBLEM, ("((x < 1) | ~(x < 1))", "(x < 0)"))
+    edits = [("(x < 1) | ~(x < 1)", "x < 0"), ("other=0.0", "other=-1.0")]
+    edits += [(STORE, f"    if tl.min(either.to(tl.int32), axis=0) == 0:\n    {STORE}")]
+    verdict = judged(problem, changed(ALL_TRUE, *edits), static=False, seeds=1)
+    assert verdict.failure.kind == "mismatch"
+    assert "unwritten memory is zero" in verdict.failure.case
+
+
+def test_a_kernel_that_only_tells_whether_kernels_run_is_dead(judged, sources):
+    problem = changed(ALL_TRUE_PROBLEM, ("((x < 1) | ~(x < 1)).all(dim=-1)", "x.clone()"))
+    edits = [("return out", "return x.clone() if out[0].item() else x[:0]")]
+    verdict = judged(problem, changed(ALL_TRUE, *edits), static=False, seeds=1)
+    assert verdict.failure.rule == "dead-kernel"
+
+
+def test_scratch_that_is_kept_beside_a_truth_is_no_cheat(judged, sources):
+    problem = changed(ALL_TRUE_PROBLEM, (".all(dim=-1)", ".all(dim=-1), x.view(6, 40) * 4"))
+    grid = "_kernel[(triton.cdiv(x.numel(), 128),)]"
+    edits = [
+        ("class ModelNew(nn.Module):\n", KEEPS),
+        (
+            "return out",
+            "if self.kept is None:\n            self.kept = torch.empty_like(x)\n"
+            f"        twice{grid}(x, self.kept, x.numel(), BLOCK=128)\n"
+            "        y = torch.empty_like(x)\n"
+            f"        again{grid}(self.kept, y, x.numel(), BLOCK=128)\n        return out, y",
+        ),
+    ]
+    verdict = judged(problem, changed(ALL_TRUE, *edits), static=False, seeds=1)
+    assert verdict.accepted, verdict.failure
+
+
+def test_a_copy_of_scratch_that_is_kept_is_no_cheat(judged, sources):
+    problem = changed(ALL_TRUE_PROBLEM, ("((x < 1) | ~(x < 1)).all(dim=-1)", "x.view(240) < 0"))
+    edits = [
+        ("(x < 1) | ~(x < 1)", "x < 0"),
+        ("other=0.0", "other=-1.0"),
+        ("class ModelNew(nn.Module):\n", "class ModelNew(nn.Module):\n    kept = None\n\n"),
+        ("torch.empty(x.shape[:-1]", "self.kept if self.kept is not None else torch.empty(240"),
+        ("(x, out, x.shape[-1]", "(x, out, 1"),
+        ("return out", "self.kept = out\n        return out.clone()"),
+    ]
+    verdict = judged(problem, changed(ALL_TRUE, *edits), static=False, seeds=1)
+    assert verdict.accepted, verdict.failure
 
 
 def test_what_is_true_and_false_needs_no_note(judged, sources):

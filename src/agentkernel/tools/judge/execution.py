@@ -3,8 +3,8 @@
 Two kinds of evidence. What the witness in the worker noted during the judged calls; and calls with
 the candidate's kernels silenced, compared outside like any other: outputs that stay right without
 a kernel were not its work. Uninitialised memory is filled in the worker, with NaN where that can be
-said, so that nothing is right by accident. A truth value may be: of what stays right, whoever left
-its output unwritten is told by a second call with another fill.
+said, so that nothing is right by accident. A truth value may be, as it is filled with True: files
+that give such are asked with zeros there too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentkernel.domain.verdict import CaseResult, ExecutionFailed, Failure, Policy, RunFailed
+from agentkernel.domain.verdict import (
+    CaseResult,
+    ExecutionFailed,
+    Failure,
+    Mismatch,
+    Policy,
+    RunFailed,
+)
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.races import find_race
@@ -25,6 +32,7 @@ from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 
 OPS = "agentkernel.tools.judge.witness"
 SEED_STEP = 104_729
+AGAIN_STEP = 15_485_863
 CASES_SILENCED = 3
 """A kernel must change nothing in so many cases of different shapes to be called dead."""
 FILLS = (False, True)
@@ -81,7 +89,7 @@ def check_execution(
         failure = _draws(seen, trial, cases, labels)
     notes += report(seen)
     if failure is None and seen.kernels and settings.policy != "any":
-        failure = Silence(worker, trial, settings, notes).find_dead(_tried(cases), seen)
+        failure = Silence(worker, trial, settings, notes).find(_tried(cases), seen)
     return find_race(source) if failure is None else failure
 
 
@@ -214,13 +222,27 @@ class Silence:
         self._settings = settings
         self._notes = notes
 
-    def find_dead(self, cases: Sequence[Case], seen: Testimony) -> ExecutionFailed | None:
-        """The kernels whose absence changes nothing in any of the first cases that launch them."""
+    def find(self, cases: Sequence[Case], seen: Testimony) -> Failure | None:
+        """Outputs that nobody writes, and kernels whose absence changes nothing in any of the first
+        cases that launch them."""
         try:
-            return self._find_dead(cases, seen)
+            return self._find_unwritten(cases) or self._find_dead(cases, seen)
         finally:
             if self._worker.alive:
                 self._mute([])
+
+    def _find_unwritten(self, cases: Sequence[Case]) -> Failure | None:
+        """Truth values that are right only where unwritten memory is True: the whole candidate is
+        asked with zeros there, under seeds of its own, so that nothing that it keeps fits later."""
+        if not self._trial.truths:
+            return None
+        for case in cases:
+            asked = dataclasses.replace(case, seed=case.seed + len(cases) * SEED_STEP)
+            outcome = self._run([], asked, zeros=True)
+            if isinstance(outcome, Outcome) and outcome.failure is not None:
+                return _in_zeros(outcome.failure, asked)
+        seen = ask(self._worker, self._settings)  # these calls count for no other case
+        return seen if isinstance(seen, RunFailed) else None
 
     def _find_dead(self, cases: Sequence[Case], seen: Testimony) -> ExecutionFailed | None:
         open_questions = {number for call in seen.calls for number in call.launches}
@@ -236,7 +258,7 @@ class Silence:
             tried += 1
             needless += [case] if right else []
             for number in launched & open_questions:
-                alone = right if len(launched) == 1 else self._without([number], case)[0]
+                alone = right if len(launched) == 1 else self._needless(number, case)
                 if alone:
                     suspects[number].append(case)
                 elif alone is not None:
@@ -249,6 +271,15 @@ class Silence:
                 case=needless[0].label,
             )
         return self._confirm({n: suspects[n] for n in open_questions if suspects[n]}, seen)
+
+    def _needless(self, number: int, case: Case) -> bool | None:
+        """As `_without` says of one kernel. Scratch that is kept may have its work from a call in
+        which others were silenced: what is right is asked again, under a fresh seed."""
+        right = self._without([number], case)[0]
+        if not right:
+            return right
+        fresh = dataclasses.replace(case, seed=case.seed + (number + 1) * AGAIN_STEP)
+        return self._without([number], fresh)[0]
 
     def _confirm(
         self, suspects: Mapping[int, Sequence[Case]], seen: Testimony
@@ -289,11 +320,10 @@ class Silence:
         return right, {n for call in seen.calls for n in call.launches}
 
     def _by_accident(self, kernels: Sequence[int] | None, case: Case) -> bool:
-        """Whether what is right without `kernels` owes it to what unwritten memory holds, and the
-        whole candidate does not."""
-        if _passed(self._run(kernels, case, zeros=True)):
-            return False
-        return _passed(self._run([], case, zeros=True))
+        """Whether what is right without `kernels` are truth values that nobody wrote."""
+        outcome = self._run(kernels, case, zeros=True)
+        wrong = outcome.failure if isinstance(outcome, Outcome) else None
+        return isinstance(wrong, Mismatch) and wrong.output in self._trial.truths
 
     def _run(
         self, kernels: Sequence[int] | None, case: Case, zeros: bool = False
@@ -304,6 +334,12 @@ class Silence:
     def _mute(self, kernels: Sequence[int] | None, zeros: bool = False) -> None:
         payload = {"kernels": None if kernels is None else list(kernels), "zeros": zeros}
         self._worker.call(f"{OPS}:mute", payload, self._settings.time_limit_s)
+
+
+def _in_zeros(failure: Failure, case: Case) -> Failure:
+    if not isinstance(failure, Mismatch):
+        return failure
+    return failure.model_copy(update={"case": f"{case.label}, unwritten memory is zero"})
 
 
 def _passed(outcome: Outcome | NotApplicable) -> bool:

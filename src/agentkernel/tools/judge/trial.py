@@ -50,7 +50,8 @@ THROW_AWAY_SEED = 20_231
 
 
 class Trial:
-    """One candidate in one worker. `repeatable` gets False where the same call gave other bits."""
+    """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
+    `truths` has the values that were right of each output of truth values."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Trial:
         self.asker = Asker(loaded, captured, settings, notes)
         self._state: dict[str, TensorRef] = {}
         self.repeatable: bool | None = None
-        self._truths: dict[int, set[bool]] = {}
+        self.truths: dict[int, set[bool]] = {}
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -171,15 +172,15 @@ class Trial:
 
         for index, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bool and leaf.numel():
-                self._truths.setdefault(index, set()).update((bool(leaf.any()), bool(leaf.all())))
+                self.truths.setdefault(index, set()).update((bool(leaf.any()), bool(leaf.all())))
 
     def one_sided(self) -> list[str]:
         """Outputs of truth values that were the same everywhere in every case until now: a file
         that computes something else may well be right about those."""
         return [
             f"output {index} is {next(iter(found))} everywhere in every case: "
-            f"what makes it {not next(iter(found))} was not asked"
-            for index, found in self._truths.items()
+            f"whether it is ever {not next(iter(found))} was not seen"
+            for index, found in self.truths.items()
             if len(found) == 1
         ]
 
