@@ -27,8 +27,8 @@ MOST_ASKED = 200
 never leave a process."""
 LOG_CHARACTERS = 300
 THREADS = "1"
-"""Of torch in a process, unless the environment says another number: there are as many processes
-as processors, and modules are small (58 files took one process 10% longer with 32 threads)."""
+"""Of torch in a process, unless the environment says another number: several stand side by side,
+and the modules are small."""
 ANSWERS: TypeAdapter[Answer] = TypeAdapter(Answer)
 Asked = TypeVar("Asked", bound=Frozen)
 Told = TypeVar("Told")
