@@ -15,6 +15,8 @@ FAKE = (sys.executable, str(Path(__file__).parent / "chat_child.py"))
 """The program with sessions that need no agents."""
 REAL = (sys.executable, "-m", "agentkernel")
 WAIT_S = 60.0
+CODE = "ended-with"
+"""File in the folder for the program's exit status: tmux's own word on that is late at times."""
 
 
 class Terminal:
@@ -29,7 +31,13 @@ class Terminal:
         command = shlex.join((*self.program, *words))
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "40")
         self.tmux("set", "-g", "remain-on-exit", "on")
-        self.tmux("respawn-pane", "-k", "-c", str(self.folder), f"env {settings} {command}")
+        self.tmux(
+            "respawn-pane",
+            "-k",
+            "-c",
+            str(self.folder),
+            f"env {settings} {command}; echo $? > {CODE}",
+        )
 
     def tmux(self, *words: str) -> str:
         done = subprocess.run(
@@ -52,6 +60,11 @@ class Terminal:
     def wait(self, words: str) -> str:
         until(lambda: words in self.screen(), lambda: f"{words!r} in\n{self.screen()}")
         return self.screen()
+
+    def ended_with(self, status: int) -> None:
+        """Wait until the program has ended so."""
+        file, words = self.folder / CODE, f"{status}\n"
+        until(lambda: file.exists() and file.read_text() == words, lambda: self.screen())
 
     def last_line(self, words: str) -> None:
         """Wait until the last line of the screen is `words`."""
