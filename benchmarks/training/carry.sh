@@ -64,6 +64,7 @@ PYTHON
 
 results() { # folder of measure.sh, file
     local file; file=$(realpath -m "$2")
+    rm -f "$file".new.* # of a call that was cut off
     # tar says 1 of a log that grows while it is read
     (cd "$1" && find . -maxdepth 2 -not -name 'model*' -not -name 'tokenizer*' -type f \
         \( -name '*.json' -o -name '*.jsonl' -o -name '*.jsonl.gz' -o -name '*.log' -o -name '*.svg' \
@@ -71,6 +72,7 @@ results() { # folder of measure.sh, file
         { tar cJ --warning=no-file-changed --null -T - || [ $? -eq 1 ]; } |
         split -b 15M -d - "$file.new.")
     local piece
+    rm -f "$file".[0-9][0-9] # more than there are now would spoil the whole
     for piece in "$file".new.*; do
         mv "$piece" "$file.${piece##*.}"
     done

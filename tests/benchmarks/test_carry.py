@@ -84,6 +84,8 @@ def test_results_come_back_without_weights(tmp_path: Path) -> None:
         (out / name).write_text(name)
     for name in ("sft/model.safetensors", "sft/tokenizer.json", "sft/checkpoints/1/state.json"):
         (out / name).write_text(name)
+    for older in ("results.tar.xz.01", "results.tar.xz.new.01"):  # of a larger one, and a cut one
+        (tmp_path / older).write_text("older")
     assert carry("results", out, "results.tar.xz", cwd=tmp_path).returncode == 0
     assert [item.name for item in tmp_path.glob("results.*")] == ["results.tar.xz.00"]
     with tarfile.open(tmp_path / "results.tar.xz.00") as packed:

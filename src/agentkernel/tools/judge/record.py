@@ -187,7 +187,7 @@ class Record:
         self._before, self._threads = self._take_ambient(), None
         return report
 
-    def mute(self, which: Sequence[int] | None, *, zeros: bool) -> None:
+    def mute(self, which: Sequence[int] | None, zeros: bool) -> None:
         """Launches of these kernels (None: all) do nothing from now on; with `zeros`, memory that
         nobody wrote to holds zeros in place of torch's own fill (NaN, True, the largest number)."""
         self._muted = None if which is None else set(which)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 TINY_ELEMENTS = 64
 
 
-class Mute(Protocol):
-    """See Record.mute."""
-
-    def __call__(self, which: Sequence[int] | None, *, zeros: bool) -> None: ...
-
-
 @dataclass(frozen=True)
 class Witness:
     """What `child` calls: `loaded` after the candidate was loaded, `call` instead of the model,
@@ -39,7 +33,7 @@ class Witness:
     call: Callable[[nn.Module, Sequence[object]], object]
     inspect: Callable[[Sequence[object]], None]
     testify: Callable[[], dict[str, JSON]]
-    mute: Mute
+    mute: Callable[[Sequence[int] | None, bool], None]
 
 
 def install(state: WorkerState) -> Witness:
@@ -62,7 +56,7 @@ def mute(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Op: from now on launches of these kernels (by number; None for all) do nothing, and with
     `zeros` fresh memory holds zeros."""
     kernels = cast("list[int] | None", payload["kernels"])
-    cast(Witness, state.memory["witness"]).mute(kernels, zeros=payload["zeros"] is True)
+    cast(Witness, state.memory["witness"]).mute(kernels, payload["zeros"] is True)
     return {}
 
 
