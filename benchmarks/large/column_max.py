@@ -1,0 +1,19 @@
+"""Largest over the middle of 128 x 4096 x 4095."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    """Maximum over dimension 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.amax(dim=1)
+
+
+def get_inputs() -> list[torch.Tensor]:
+    return [torch.randn(128, 4096, 4095)]
+
+
+def get_init_inputs() -> list[object]:
+    return []
