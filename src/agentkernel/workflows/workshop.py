@@ -263,6 +263,7 @@ def _tools(
         )
 
     def run_judge(candidate: Candidate) -> Verdict:
+        session.make_room()
         if judging.device == "cuda":
             # The second one is the profile's, the third one KernelBench's rule's.
             expect_judged(judging, count=3 if judging.kernelbench else 2)

@@ -221,3 +221,49 @@ def test_a_process_that_allows_more_is_left_so() -> None:
     assert baselines_matmul("tf32", "medium") == "medium"
     assert baselines_matmul("strict", "high") == "high"
     assert baselines_matmul("bf16", "highest") == "medium"
+
+
+LARGE = SETTINGS.model_copy(update={"keep_bytes": 0})
+"""What this problem takes counts as more than can be kept: one row for all sides."""
+
+
+@pytest.fixture(scope="module")
+def crowded(problem: LoadedProblem) -> Iterator[Contest]:
+    with Contest(problem, LARGE, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+        yield held
+
+
+def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: Contest) -> None:
+    found = measured(crowded, CANDIDATE)
+    assert isinstance(found, Contested), found
+    assert crowded._ground is not None
+    assert crowded._ground.layout.resident
+    assert found.clock is not None
+    assert found.clock.fresh_inputs
+    assert found.clock.checked_outputs >= 3
+    crowded.make_room()
+    assert crowded._problem.pool is None
+    assert isinstance(measured(crowded, CANDIDATE), Contested)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("return torch.relu", "x.mul_(0.5); return torch.relu"), "inputs_changed"),
+        (("* scale", "* (scale + 0.2)"), "wrong_output"),
+        (
+            (
+                "return torch.relu(x * self.w + self.shift) * scale",
+                "self.kept = vars(self).get('kept', torch.relu(x * self.w + self.shift) * scale)\n"
+                "        return self.kept",
+            ),
+            "wrong_output",
+        ),
+    ],
+)
+def test_a_cheat_on_one_row_is_found(
+    crowded: Contest, change: tuple[str, str], reason: str
+) -> None:
+    found = measured(crowded, CANDIDATE.replace(*change))
+    assert isinstance(found, Lost)
+    assert (found.side, found.reason) == ("candidate", reason)

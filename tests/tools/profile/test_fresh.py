@@ -16,7 +16,14 @@ from agentkernel.tools.profile.arena import (
     spans,
     spec_of,
 )
-from agentkernel.tools.profile.fresh import Fresh, checksum, sums_of
+from agentkernel.tools.profile.fresh import (
+    PERIOD,
+    Fresh,
+    FreshInPlace,
+    checksum,
+    scale_in_period,
+    sums_of,
+)
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
@@ -142,3 +149,60 @@ def test_tables_and_rows_are_the_same_memory() -> None:
     assert row(pool, plan.tensors, 2)[0].flatten().tolist() == list(range(35))
     regions = flush_regions(make_buffers(plan, "cpu").flush, plan)
     assert regions.shape == (4, flush_step(plan) // 4)
+
+
+def resident(*given: torch.Tensor) -> tuple[Layout, torch.Tensor]:
+    """A layout of one row, and a pool with `given` in it."""
+    plan = Layout(tuple(map(spec_of, given)), (packed("float32", [5]),), 1, 1000, kept=0)
+    pool = make_buffers(plan, "cpu").pool
+    for view, item in zip(row(pool, plan.tensors, 0), given, strict=True):
+        view.copy_(item)
+    return plan, pool
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_written_in_place_come_back_to_the_last_bit(dtype: torch.dtype) -> None:
+    drawn = torch.Generator().manual_seed(3)
+    wide = torch.randn(3 * PERIOD // 2, generator=drawn) * 10.0 ** torch.randint(
+        -44, 30, (3 * PERIOD // 2,), generator=drawn
+    )
+    given = torch.cat([wide, torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])])
+    plan, pool = resident(given.to(dtype), torch.arange(9))
+    fresh = FreshInPlace(plan, pool)
+    floats, numbers = row(pool, plan.tensors, 0)
+    before = floats.clone()
+    seen = []
+    for seed in (5, 6, 5):
+        fresh.write(pool, seed)
+        seen.append(floats.clone())
+    assert not seen[0].equal(seen[1])
+    torch.testing.assert_close(seen[0], seen[2], rtol=0, atol=0, equal_nan=True)
+    assert bool((floats.abs() <= before.abs())[before.isfinite()].all())
+    assert numbers.equal(torch.arange(9))
+    assert fresh.unchanged(pool, 5) == [True, True]
+    fresh.restore()
+    torch.testing.assert_close(floats, before, rtol=0, atol=0, equal_nan=True)
+    assert floats.view(torch.uint8).equal(before.view(torch.uint8))
+
+
+def test_a_write_to_an_input_in_place_is_found() -> None:
+    plan, pool = resident(torch.randn(1000), torch.randn(10))
+    fresh = FreshInPlace(plan, pool)
+    fresh.write(pool, 1)
+    row(pool, plan.tensors, 0)[0][77] *= 0.5
+    assert fresh.unchanged(pool, 1) == [False, True]
+
+
+def test_a_pool_of_another_process_begins_with_the_problems_values() -> None:
+    plan, pool = resident(torch.randn(1000))
+    fresh, other = FreshInPlace(plan, pool), make_buffers(plan, "cpu").pool
+    fresh.write(pool, 1)
+    fresh.begin(other, 2)
+    fresh.write(pool, 2)
+    assert row(other, plan.tensors, 0)[0].equal(row(pool, plan.tensors, 0)[0])
+
+
+def test_factors_come_again_after_their_period() -> None:
+    flat = torch.ones(8)
+    scale_in_period(flat, torch.tensor([1.0, 2.0, 4.0]))
+    assert flat.tolist() == [1, 2, 4, 1, 2, 4, 1, 2]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from agentkernel.tools.sandbox.own_block import own_block
+
 if TYPE_CHECKING:
     import torch
 
@@ -73,6 +75,12 @@ class Layout:
     kept: int = 2
 
     @property
+    def resident(self) -> bool:
+        """True where one call's tensors are too large for rows: all sides then share one row of
+        inputs and one slot, and give back what a volley took."""
+        return self.rows == 1
+
+    @property
     def tensors(self) -> tuple[Spec, ...]:
         """The inputs that are tensors."""
         return tuple(spec for spec in self.inputs if spec is not None)
@@ -93,17 +101,28 @@ def row_bytes(specs: Sequence[Spec]) -> int:
     return sum(map(_aligned, specs)) or ALIGNMENT
 
 
-def make_buffers(layout: Layout, device: str) -> Buffers:
-    """Fresh memory, zeroed: inputs that are never written are at least numbers."""
+def make_room(nbytes: int, device: str, *, alone: bool = False) -> torch.Tensor:
+    """`nbytes` zeros (uint8) on `device`; `alone`: on a GPU in an allocation of their own, which
+    every process can map without a copy."""
+    import torch
+
+    if alone and device == "cuda":
+        return own_block(nbytes, torch.cuda.current_device())[:nbytes]
+    return torch.zeros(nbytes, dtype=torch.uint8, device=device)
+
+
+def make_buffers(layout: Layout, device: str, pool: torch.Tensor | None = None) -> Buffers:
+    """Fresh memory, zeroed: inputs that are never written are at least numbers. `pool`: the rows of
+    inputs, where they exist already."""
     import torch
 
     def room(nbytes: int) -> torch.Tensor:
-        return torch.zeros(nbytes, dtype=torch.uint8, device=device)
+        return make_room(nbytes, device, alone=layout.resident)
 
     outputs = row_bytes(layout.outputs)
     return Buffers(
         control=torch.zeros(HEADER + 2 * layout.rows, dtype=torch.int64),
-        pool=room(layout.rows * row_bytes(layout.tensors)),
+        pool=room(layout.rows * row_bytes(layout.tensors)) if pool is None else pool,
         slots=room(layout.rows * outputs),
         kept=room(layout.kept * outputs),
         flush=room(layout.rows * flush_step(layout)),

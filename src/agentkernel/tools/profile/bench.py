@@ -103,6 +103,13 @@ class Bench:
 
             torch.cuda.synchronize()
 
+    def give_back(self) -> None:
+        """Let others have the device memory that this process holds without using it."""
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+
     def flush_us(self) -> float:
         """Device time of one flush, so that the caller can plan blocks."""
         return min(self._timed(self._flush.zero_, 5, flush=False))

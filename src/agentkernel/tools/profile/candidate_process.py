@@ -60,15 +60,21 @@ class CandidateProcess:
         }
         return _lost(self._call("load", payload, self._timeout_s))
 
-    def prepare(self, inputs: Sequence[object]) -> Lost | None:
-        """Share the inputs of a shape set and warm the candidate up on them."""
-        shared = [self._share(item) for item in inputs]
+    def prepare(self, inputs: Sequence[object], *, large: bool = False) -> Lost | None:
+        """Share the inputs of a shape set and warm the candidate up on them. `large`: they exist
+        once, in an allocation of their own, and no turn's memory is kept for the next one."""
+        import torch
+
+        share = self._worker.share_resident if large else self._worker.share
+        shared = [share(item) if isinstance(item, torch.Tensor) else item for item in inputs]
         self._inputs = [item for item in shared if isinstance(item, TensorRef)]
-        return _lost(self._call("prepare", {"inputs": shared}, self._timeout_s))
+        payload = {"inputs": shared, "large": large}
+        return _lost(self._call("prepare", payload, self._timeout_s))
 
     def ground(self, volleys: Volleys) -> Stand | Lost | None:
         """Share the memory of volleys; None where this device shares none between processes."""
-        refs = {name: self._worker.share(item) for name, item in volleys.buffers._asdict().items()}
+        share = self._worker.share_resident if volleys.layout.resident else self._worker.share
+        refs = {name: share(item) for name, item in volleys.buffers._asdict().items()}
         if any(ref.kind == "staged" for ref in refs.values()):
             self._worker.release(list(refs.values()))
             return None
@@ -118,11 +124,6 @@ class CandidateProcess:
         if isinstance(answer, WorkerFailed):
             return Lost(side=CANDIDATE, reason=answer.reason, log=answer.log)
         return answer
-
-    def _share(self, item: object) -> object:
-        import torch
-
-        return self._worker.share(item) if isinstance(item, torch.Tensor) else item
 
 
 def _lost(answer: dict[str, JSON] | Lost) -> Lost | None:

@@ -28,7 +28,7 @@ from agentkernel.tools.profile.arena import (
     flush_regions,
 )
 from agentkernel.tools.profile.bench import less_events
-from agentkernel.tools.profile.fresh import Fresh
+from agentkernel.tools.profile.fresh import Fresh, FreshInPlace
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.sides import Line, is_time
 
@@ -91,7 +91,9 @@ def plan_volley(calls: int, layout: Layout, chosen: random.Random, fills: int = 
     return Plan(calls, wanted, order, tuple(sorted(kept)), chosen.getrandbits(40), fills)
 
 
-def conduct(stand: Stand, side: str, plan: Plan, fresh: Fresh, look: Look) -> Shot | Lost:
+def conduct(
+    stand: Stand, side: str, plan: Plan, fresh: Fresh | FreshInPlace, look: Look
+) -> Shot | Lost:
     """One volley of `side`. A Lost where the process fails, hangs or answers in another form."""
     control = stand.buffers.control.numpy()
     control[:] = 0
@@ -118,7 +120,7 @@ def conduct(stand: Stand, side: str, plan: Plan, fresh: Fresh, look: Look) -> Sh
     if isinstance(answer, Lost):
         return answer
     flushed = bool((flushes == _column(tokens[: calls * plan.fills])).all())
-    again = look.at(stand.buffers.kept, len(plan.kept))
+    again = look.at(stand.buffers.kept, len(plan.kept)) if plan.kept else []
     return Shot(plan, wall_us, calls, answer.us, answer.strays, found, again, flushed)
 
 

@@ -63,6 +63,7 @@ class Contest:
             seed=settings.seed,
             flush_bytes=flush_bytes,
             device=device,
+            keep_bytes=settings.keep_bytes,
             precision=settings.precision,
         )
         self._twin = HeldTwin(self._problem, main_duty(settings))
@@ -163,7 +164,7 @@ class Contest:
         if lost is not None:
             return lost
         with gate.working():
-            lost = process.prepare(self._problem.inputs)
+            lost = process.prepare(self._problem.inputs, large=self._problem.large(shape_set))
             stand = lost or self._stand(process, shape_set)
         if isinstance(stand, Lost):
             return stand
@@ -172,6 +173,8 @@ class Contest:
             found = self._measured(process, shape_set, stand, record=record)
             if isinstance(found, Lost) and self._without_tuned(found, shape_set):
                 found = self._measured(process, shape_set, stand, record=record)
+        if isinstance(found, Lost) and found.reason == "inputs_changed":
+            self.make_room()  # large inputs exist once: they are made anew for the next candidate
         return found
 
     def measure_baselines(self, shape_set: int) -> Rounds | Lost:
@@ -193,7 +196,8 @@ class Contest:
         """A few short rounds of eager and torch.compile on the first shape set. Does not wait for
         max-autotune, which compiles on."""
         lost = self._make_inputs(0)
-        if lost is None and self.autotune_error(0) is None:
+        large = self._problem.large(0)
+        if lost is None and self.autotune_error(0) is None and not large:
             self._tuned.post(0)
         lost = lost or self._twin.hold(0)
         if lost is not None:
@@ -347,6 +351,7 @@ class Contest:
             limit_s=self._settings.call_limit_s,
             seed=self._settings.seed,
             event_us=self._twin.event_us,
+            pool=self._problem.pool,
         )
         if isinstance(found, Lost) and not process.alive:
             return found
@@ -366,8 +371,8 @@ class Contest:
         goes wrong with max-autotune is noted and costs nothing else."""
         lost = self._make_inputs(shape_set)
         tune = self.autotune_error(shape_set) is None
-        if lost is None and tune:
-            self._tuned.post(shape_set)
+        if lost is None and tune and not self._problem.large(shape_set):
+            self._tuned.post(shape_set)  # meanwhile; what is large is compiled one after the other
         lost = lost or self._twin.hold(shape_set)
         failed = self._tuned.hold(shape_set) if lost is None and tune else None
         if lost is None and not all(t.calibrated(shape_set) for t in self._twins()):
@@ -384,10 +389,21 @@ class Contest:
         """Bring the inputs of `shape_set` into memory, and no others."""
         if self._problem.shape_set == shape_set:
             return None
+        self._forget_inputs()
+        return self._problem.make_inputs(shape_set)
+
+    def make_room(self) -> None:
+        """Let go of large inputs, for one who needs the GPU's memory: they are made again when they
+        are timed. The processes and what they compiled stay."""
+        held = self._problem.shape_set
+        if held is not None and self._problem.large(held):
+            self._forget_inputs()
+            self._problem.drop_inputs()
+
+    def _forget_inputs(self) -> None:
         for twin in self._twins():
             twin.forget()
         self._leave_ground()
-        return self._problem.make_inputs(shape_set)
 
     def _extras(self, side: RemoteSide) -> Extras | Lost:
         peak = side.peak_bytes()

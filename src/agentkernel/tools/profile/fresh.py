@@ -11,6 +11,8 @@ from agentkernel.tools.profile.arena import Layout, spans, spec_of
 if TYPE_CHECKING:
     import torch
 
+PERIOD = 65537
+"""Elements after which the pattern of halved ones comes again; prime, so that no row lines up."""
 SPREAD = 1 << 16
 """How many places in the bank of factors a row may begin at."""
 ROW_STEP = 1031
@@ -42,6 +44,13 @@ class Fresh:
     def varies(self) -> bool:
         """True where at least one input differs from row to row."""
         return bool(self._banks)
+
+    def begin(self, pool: torch.Tensor, seed: int) -> None:
+        """The first numbers of a pool that a process has newly mapped."""
+        self.write(pool, seed)
+
+    def restore(self) -> None:
+        """The problem's own inputs are never written to."""
 
     def write(self, pool: torch.Tensor, seed: int) -> None:
         """Fill `pool`; the same `seed` gives the same numbers. Waits for the device."""
@@ -75,16 +84,110 @@ class Fresh:
         return [checksum(item) for item in spans(pool, self._layout.tensors, self._layout.rows)]
 
     def _fill_banks(self, seed: int) -> None:
-        import torch
-
         for source in self._sources:
-            usable = source.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-            if not usable or not source.numel():
+            if source.dtype not in usable_dtypes() or not source.numel():
                 continue
             held = self._banks.get(source.dtype)
             need = source.numel() + SPREAD + self._layout.rows * ROW_STEP
             if held is None or held.numel() < need:
                 self._banks[source.dtype] = _bank(need, source, seed)
+
+
+class FreshInPlace:
+    """Writes the next inputs over the last ones: each floating element is its own value or half of
+    it. For inputs too large to exist twice.
+
+    A step by a power of two is undone exactly, so that the problem's own values, whose checksums
+    are known, can be brought back and compared. Halving rounds a subnormal once: the base is what
+    is left after that. Integers, booleans, NaN and infinities stay what they are.
+    """
+
+    def __init__(self, layout: Layout, home: torch.Tensor, *, vary: bool = True) -> None:
+        """`home`: the pool whose one row holds the problem's own inputs."""
+        self._layout = layout
+        self._vary = vary
+        self._home = home.data_ptr()
+        self._halved: dict[int, torch.Tensor] = {}
+        for flat in self._floating(home):
+            flat.mul_(0.5).mul_(2.0)
+        self._base = self.checksums(home)
+        self._source = home
+
+    @property
+    def varies(self) -> bool:
+        """True where at least one input changes from volley to volley."""
+        return self._vary and bool(self._floating(self._source))
+
+    def begin(self, pool: torch.Tensor, seed: int) -> None:
+        """The first numbers of a pool that a process has newly mapped; the CPU gives each process
+        a pool of its own, which begins with the problem's values."""
+        if pool.data_ptr() != self._home:
+            self.restore()
+            own = spans(self._source, self._layout.tensors, 1)
+            for target, source in zip(spans(pool, self._layout.tensors, 1), own, strict=True):
+                target.copy_(source)
+            self._halved.pop(pool.data_ptr(), None)
+        self.write(pool, seed)
+
+    def restore(self) -> None:
+        """Bring the problem's own values back."""
+        self._bring(self._source, self._plain(self._source))
+
+    def write(self, pool: torch.Tensor, seed: int) -> None:
+        """Make the inputs of `seed` in `pool`. Waits for the device."""
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        share = 0.3 + 0.4 * float(torch.rand((), generator=generator))
+        halved = torch.rand(PERIOD, generator=generator) < share
+        self._bring(pool, halved.to(pool.device) if self._vary else self._plain(pool))
+        if pool.is_cuda:
+            torch.cuda.synchronize()
+
+    def unchanged(self, pool: torch.Tensor, seed: int) -> list[bool]:
+        """Whether each input is as `write` left it. Writes it again."""
+        self._bring(pool, self._plain(pool))
+        same = [bool(a.equal(b)) for a, b in zip(self._base, self.checksums(pool), strict=True)]
+        self.write(pool, seed)
+        return same
+
+    def checksums(self, pool: torch.Tensor) -> list[torch.Tensor]:
+        """A checksum of each input, left on the device."""
+        return [checksum(item[0]) for item in spans(pool, self._layout.tensors, 1)]
+
+    def _bring(self, pool: torch.Tensor, halved: torch.Tensor) -> None:
+        import torch
+
+        before = self._halved.get(pool.data_ptr(), torch.zeros_like(halved))
+        factors = torch.exp2(before.float() - halved.float())
+        with torch.no_grad():
+            for flat in self._floating(pool):
+                scale_in_period(flat, factors.to(flat.dtype))
+        self._halved[pool.data_ptr()] = halved
+
+    @staticmethod
+    def _plain(pool: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.zeros(PERIOD, dtype=torch.bool, device=pool.device)
+
+    def _floating(self, pool: torch.Tensor) -> list[torch.Tensor]:
+        flats = [item[0] for item in spans(pool, self._layout.tensors, 1)]
+        return [flat for flat in flats if flat.dtype in usable_dtypes() and flat.numel()]
+
+
+def scale_in_period(flat: torch.Tensor, factors: torch.Tensor) -> None:
+    """`flat[i] *= factors[i % len(factors)]`, without a temporary of its size."""
+    whole = flat.numel() // factors.numel() * factors.numel()
+    flat[:whole].view(-1, factors.numel()).mul_(factors)
+    flat[whole:].mul_(factors[: flat.numel() - whole])
+
+
+def usable_dtypes() -> tuple[torch.dtype, ...]:
+    """What inputs are varied in."""
+    import torch
+
+    return (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def checksum(values: torch.Tensor) -> torch.Tensor:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import MatmulPrecision
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools import gate
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problems import LoadedProblem, default_value
+from agentkernel.tools.profile.arena import make_room, row, row_bytes, spec_of
 from agentkernel.tools.profile.bench import Device
+from agentkernel.tools.profile.fresh import span_of
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.settings import baselines_matmul
 from agentkernel.tools.sandbox.tensors import share_tensor
@@ -19,9 +22,38 @@ from agentkernel.tools.sandbox.tensors import share_tensor
 if TYPE_CHECKING:
     import torch
 
-AHEAD_BYTES = 4 << 30
-"""Inputs up to this size are held from the start of a run: little beside what the judge
-and the search need of a GPU's memory."""
+
+class CallSizes(NamedTuple):
+    """Bytes of the tensors that one call takes and gives."""
+
+    inputs: int
+    outputs: int
+
+
+def call_sizes(loaded: LoadedProblem, shape_set: int) -> CallSizes:
+    """Found on the meta device; no outputs where the module does not run there."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    specs = loaded.problem.shape_sets[shape_set].inputs
+    given = [
+        torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
+        if isinstance(spec, TensorSpec)
+        else default_value(spec, "meta")
+        for spec in specs
+    ]
+    try:
+        with torch.no_grad():
+            found = tree_leaves(loaded.build(seed=0, device="meta")(*given))
+    except Exception:  # noqa: BLE001 - the user's module may raise anything
+        found = []
+    return CallSizes(_nbytes(given), _nbytes(found))
+
+
+def _nbytes(values: Sequence[object]) -> int:
+    import torch
+
+    return sum(item.nbytes for item in values if isinstance(item, torch.Tensor))
 
 
 class HeldProblem:
@@ -34,6 +66,7 @@ class HeldProblem:
         seed: int,
         flush_bytes: int,
         device: Device,
+        keep_bytes: int,
         precision: Precision = "strict",
     ) -> None:
         self.loaded = loaded
@@ -43,35 +76,74 @@ class HeldProblem:
         self._flush_bytes = flush_bytes
         self._device: Device = device
         self._precision: Precision = precision
+        self._keep_bytes = keep_bytes
         self._weights: dict[str, torch.Tensor] | None = None
+        self._large: dict[int, bool] = {}
+        self.pool: torch.Tensor | None = None
+        """The allocation that `inputs` lie in, where a second copy of them would be too much."""
 
     @property
     def small(self) -> bool:
         """True where all of it may lie in memory from the start of a run: one shape set, a module
-        made from its source, inputs of moderate size."""
-        import torch
-
-        specs = self.loaded.problem.shape_sets[0].tensors
-        sizes = [math.prod(s.shape) * getattr(torch, s.dtype).itemsize for s in specs]
+        made from its source, tensors of moderate size."""
         several = len(self.loaded.problem.shape_sets) > 1
-        return self.loaded.live is None and not several and sum(sizes) <= AHEAD_BYTES
+        return self.loaded.live is None and not several and not self.large(0)
+
+    def large(self, shape_set: int) -> bool:
+        """True where the inputs and outputs of a call are more than is kept without need."""
+        if shape_set not in self._large:
+            sizes = call_sizes(self.loaded, shape_set)
+            self._large[shape_set] = sizes.inputs + sizes.outputs > self._keep_bytes
+        return self._large[shape_set]
 
     def make_inputs(self, shape_set: int) -> Lost | None:
         """Bring the weights and the inputs of `shape_set` into memory, and no others."""
         import torch
 
-        self.inputs, self.shape_set = (), None
-        self._empty_cache()
+        self.drop_inputs()
         try:
             with gate.working():
                 self.parameters()
-                self.inputs = self.loaded.make_inputs(
-                    shape_set, seed=self._seed, device=self._device
-                )
+                self.inputs = self._made(shape_set)
         except torch.OutOfMemoryError as error:
             return Lost(side="inputs", reason="memory", log=str(error))
         self.shape_set = shape_set
         return None
+
+    def _made(self, shape_set: int) -> tuple[object, ...]:
+        """The inputs on the device; large ones in one allocation. Where the device does not hold
+        them twice, they are made on the host."""
+        import torch
+
+        if not self.large(shape_set):
+            return self.loaded.make_inputs(shape_set, seed=self._seed, device=self._device)
+        try:
+            return self._pooled(
+                list(self.loaded.make_inputs(shape_set, seed=self._seed, device=self._device))
+            )
+        except torch.OutOfMemoryError:
+            self.drop_inputs()
+        return self._pooled(list(self.loaded.make_inputs(shape_set, seed=self._seed, device="cpu")))
+
+    def _pooled(self, values: list[object]) -> tuple[object, ...]:
+        """`values` moved into one allocation, each one's own memory freed as it is."""
+        import torch
+
+        specs = [spec_of(item) for item in values if isinstance(item, torch.Tensor)]
+        self.pool = make_room(row_bytes(specs), self._device, alone=True)
+        views = iter(row(self.pool, specs, 0))
+        for place, value in enumerate(values):
+            if isinstance(value, torch.Tensor):
+                view = next(views)
+                span_of(view).copy_(span_of(value))
+                values[place] = view
+        self._empty_cache()
+        return tuple(values)
+
+    def drop_inputs(self) -> None:
+        """Free the inputs in memory; the weights stay."""
+        self.inputs, self.shape_set, self.pool = (), None, None
+        self._empty_cache()
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """The reference's state dict on the device, made once."""
@@ -95,8 +167,8 @@ class HeldProblem:
 
     def release(self) -> None:
         """Free all of it."""
-        self.inputs, self.shape_set, self._weights = (), None, None
-        self._empty_cache()
+        self._weights = None
+        self.drop_inputs()
 
     def start_request(self) -> dict[str, object]:
         """What a process needs to build the module with these weights."""
@@ -118,7 +190,13 @@ class HeldProblem:
     def prepare_request(self, shape_set: int, *, eager: bool) -> dict[str, object]:
         """The inputs in memory; `eager`: it is timed there."""
         inputs = [self._sendable(item) for item in self.inputs]
-        return {"do": "prepare", "shape_set": shape_set, "inputs": inputs, "eager": eager}
+        return {
+            "do": "prepare",
+            "shape_set": shape_set,
+            "inputs": inputs,
+            "eager": eager,
+            "large": self.large(shape_set),
+        }
 
     def _sendable(self, value: object) -> object:
         """How a process gets a value: device memory by handle, or else by copy."""

@@ -100,6 +100,11 @@ class ProfileSession:
             with contextlib.suppress(AgentKernelError):
                 self._open().begin()
 
+    def make_room(self) -> None:
+        """Free what is large in the GPU's memory, until the next profile."""
+        if self._contest is not None:
+            self._contest.make_room()
+
     @property
     def measures(self) -> bool:
         """True where this machine's GPU can stand for the target."""

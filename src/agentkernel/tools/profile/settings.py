@@ -37,6 +37,10 @@ class ProfileSettings(Frozen):
     call_limit_s: float = 60.0
     """One block, do_bench or sustained run; past it the side counts as hanging."""
     allow_unsandboxed: bool = False
+    keep_bytes: int = 1 << 30
+    """A call whose inputs and outputs hold no more is kept ready from the start of a run: little
+    beside what the judge and the search need of a GPU's memory. What holds more is in memory while
+    it is timed, once for all sides."""
 
 
 def baselines_matmul(precision: Precision, ambient: str) -> MatmulPrecision:

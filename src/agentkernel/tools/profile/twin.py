@@ -29,12 +29,13 @@ from agentkernel.tools.profile.compiling import (
     start_compile_workers,
 )
 from agentkernel.tools.profile.sides import AUTOTUNED, Mode
-from agentkernel.tools.profile.volley import copy_of, open_ground, outputs_of
+from agentkernel.tools.profile.volley import open_ground, outputs_of
 from agentkernel.tools.profile.workbench import Workbench
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from agentkernel.domain.problem import Problem
@@ -75,12 +76,15 @@ class Twin:
             "choose": self._choose,
             "ground": self._ground,
             "forget": self._forget,
+            "give_back": self._give_back,
             "copy": self._copy,
         }
         do = str(request["do"])
         if do in gated:
             with self._doors.opened():
-                return gated[do](request)
+                done = gated[do](request)
+                self._workbench.settle()
+                return done
         return own[do](request) if do in own else self._workbench.answer(request)
 
     @property
@@ -122,11 +126,20 @@ class Twin:
         listed = cast("Sequence[object]", request["inputs"])
         self._input_numbers = [item.number for item in listed if isinstance(item, TensorRef)]
         self._inputs = tuple(self._here(item) for item in listed)
+        self._workbench.tidy = bool(request["large"])
         if not request["eager"]:
             return {}
-        found = self._add("eager", self._module)
-        self._workbench.add("null", lambda: found, lambda *inputs: copy_of(found))
-        return {"outputs": cast("JSON", outputs_of(found))}
+        outputs = outputs_of(self._add("eager", self._module))
+        self._workbench.add("null", self._ready, lambda *inputs: self._ready())
+        return {"outputs": cast("JSON", outputs)}
+
+    def _ready(self) -> list[torch.Tensor]:
+        """Copies of a slot: an output that costs no work, and that nothing has to hold."""
+        return [slot.clone() for slot in self._workbench.ready_slots()]
+
+    def _give_back(self, request: Mapping[str, object]) -> dict[str, JSON]:
+        self._workbench.bench.give_back()
+        return {}
 
     def _ground(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Take the memory that volleys share; files by their number in the parent."""
@@ -147,16 +160,13 @@ class Twin:
 
     def _forget(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Let go of the inputs, so that the parent may free them."""
-        import torch
-
         for side in ("eager", "compile", AUTOTUNED, "null"):
             self._workbench.drop(side)
         self._workbench.ground = None
         self._inputs = ()
         self._opened.drop(self._input_numbers)
         self._input_numbers = []
-        if self._device == "cuda":
-            torch.cuda.empty_cache()
+        self._workbench.bench.give_back()
         return {}
 
     def _compile(self, request: Mapping[str, object]) -> dict[str, JSON]:
@@ -215,11 +225,8 @@ class Twin:
         return {"mode": best}
 
     def _copy(self, request: Mapping[str, object]) -> dict[str, JSON]:
-        import torch
-
         found = self._workbench.bench.copy_gb_per_s(cast(int, request["bytes"]))
-        if self._device == "cuda":
-            torch.cuda.empty_cache()
+        self._workbench.bench.give_back()
         return {"gb_per_s": found}
 
     def _add(self, side: str, module: object, *, holds: bool = True) -> object:
@@ -234,7 +241,7 @@ class Twin:
             # the GPU is one call.
             function(*inputs)
             with self._doors.working():
-                for _ in range(2):
+                for _ in range(1 if self._workbench.tidy else 2):
                     found: object = function(*inputs)
                 self._workbench.bench.wait()
         self._workbench.add(side, lambda: function(*inputs), function, holds=holds)

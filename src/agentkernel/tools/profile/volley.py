@@ -64,6 +64,8 @@ class Ground:
     kept: list[list[torch.Tensor]]
     flush: list[torch.Tensor]
     limit_s: float
+    resident: bool = False
+    """The tensors are too large for one process to keep what another one needs next."""
 
 
 def open_ground(
@@ -77,6 +79,7 @@ def open_ground(
         kept=[row(buffers.kept, layout.outputs, index) for index in range(layout.kept)],
         flush=list(flush_regions(buffers.flush, layout)),
         limit_s=limit_s,
+        resident=layout.resident,
     )
 
 
@@ -100,7 +103,7 @@ def fire(
 
     known = set(threading.enumerate())
     with torch.no_grad(), without_collector():
-        _poison(ground.slots[0])
+        _poison(ground.slots[0], 1 if ground.resident else POISON_COPIES)
         for _ in range(1 if last_us > LONG_CALL_US else 3):
             function(*ground.rows[0])
         watch = bench.stopwatch(calls)
@@ -159,14 +162,6 @@ def outputs_of(found: object) -> list[list[object]]:
     ]
 
 
-def copy_of(found: object) -> object:
-    """The same with every tensor in memory of its own."""
-    import torch
-    from torch.utils._pytree import tree_map_only
-
-    return tree_map_only(torch.Tensor, torch.clone, found)
-
-
 def _inputs(
     layout: Layout, values: Sequence[object], pool: torch.Tensor, index: int
 ) -> tuple[object, ...]:
@@ -177,12 +172,12 @@ def _inputs(
     )
 
 
-def _poison(slots: Sequence[torch.Tensor]) -> None:
+def _poison(slots: Sequence[torch.Tensor], copies: int) -> None:
     """Memory that the next calls get from the allocator holds NaN, not an earlier answer."""
     import torch
 
     sizes = [slot.numel() * slot.element_size() for slot in slots]
-    copies = POISON_COPIES if POISON_COPIES * sum(sizes) <= POISON_BYTES else 1
+    copies = copies if copies * sum(sizes) <= POISON_BYTES else 1
     blocks = [
         torch.empty(size, dtype=torch.uint8, device=slots[0].device)
         for size in sizes

@@ -23,7 +23,7 @@ from agentkernel.tools.profile.arena import (
 )
 from agentkernel.tools.profile.bench import LEAD_CALLS, LONG_CALL_US
 from agentkernel.tools.profile.clock import Plan, Shot, Stand, conduct, plan_volley
-from agentkernel.tools.profile.fresh import Fresh
+from agentkernel.tools.profile.fresh import Fresh, FreshInPlace
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.tensors import Shared, share_tensor
 
@@ -55,7 +55,7 @@ class Volleys:
     layout: Layout
     values: tuple[object, ...]
     buffers: Buffers
-    fresh: Fresh
+    fresh: Fresh | FreshInPlace
     twin: Stand
     twin_sees: list[Shared]
     device: str
@@ -78,7 +78,7 @@ class Volleys:
         self.write(self.twin)
         tried = line.ask(ground_request(self, shared), self.limit_s)
         if not isinstance(tried, Lost):
-            request = {"do": "answers", "side": name, "rows": [0, 1]}
+            request = {"do": "answers", "side": name, "rows": first_rows(self.layout)}
             tried = line.ask(request, self.limit_s)
         if isinstance(tried, Lost):
             return tried.model_copy(update={"side": name})
@@ -90,8 +90,8 @@ class Volleys:
         return CandidateSide(name, self, stand)
 
     def write(self, stand: Stand) -> None:
-        """Numbers to warm up on."""
-        self.fresh.write(stand.buffers.pool, self.seed)
+        """Numbers to warm up on, in memory that a process has newly mapped."""
+        self.fresh.begin(stand.buffers.pool, self.seed)
 
     def answers(self, plan: Plan, calls: Sequence[int], look: Look) -> list[torch.Tensor] | Lost:
         """Eager's outputs for those calls' inputs: [len(calls), places] of each output."""
@@ -264,27 +264,35 @@ def lay_ground(
     limit_s: float,
     seed: int,
     event_us: float = 0.0,
+    pool: torch.Tensor | None = None,
 ) -> Volleys | Lost | None:
     """Shared memory for volleys of up to `calls` calls on `values`, with the twin on it.
 
-    `outputs`: dtype and shape of each output. `event_us`: what events add to a call. None where
-    the device has too little memory, or
-    shares none between processes.
+    `outputs`: dtype and shape of each output. `event_us`: what events add to a call. `pool`: the
+    one row that `values` lie in, where they are too large to exist twice. None where the device
+    has too little memory, or shares none between processes.
     """
     import torch
 
     tensors = [item for item in values if isinstance(item, torch.Tensor)]
-    layout = plan_layout(values, outputs, device=device, flush_bytes=flush_bytes, calls=calls)
+    most = 1 if pool is not None else calls
+    layout = plan_layout(values, outputs, device=device, flush_bytes=flush_bytes, calls=most)
     if layout is None:
         return None
     plain = tuple(None if isinstance(item, torch.Tensor) else item for item in values)
     try:
-        buffers = make_buffers(layout, device)
+        buffers = make_buffers(layout, device, pool)
         for vary in (True, False):
-            fresh = Fresh(tensors, layout, random.SystemRandom().getrandbits(40), vary=vary)
+            drawn = random.SystemRandom().getrandbits(40)
+            fresh = (
+                Fresh(tensors, layout, drawn, vary=vary)
+                if pool is None
+                else FreshInPlace(layout, pool, vary=vary)
+            )
             found = _with_twin(twin, layout, plain, buffers, fresh, device, limit_s, seed, event_us)
             if not isinstance(found, Lost) or not twin.alive:
                 return found
+            fresh.restore()
     except torch.OutOfMemoryError:
         return None
     return found
@@ -293,7 +301,8 @@ def lay_ground(
 def plan_layout(
     values: Sequence[object], outputs: object, *, device: str, flush_bytes: int, calls: int
 ) -> Layout | None:
-    """As many rows as `calls`, the free memory and `MOST_BYTES` allow; None where not even two."""
+    """As many rows as `calls`, the free memory and `MOST_BYTES` allow; one, which all sides share,
+    where not even two fit. None without an output."""
     import torch
 
     specs = tuple(spec_of(item) if isinstance(item, torch.Tensor) else None for item in values)
@@ -308,7 +317,11 @@ def plan_layout(
     if device == "cuda":
         room = min(room, int(torch.cuda.mem_get_info()[0] * MEMORY_SHARE))
     rows = min(calls, (room - one.kept * row_bytes(found)) // need)
-    return Layout(specs, found, rows, flush_bytes) if rows >= 2 and found else None
+    if not found:
+        return None
+    if rows < 2:
+        return Layout(specs, found, 1, flush_bytes, kept=0)
+    return Layout(specs, found, rows, flush_bytes)
 
 
 def _with_twin(
@@ -316,7 +329,7 @@ def _with_twin(
     layout: Layout,
     values: tuple[object, ...],
     buffers: Buffers,
-    fresh: Fresh,
+    fresh: Fresh | FreshInPlace,
     device: str,
     limit_s: float,
     seed: int,
@@ -337,14 +350,22 @@ def _with_twin(
     if isinstance(answer, Lost):
         made.close()
         return answer
-    request = {"do": "answers", "side": "eager", "rows": [0, 1]}
+    request = {"do": "answers", "side": "eager", "rows": first_rows(layout)}
     tried = twin.ask(request, limit_s)
     if isinstance(tried, Lost):
         made.close()
         return tried
     same = fresh.unchanged(ours.pool, seed)
     made.exempt = frozenset(index for index, ok in enumerate(same) if not ok)
+    if layout.resident and made.exempt:
+        made.close()
+        return None  # what the reference writes to cannot be brought back
     return made
+
+
+def first_rows(layout: Layout) -> list[int]:
+    """The rows that a side is tried on: two where there are two."""
+    return list(range(min(2, layout.rows)))
 
 
 def ground_request(volleys: Volleys, shared: dict[str, Shared]) -> dict[str, JSON | object]:

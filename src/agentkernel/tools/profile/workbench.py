@@ -6,11 +6,14 @@ Requests and answers are JSON values, so that the sandbox's line can carry them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.profile.bench import Bench, Call
 from agentkernel.tools.profile.volley import Function, Ground, deliver, fire
 from agentkernel.tools.sandbox.protocol import JSON
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Workbench:
@@ -23,6 +26,9 @@ class Workbench:
         self._holding: dict[str, bool] = {}
         self._last_us: dict[str, float] = {}
         self.ground: Ground | None = None
+        self.tidy = False
+        """Give back the memory of a turn at its end: the tensors are too large for every process to
+        keep what another one needs next."""
 
     def add(
         self, side: str, call: Call, function: Function | None = None, *, holds: bool = True
@@ -46,7 +52,7 @@ class Workbench:
     def answer(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Do what `request["do"]` says with `request["side"]`; a KeyError for unknown words."""
         side = str(request["side"])
-        return {
+        found = {
             "block": self._block,
             "volley": self._volley,
             "answers": self._answers,
@@ -55,6 +61,13 @@ class Workbench:
             "do_bench": self._do_bench,
             "launches": self._launches,
         }[str(request["do"])](side, request)
+        self.settle()
+        return found
+
+    def settle(self) -> None:
+        """The end of a turn."""
+        if self.tidy:
+            self.bench.give_back()
 
     def _block(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
         calls = _integer(request["calls"])
@@ -80,6 +93,10 @@ class Workbench:
                 deliver(self._functions[side](*self._ground.rows[index]), slots)
         self.bench.wait()
         return {}
+
+    def ready_slots(self) -> list[torch.Tensor]:
+        """The slots of the first call."""
+        return self._ground.slots[0]
 
     @property
     def _ground(self) -> Ground:

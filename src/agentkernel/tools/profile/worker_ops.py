@@ -39,15 +39,17 @@ def load(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
 def prepare(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Take the inputs of a shape set (TensorRefs and scalars in order), and call the candidate
-    often enough that compilation is over."""
+    often enough that compilation is over. Payload: inputs, large."""
     import torch
 
     bench = _workbench(state)
+    bench.tidy = bool(payload["large"])
     call = bind(state.memory["module"], cast("Sequence[object]", payload["inputs"]), state)
     with torch.no_grad():
         for _ in range(WARM_UP_CALLS):
             call()
     bench.bench.wait()
+    bench.settle()
     bench.add(CANDIDATE, call, cast(Function, state.memory["module"]))
     return {}
 
@@ -67,12 +69,9 @@ def ground(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]
 
 def forget(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Drop the candidate's call with its inputs, and give cached device memory back."""
-    import torch
-
     _workbench(state).drop(CANDIDATE)
     _workbench(state).ground = None
-    if state.device == "cuda":
-        torch.cuda.empty_cache()
+    _workbench(state).bench.give_back()
     return {}
 
 

@@ -16,7 +16,7 @@ from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.process import SandboxProcess
 from agentkernel.tools.sandbox.protocol import JSON, pack_request, request_name
 from agentkernel.tools.sandbox.spares import Shelf
-from agentkernel.tools.sandbox.tensors import Shared, TensorRef, share_apart
+from agentkernel.tools.sandbox.tensors import Shared, TensorRef, share_apart, share_resident
 from agentkernel.tools.sandbox.tiers import Tier, Walls, concede, find_walls
 
 if TYPE_CHECKING:
@@ -102,6 +102,14 @@ class Worker:
     def share(self, tensor: torch.Tensor) -> TensorRef:
         """Let the worker see a copy of `tensor`; see `shared` for the parent's side of it."""
         shared = share_apart(tensor)
+        self._shared[shared.ref.number] = shared
+        self._unsent.append(shared)
+        return shared.ref
+
+    def share_resident(self, tensor: torch.Tensor) -> TensorRef:
+        """Let the worker see `tensor` itself where its allocation holds nothing else, else a copy:
+        for what is too large to exist twice. `shared` gives the parent's side of it."""
+        shared = share_resident(tensor)
         self._shared[shared.ref.number] = shared
         self._unsent.append(shared)
         return shared.ref

@@ -92,6 +92,17 @@ def share_apart(tensor: torch.Tensor) -> Shared:
         return _share_memory(tensor)
 
 
+def share_resident(tensor: torch.Tensor) -> Shared:
+    """Make `tensor` itself visible to a worker where its storage is an allocation that holds
+    nothing else; a copy (`share_apart`) elsewhere, and on the CPU."""
+    if tensor.device.type == "cuda":
+        found = share_tensor(tensor)
+        if found.ref.span is not None and found.ref.span.alone:
+            return found
+        found.close()
+    return share_apart(tensor)
+
+
 def apart(tensor: torch.Tensor, allocate: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
     """`tensor` copied, with its strides, into bytes that `allocate(nbytes, device index)` gives:
     uint8, zero, at least that many, at the start of an allocation that holds nothing else."""
