@@ -106,6 +106,12 @@ def private() -> Iterator[None]:
             os.environ.pop(FOLDER, None)
 
 
+def folder() -> Path | None:
+    """Where the gate's files are; None where every door is open."""
+    named = os.environ.get(FOLDER)
+    return None if named is None else Path(named)
+
+
 def there() -> bool:
     """True where doors may be closed."""
     return FOLDER in os.environ

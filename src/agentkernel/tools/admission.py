@@ -1,0 +1,98 @@
+"""Admission to a GPU's memory: who shares a device reserves what its plan holds.
+
+The ledger is a file beside the gate's, which the processes that share a GPU lock. Without a shared
+gate (`tools.gate`) there is nobody to wait for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from agentkernel.domain.base import Frozen
+from agentkernel.tools import gate
+
+LEDGER = "memory"
+POLL_S = 0.2
+
+
+class Entry(Frozen):
+    """A process and the device memory that it holds, or waits for."""
+
+    pid: int
+    nbytes: int
+    admitted: bool
+
+
+@contextmanager
+def reserved(nbytes: int, capacity: int) -> Iterator[None]:
+    """Hold `nbytes` of a device of `capacity` bytes, once they are free. Who wants more than there
+    is gets the device alone.
+
+    First come, first served: one that needs much is not passed by others that need little. What a
+    process that died held is free again.
+    """
+    folder = gate.folder()
+    if folder is None or not gate.shared():
+        yield
+        return
+    own = Entry(pid=os.getpid(), nbytes=min(nbytes, capacity), admitted=False)
+    ledger = folder / LEDGER
+    _change(ledger, lambda entries: [*_without(entries, own.pid), own])
+    try:
+        while not _admitted(ledger, own, capacity):
+            time.sleep(POLL_S)
+        yield
+    finally:
+        _change(ledger, lambda entries: _without(entries, own.pid))
+
+
+def _admitted(ledger: Path, own: Entry, capacity: int) -> bool:
+    """Enter where nobody who came earlier waits, and the rest is enough."""
+
+    def enter(entries: list[Entry]) -> list[Entry]:
+        alive = [item for item in entries if _lives(item.pid)]
+        place = next(i for i, item in enumerate(alive) if item.pid == own.pid)
+        held = sum(item.nbytes for item in alive if item.admitted)
+        if all(item.admitted for item in alive[:place]) and held + own.nbytes <= capacity:
+            alive[place] = own.model_copy(update={"admitted": True})
+        return alive
+
+    return any(item.pid == own.pid and item.admitted for item in _change(ledger, enter))
+
+
+def _without(entries: list[Entry], pid: int) -> list[Entry]:
+    return [item for item in entries if item.pid != pid]
+
+
+def _change(ledger: Path, change: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
+    """The entries after `change`, which nobody else sees half done."""
+    with ledger.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        entries = change(_read(file))
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps([item.model_dump() for item in entries]))
+    return entries
+
+
+def _read(file: IO[str]) -> list[Entry]:
+    file.seek(0)
+    text = file.read()
+    return [Entry.model_validate(item) for item in json.loads(text)] if text else []
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,90 @@
+"""Whether those who share a GPU wait for its memory, in their order, and outlive the dead."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from agentkernel.tools import gate
+from agentkernel.tools.admission import LEDGER, reserved
+
+GB = 1 << 30
+
+
+def _hold(folder: str, nbytes: int, inside: Event, leave: Event) -> None:
+    os.environ[gate.FOLDER] = folder
+    with reserved(nbytes, 10 * GB):
+        inside.set()
+        leave.wait(30)
+
+
+class Holder:
+    """A process that reserves memory until it is told to leave."""
+
+    def __init__(self, folder: Path, nbytes: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self.inside, self.leave = context.Event(), context.Event()
+        self.process = context.Process(
+            target=_hold, args=(str(folder), nbytes, self.inside, self.leave), daemon=True
+        )
+        self.process.start()
+
+    def end(self) -> None:
+        self.leave.set()
+        self.process.join(10)
+
+
+def _waits(holder: Holder) -> bool:
+    return not holder.inside.wait(0.6)
+
+
+def test_what_fits_beside_others_enters_and_what_does_not_waits(tmp_path: Path) -> None:
+    first, second = Holder(tmp_path, 4 * GB), Holder(tmp_path, 5 * GB)
+    assert first.inside.wait(10)
+    assert second.inside.wait(10)
+    third = Holder(tmp_path, 2 * GB)
+    assert _waits(third)
+    first.end()
+    assert third.inside.wait(10)
+    second.end()
+    third.end()
+    assert json.loads((tmp_path / LEDGER).read_text()) == []
+
+
+def test_one_that_needs_all_is_not_passed_by_small_ones(tmp_path: Path) -> None:
+    first = Holder(tmp_path, GB)
+    assert first.inside.wait(10)
+    whole = Holder(tmp_path, 99 * GB)
+    assert _waits(whole)
+    late = Holder(tmp_path, GB)
+    assert _waits(late)
+    first.end()
+    assert whole.inside.wait(10)
+    assert _waits(late)
+    whole.end()
+    assert late.inside.wait(10)
+    late.end()
+
+
+def test_what_a_dead_process_held_is_free_again(tmp_path: Path) -> None:
+    dying = Holder(tmp_path, 9 * GB)
+    assert dying.inside.wait(10)
+    next_one = Holder(tmp_path, 9 * GB)
+    assert _waits(next_one)
+    dying.process.kill()
+    dying.process.join(10)
+    assert next_one.inside.wait(10)
+    next_one.end()
+
+
+def test_a_run_by_itself_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(gate.FOLDER, raising=False)
+    begin = time.monotonic()
+    with reserved(99 * GB, GB):
+        assert time.monotonic() - begin < 1
