@@ -1,0 +1,277 @@
+"""What judging and timing a module will hold, known before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from agentkernel.domain.problem import ShapeSet
+from agentkernel.tools.independent_axes import Slicing, find_slicing
+from agentkernel.tools.memory_count import (
+    Counted,
+    bytes_of,
+    count_graph,
+    count_module,
+    meta_inputs,
+    meta_weights,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.tools.capture import Captured
+
+Route = Literal["whole", "slices", "offload", "eager", "none"]
+RESERVE_BYTES = 1 << 30
+"""For the candidate's CUDA context, cuDNN's and cuBLAS's work space and what allocators lose."""
+HOST_SHARE = 0.6
+"""Of the host's free memory, what copies of outputs may take."""
+COMPARED = 14
+"""Doubles an element of an output while it is compared: differences, scales, masks, draws."""
+DEVICE_BYTES_PER_S = 1e12
+HOST_BYTES_PER_S = 5e9
+"""Of a copy through pageable memory."""
+PIECE = 1 << 24
+"""Elements of an output that are compared at once where no axis makes slices."""
+SLICE_BYTES = 4 << 30
+"""A slice takes at most so much even where more is free: no time is won by larger ones."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of one call at given sizes. `work` is what eager allocates at its worst moment beside
+    inputs and weights, outputs among it; `double_work` the same in fp64."""
+
+    inputs: int
+    weights: int
+    outputs: int
+    work: int
+    double_inputs: int
+    double_weights: int
+    double_outputs: int
+    double_work: int
+
+    @property
+    def eager(self) -> int:
+        """Eager's own peak: inputs, weights and work."""
+        return self.inputs + self.weights + self.work
+
+    @property
+    def double(self) -> int:
+        """The peak of the same call in fp64, everything whole."""
+        return self.double_inputs + self.double_weights + self.double_work
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is held at once in one part of the work, in bytes."""
+
+    name: str
+    device: int
+    host: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How a module is judged with `free` bytes on the device and `host_free` on the host.
+
+    "slices": the axis is gone through in slices of `slice_units` units; "eager": nothing in fp64
+    fits, so that eager's own output is what is compared with; "none": not even eager's call fits.
+    `eager_on_host` and `found_on_host`: where outputs wait to be compared. `reason` says why no
+    earlier route was taken.
+    """
+
+    footprint: Footprint
+    stages: tuple[Stage, ...]
+    route: Route
+    free: int
+    host_free: int
+    slicing: Slicing | None = field(default=None, compare=False)
+    slice_units: int = 0
+    eager_on_host: bool = False
+    found_on_host: bool = False
+    reason: str = ""
+
+    @property
+    def peak(self) -> Stage:
+        """The stage that holds most on the device."""
+        return max(self.stages, key=lambda stage: stage.device)
+
+    @property
+    def seconds(self) -> float:
+        """A rough time for one case: what is moved over the device's and the host's bandwidth."""
+        held = self.footprint
+        moved = 12 * held.inputs + 20 * held.outputs + 4 * held.double
+        host = held.outputs * (self.eager_on_host + self.found_on_host) * 2
+        return moved / DEVICE_BYTES_PER_S + host / HOST_BYTES_PER_S
+
+    @property
+    def label(self) -> str:
+        """For people: the route with its figures."""
+        peak = self.peak
+        words = {
+            "whole": "whole tensors in fp64",
+            "slices": f"fp64 in slices ({self._slices} of an independent axis)",
+            "offload": "fp64 whole, kept on the host",
+            "eager": "compared with eager, nothing in fp64",
+            "none": "does not fit",
+        }[self.route]
+        return (
+            f"{words}: {gigabytes(peak.device)} wanted in stage '{peak.name}', "
+            f"{gigabytes(self.free)} free"
+        )
+
+    @property
+    def _slices(self) -> int:
+        if self.slicing is None or not self.slice_units:
+            return 0
+        return math.ceil(self.slicing.extent / self.slice_units)
+
+
+def gigabytes(size: int) -> str:
+    """For people: `6.44 GB`, `12.3 MB`."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+def measure(captured: Captured, inputs: ShapeSet, module: nn.Module | None = None) -> Footprint:
+    """Count the bytes of one call at `inputs` on tensors without storage.
+
+    Args:
+        captured: the module's graph, which is run in the problem's dtypes and in fp64.
+        inputs: the sizes.
+        module: the module on the meta device; its own forward says best what eager holds. Where it
+            is missing or does not run there, the graph does.
+
+    Raises:
+        RuntimeError, TypeError or ValueError where the graph does not run at these sizes.
+    """
+    given, weights = meta_inputs(inputs), meta_weights(captured)
+    wide, wide_weights = meta_inputs(inputs, double=True), meta_weights(captured, double=True)
+    eager = _of_module(module, inputs) or count_graph(captured, inputs)
+    double = count_graph(captured, inputs, double=True)
+    return Footprint(
+        inputs=bytes_of(given),
+        weights=bytes_of(list(weights.values())),
+        outputs=eager.outputs,
+        work=eager.peak,
+        double_inputs=bytes_of(wide),
+        double_weights=bytes_of(list(wide_weights.values())),
+        double_outputs=double.outputs,
+        double_work=double.peak,
+    )
+
+
+def _of_module(module: nn.Module | None, inputs: ShapeSet) -> Counted | None:
+    if module is None:
+        return None
+    try:
+        return count_module(module, inputs)
+    except Exception:  # noqa: BLE001 - the user's forward may not run without storage
+        return None
+
+
+def plan_memory(
+    captured: Captured,
+    inputs: ShapeSet,
+    free: int,
+    host_free: int = 1 << 62,
+    module: nn.Module | None = None,
+) -> MemoryPlan:
+    """The first route of a judgement at `inputs` that fits `free` bytes of device memory.
+
+    Raises as `measure` does.
+    """
+    held = measure(captured, inputs, module)
+    whole = _whole_stages(held)
+    if all(stage.device <= free for stage in whole):
+        return MemoryPlan(held, whole, "whole", free, host_free)
+    if held.eager + RESERVE_BYTES > free:
+        reason = (
+            f"eager itself takes {gigabytes(held.eager)} of {gigabytes(free)} and "
+            f"{gigabytes(RESERVE_BYTES)} are kept back"
+        )
+        return MemoryPlan(
+            held, _large_stages(held, free, 0), "none", free, host_free, reason=reason
+        )
+    found = find_slicing(captured, inputs)
+    if isinstance(found, Slicing):
+        plan = _sliced(held, found, free, host_free)
+        if plan is not None:
+            return plan
+        found = "one slice in fp64 takes more than is free"
+    stages = _large_stages(held, free, COMPARED * 8 * PIECE)
+    beside = _beside(held, free)
+    placed = {"eager_on_host": beside < 2, "found_on_host": beside < 1, "reason": found}
+    host = held.double_outputs + (2 - beside) * held.outputs
+    if _oracle_bytes(held) <= free and host <= HOST_SHARE * host_free:
+        stages = (Stage("oracle", _oracle_bytes(held), held.double_outputs), *stages)
+        return MemoryPlan(held, stages, "offload", free, host_free, **placed)  # type: ignore[arg-type]
+    return MemoryPlan(held, stages, "eager", free, host_free, **placed)  # type: ignore[arg-type]
+
+
+def _whole_stages(held: Footprint) -> tuple[Stage, ...]:
+    """Everything at once, as for small tensors: copies of inputs and weights for each side."""
+    weights, outputs = 3 * held.weights, held.outputs + held.double_outputs
+    largest = held.double_outputs
+    return (
+        Stage("eager", 2 * held.inputs + weights + held.weights + held.work + held.outputs),
+        Stage("oracle", 2 * held.inputs + weights + held.double + held.outputs),
+        Stage("candidate", 4 * held.inputs + weights + outputs + 2 * held.outputs + held.work),
+        Stage("compare", 3 * held.inputs + weights + outputs + held.outputs + COMPARED * largest),
+    )
+
+
+def _apart(held: Footprint, outputs: int) -> int:
+    """The candidate's own call, with so many copies of the outputs beside it on the device."""
+    resident = held.inputs + 3 * held.weights
+    return resident + held.work + outputs * held.outputs + RESERVE_BYTES
+
+
+def _oracle_bytes(held: Footprint) -> int:
+    return held.inputs + 2 * held.weights + held.double + RESERVE_BYTES
+
+
+def _large_stages(held: Footprint, free: int, slice_bytes: int) -> tuple[Stage, ...]:
+    """Inputs once; outputs beside them as far as they fit."""
+    beside = _beside(held, free)
+    resident = held.inputs + 3 * held.weights
+    host = (2 - beside) * held.outputs
+    return (
+        Stage("eager", resident + held.work),
+        Stage("candidate", _apart(held, beside), host),
+        Stage("compare", resident + beside * held.outputs + slice_bytes + RESERVE_BYTES, host),
+    )
+
+
+def _beside(held: Footprint, free: int) -> int:
+    """Copies of the outputs that the device holds beside the candidate's own call."""
+    return max((count for count in (0, 1, 2) if _apart(held, count) <= free), default=0)
+
+
+def _sliced(held: Footprint, slicing: Slicing, free: int, host_free: int) -> MemoryPlan | None:
+    """With the largest slices that fit; None where one unit does not."""
+    beside = _beside(held, free)
+    resident = held.inputs + 3 * held.weights + beside * held.outputs + RESERVE_BYTES
+    room = min(SLICE_BYTES, free - resident - slicing.whole_bytes)
+    compared = COMPARED * held.double_outputs
+    unit = max(1, (held.double_inputs + held.double_work + compared) // slicing.extent)
+    units = min(slicing.extent, room // unit) if room > 0 else 0
+    host = (2 - beside) * held.outputs
+    if units < 1 or host > HOST_SHARE * host_free:
+        return None
+    stages = _large_stages(held, free, slicing.whole_bytes + units * unit)
+    return MemoryPlan(
+        held,
+        stages,
+        "slices",
+        free,
+        host_free,
+        slicing,
+        units,
+        eager_on_host=beside < 2,
+        found_on_host=beside < 1,
+    )
+
+
+__all__ = ["Footprint", "MemoryPlan", "Route", "Stage", "gigabytes", "measure", "plan_memory"]
