@@ -132,8 +132,8 @@ def _run(failure: RunFailed) -> _Finding:
 
 def _mismatch(failure: Mismatch) -> _Finding:
     text = (
-        f"{failure.case}: output {failure.output} is off by {failure.norm_error:.2e} "
-        f"(allowed {failure.norm_allowed:.2e}), wrong: {failure.pattern}, "
+        f"{failure.case}: output {failure.output} is off: {failure.decisive}, "
+        f"wrong: {failure.pattern}, "
         f"{failure.wrong_share:.1%} of the elements, first at {list(failure.first_index)}"
     )
     match failure.pattern:

@@ -184,7 +184,7 @@ def _values(candidate: Candidate, verdict: Verdict, failure: Mismatch) -> Values
         place=place_words(failure),
         form=form,
         explained=explain_error(failure, form),
-        error=f"{failure.norm_error:.2e} norm-wise, {failure.norm_allowed:.2e} allowed",
+        error=failure.decisive,
         tiles=tile_edges(failure, tile_sizes(candidate)),
         passing=passing(verdict),
         outside=outside[1].rstrip(")") if outside else "",

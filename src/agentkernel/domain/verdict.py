@@ -1,4 +1,4 @@
-"""What did the judge find? A value, never an exception."""
+"""The judge's findings: values, never exceptions."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ GATES: tuple[Gate, ...] = get_args(Gate)
 """The gates in the order in which they are passed."""
 Precision = Literal["strict", "tf32", "bf16"]
 Policy = Literal["triton", "mixed", "any"]
+Measure = Literal["norm", "element", "largest"]
+"""By which an output is held against what is allowed; see docs/judge.md, "The precision rule"."""
+MEASURES: dict[Measure, str] = {
+    "norm": "norm-wise error",
+    "element": "99.9% quantile of errors",
+    "largest": "largest error of an element",
+}
 
 
 class PolicyViolation(Frozen, defer_build=True):
@@ -89,6 +96,21 @@ class Mismatch(Frozen, defer_build=True):
     largest_error: float = 0.0
     """The largest |out - oracle| of any element, relative to its row's own scale."""
     largest_allowed: float = 0.0
+    measure: Measure = "norm"
+    """The one that decided: of which most of what is allowed, and more, was used."""
+    margin: float | None = None
+    """How many times what is allowed; None where an older rule did not say."""
+
+    @property
+    def decisive(self) -> str:
+        """`norm-wise error 9.4e-05, 4.8e-07 allowed`, of the measure that decided."""
+        pairs = {
+            "norm": (self.norm_error, self.norm_allowed),
+            "element": (self.element_error, self.element_allowed),
+            "largest": (self.largest_error, self.largest_allowed),
+        }
+        error, allowed = pairs[self.measure]
+        return f"{MEASURES[self.measure]} {error:.2e}, {allowed:.2e} allowed"
 
 
 class InputsChanged(Frozen, defer_build=True):
@@ -163,6 +185,8 @@ class CaseResult(Frozen, defer_build=True):
     eager_element_error: float
     passed: bool
     largest_error: float = 0.0
+    margin: float | None = None
+    """How much of what is allowed was used; None where an older rule did not say."""
 
 
 class Verdict(Frozen, defer_build=True):
@@ -182,6 +206,8 @@ class Verdict(Frozen, defer_build=True):
     launches: tuple[str, ...] = ()
     """Kernels launched in one call of the primary case, in order."""
     precision: Precision = "strict"
+    rule: int = 1
+    """The version of the precision rule; 1 where a record does not name one."""
     policy: Policy = "mixed"
     sandbox: str = ""
     seconds: float = 0.0
@@ -205,3 +231,9 @@ class Verdict(Frozen, defer_build=True):
     def worst_eager_error(self) -> float | None:
         """The largest norm-wise error of eager PyTorch in the same cases."""
         return max((case.eager_norm_error for case in self.cases), default=None)
+
+    @property
+    def margin(self) -> float | None:
+        """The largest share of what is allowed that any case used; None where none says."""
+        said = [case.margin for case in self.cases if case.margin is not None]
+        return max(said, default=None)

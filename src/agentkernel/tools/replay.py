@@ -185,6 +185,7 @@ def replay_settings(
     seeds = JudgeSettings().seeds if certificate.seeds is None else certificate.seeds
     return JudgeSettings(
         precision=then.precision,
+        rule=then.rule,
         policy=then.policy,
         device="cuda" if resolved.measurable and resolved.target.vendor == "nvidia" else "cpu",
         seed=then.seed,

@@ -5,17 +5,12 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.compare import (
-    QUANTILE_SAMPLE,
-    compare_output,
-    errors,
-    place_pattern,
-    quantile,
-)
+from agentkernel.tools.judge.compare import compare_output, place_pattern
 from agentkernel.tools.judge.judge import INTERPRETED_ODD_ROWS, JudgeSettings, plan_cases
 from agentkernel.tools.judge.layouts import strided
 from agentkernel.tools.judge.reference import call_reference
 from agentkernel.tools.judge.shapes import count_rows, odd_shapes, scaled
+from agentkernel.tools.judge.tally import QUANTILE_SAMPLE, Tally, errors, quantile
 from agentkernel.tools.judge.values import randomise_state
 
 
@@ -283,5 +278,10 @@ def test_one_in_a_thousand_lies_above_the_quantile(count):
 
 
 def test_the_quantile_of_a_large_tensor_is_that_of_a_sample():
-    values = torch.arange(3 * QUANTILE_SAMPLE, dtype=torch.float64)
-    assert quantile(values) / values.numel() == pytest.approx(0.999, abs=1e-6)
+    off = torch.arange(3 * QUANTILE_SAMPLE + 1, dtype=torch.float64)
+    oracle = torch.full_like(off, 1e8)
+    tally = Tally(off.numel(), values=1)
+    for piece in (off[:1000], off[1000:QUANTILE_SAMPLE], off[QUANTILE_SAMPLE:]):
+        truth = oracle[: piece.numel()]
+        tally.add(truth + piece, truth, truth)
+    assert 1e8 * tally.errors(0).element / off.numel() == pytest.approx(0.999, abs=1e-6)

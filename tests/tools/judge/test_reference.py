@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.judge.compare import specials
 from agentkernel.tools.judge.reference import call_reference
+from agentkernel.tools.judge.tally import specials
 
 
 class Causal(nn.Module):

@@ -254,17 +254,7 @@ def _leeway(answer: Answer, index: int) -> Leeway:
 
 
 def _words(found: Mismatch) -> str:
-    measures = {
-        "norm-wise error": (found.norm_error, found.norm_allowed),
-        "99.9% quantile of errors": (found.element_error, found.element_allowed),
-        "largest error": (found.largest_error, found.largest_allowed),
-    }
-    words = [
-        f"{name} {error:.2e}, allowed {allowed:.2e}"
-        for name, (error, allowed) in measures.items()
-        if error > allowed
-    ]
-    return f"{found.case}: output {found.output}: {'; '.join(words)}; wrong: {found.pattern}"
+    return f"{found.case}: output {found.output}: {found.decisive}; wrong: {found.pattern}"
 
 
 def _copied(leaves: Sequence[object]) -> list[object]:

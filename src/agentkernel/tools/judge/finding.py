@@ -237,6 +237,7 @@ def _result(case: Case, compared: Sequence[Comparison], passed: bool) -> CaseRes
         eager_element_error=max((item.eager.element for item in compared), default=0.0),
         passed=passed,
         largest_error=max((item.largest for item in compared), default=0.0),
+        margin=max((item.margin for item in compared), default=0.0),
     )
 
 

@@ -32,6 +32,7 @@ from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape, count_elements, odd_shapes, scaled
 from agentkernel.tools.judge.training import judge_training
@@ -343,6 +344,7 @@ def _verdict(
         cases=tuple(findings.cases),
         launches=findings.launches,
         precision=settings.precision,
+        rule=rule_of(settings.rule).version,
         policy=settings.policy,
         sandbox=findings.sandbox,
         seconds=round(seconds, 3),

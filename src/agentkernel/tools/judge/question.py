@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case, Change, Echo
-from agentkernel.tools.judge.compare import compare_output, specials
+from agentkernel.tools.judge.compare import compare_output
 from agentkernel.tools.judge.ignored import ignored_values
 from agentkernel.tools.judge.layouts import arranged, copied
 from agentkernel.tools.judge.reference import Answer, call_reference
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.tally import specials
 from agentkernel.tools.judge.values import (
     Distribution,
     Sampler,

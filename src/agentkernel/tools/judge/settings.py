@@ -6,6 +6,7 @@ from typing import Literal
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.tools.judge.rule import NEWEST
 
 
 class JudgeSettings(Frozen):
@@ -14,6 +15,8 @@ class JudgeSettings(Frozen):
     out (and the verdict's notes say so)."""
 
     precision: Precision = "strict"
+    rule: int = NEWEST.version
+    """The version of the precision rule; a certificate is judged again under the one it names."""
     policy: Policy = "triton"
     static: bool = True
     """Read the source before running it. Without, only what the candidate does can reject it."""

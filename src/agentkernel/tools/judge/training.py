@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch
 from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.compare import NOTHING, Errors, describe
+from agentkernel.tools.judge.compare import REFUSED, describe
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
 from agentkernel.tools.judge.trial import Trial, is_refusal
@@ -128,13 +128,8 @@ def _judge_random(trial: Trial, case: Case, question: Question, memory: Memory) 
             label = f"{case.label}: not the original's distribution"
             leaf = cast("torch.Tensor", question.answer.leaves[index])
             oracle = other[0]
-            far = Errors(math.inf, math.inf)
-            zero = Errors(0.0, 0.0)
-            return Training(
-                failure=describe(
-                    label, index, mine[0].to(leaf.dtype), leaf, oracle, far, zero, NOTHING
-                )
-            )
+            found = mine[0].to(leaf.dtype)
+            return Training(failure=describe(label, index, found, leaf, oracle, REFUSED))
     return Training(note="training mode is random: judged by the distribution of its outputs")
 
 

@@ -1,4 +1,4 @@
-"""Is one element, row or channel wrong where the averages do not show it?
+"""Single elements, rows and channels that are wrong where the averages do not show it.
 
 Every element is measured against the scale of its own row (and, of values without structure, of its
 own channel), so that small rows beside large ones count. One that is off by more than four times
@@ -9,7 +9,6 @@ last bit. Ill-conditioned elements are excused by that, wrong and imprecise ones
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,10 @@ ABOVE_EAGER = 8.0
 BLUR = 16.0
 """An honest kernel may be off by so many times what one ulp of its inputs does."""
 DRAWS = 8
-AT_ONCE = 1 << 27
-"""Elements that are looked at together: some fifty bytes of room each."""
+HONEST = 4.0
+"""An element may be off by so many times what the honest evaluations that were made are there."""
+MOST_SUSPECTS = 1 << 20
+"""Of one block no more are kept: those that are furthest off."""
 SUBNORMAL = {"float16": 2.0**-23, "bfloat16": 2.0**-126, "float32": 2.0**-126}
 """Differences below this are underflow, which hardware may flush to zero."""
 Blur = Callable[[int], "torch.Tensor | None"]
@@ -38,91 +39,136 @@ ulp, by the seed of the draw."""
 class Leeway:
     """What else a comparison may know. `blur` as above; `columns`: the values are alike in every
     channel; `constant`: inputs are equal, all or along a dimension, where rounding meets exact
-    cancellation."""
+    cancellation. `honest` gives the output of an honest evaluation, by the number of the draw, and
+    `permitted` that of one that does what PyTorch's flags permit, which `permits` names."""
 
     blur: Blur | None = None
     columns: bool = False
     constant: bool = False
-
-    def of(self, piece: slice) -> Leeway:
-        """The same for a part of the output's first dimension."""
-        blur = self.blur
-        if blur is None:
-            return self
-
-        def part(draw: int) -> torch.Tensor | None:
-            moved = blur(draw)
-            return None if moved is None else moved[piece]
-
-        return dataclasses.replace(self, blur=part)
+    honest: Blur | None = None
+    permitted: Blur | None = None
+    permits: str = ""
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest error of an element against its own scale, and which elements are wrong (None
-    for none)."""
+    """The largest error of an element against its own scale, which elements are wrong, by their
+    number in the flat output (None for none), and how much of what is allowed that error is."""
 
     error: float
     allowed: float
     wrong: torch.Tensor | None
+    margin: float = 0.0
 
 
-def find_largest(
-    found: torch.Tensor,
-    eager: torch.Tensor,
-    oracle: torch.Tensor,
-    compared: torch.Tensor,
-    element_allowed: float,
-    leeway: Leeway,
-) -> Largest:
-    """Look at every element that is `compared`. `element_allowed` bounds the 99.9% quantile."""
+@dataclass(frozen=True)
+class Suspect:
+    """Elements of one block that need an excuse at the tightest bound there is: their numbers in
+    the flat output, how far off they and eager are, the oracle there, and their own scale."""
+
+    places: torch.Tensor
+    off: torch.Tensor
+    eager_off: torch.Tensor
+    truth: torch.Tensor
+    scale: torch.Tensor
+
+    def only(self, keep: torch.Tensor) -> Suspect:
+        """Those at which `keep` is True, or whose numbers it holds."""
+        return Suspect(
+            self.places[keep],
+            self.off[keep],
+            self.eager_off[keep],
+            self.truth[keep],
+            self.scale[keep],
+        )
+
+
+class Suspects:
+    """Looks at every element, block by block. `least_allowed` is the tightest bound of the 99.9%
+    quantile that can be asked for: what is allowed is known when all blocks were seen."""
+
+    def __init__(self, least_allowed: float, columns: bool) -> None:
+        self._least_allowed = least_allowed
+        self._columns = columns
+        self._seen = 0
+        self._error = 0.0
+        self._parts: list[Suspect] = []
+
+    def add(
+        self,
+        found: torch.Tensor,
+        eager: torch.Tensor,
+        oracle: torch.Tensor,
+        compared: torch.Tensor,
+    ) -> None:
+        """One block, of which the elements that are `compared` count."""
+        import torch
+
+        begin, self._seen = self._seen, self._seen + found.numel()
+        if found.numel() == 0:
+            return
+        truth = torch.where(compared, oracle, 0.0)
+        off = torch.where(compared, found.double() - oracle, 0.0).abs_()
+        eager_off = torch.where(compared, eager.double() - oracle, 0.0).abs_()
+        scale = own_scale(truth, self._columns)
+        scale = scale.clamp_(min=torch.finfo(torch.float64).tiny)
+        self._error = max(self._error, float((off / scale).max()))
+        least = SUBNORMAL.get(str(eager.dtype).removeprefix("torch."), 0.0)
+        bound = ABOVE_QUANTILE * self._least_allowed * scale
+        odd = (off > bound) & (off > ABOVE_EAGER * eager_off) & (off > least)
+        if not bool(odd.any()):
+            return
+        places = odd.reshape(-1).nonzero().reshape(-1)
+        flat = (item.reshape(-1)[places] for item in (off, eager_off, truth, scale))
+        part = Suspect(places + begin, *flat)
+        if places.numel() > MOST_SUSPECTS:
+            part = part.only((part.off / part.scale).topk(MOST_SUSPECTS, sorted=False).indices)
+        self._parts.append(part)
+
+    def result(
+        self, element_allowed: float, blur: Blur | None, honest: Sequence[torch.Tensor] = ()
+    ) -> Largest:
+        """What is wrong where `element_allowed` bounds the 99.9% quantile; `honest` evaluations of
+        the original excuse an element that they move as far."""
+        import torch
+
+        allowed = ABOVE_QUANTILE * element_allowed
+        share = min(1.0, self._error / allowed) if allowed else 0.0
+        if not self._parts:
+            return Largest(self._error, allowed, None, share)
+        columns = zip(*(vars(part).values() for part in self._parts), strict=True)
+        every = Suspect(*(torch.cat(column) for column in columns))
+        wrong = every.only(every.off > allowed * every.scale)
+        spread = spread_at(wrong, blur, honest)
+        wrong, spread = wrong.only(wrong.off > spread), spread[wrong.off > spread]
+        if wrong.places.numel() == 0:
+            return Largest(self._error, allowed, None, share)
+        bound = torch.maximum(allowed * wrong.scale, ABOVE_EAGER * wrong.eager_off)
+        margin = float((wrong.off / torch.maximum(bound, spread)).max())
+        error = float((wrong.off / wrong.scale).max())
+        return Largest(error, allowed, wrong.places.sort().values, margin)
+
+
+def spread_at(found: Suspect, blur: Blur | None, honest: Sequence[torch.Tensor]) -> torch.Tensor:
+    """How far each of the elements may be off for its ill conditioning: what an ulp of the inputs
+    does to the original there, or an honest evaluation, with room on top."""
     import torch
 
-    allowed = ABOVE_QUANTILE * element_allowed
-    if found.numel() == 0:
-        return Largest(0.0, allowed, None)
-    if found.numel() > AT_ONCE and found.shape[0] > 1:
-        parts = []
-        step = max(1, found.shape[0] * AT_ONCE // found.numel())
-        for start in range(0, found.shape[0], step):
-            piece = slice(start, start + step)
-            part = find_largest(
-                found[piece],
-                eager[piece],
-                oracle[piece],
-                compared[piece],
-                element_allowed,
-                leeway.of(piece),
-            )
-            parts.append(part)
-        return joined(parts, oracle, step)
-    truth = torch.where(compared, oracle, 0.0)
-    off = torch.where(compared, found.double() - oracle, 0.0).abs_()
-    eager_off = torch.where(compared, eager.double() - oracle, 0.0).abs_()
-    scale = own_scale(truth, leeway.columns)
-    least = SUBNORMAL.get(str(eager.dtype).removeprefix("torch."), 0.0)
-    wrong = (off > allowed * scale) & (off > ABOVE_EAGER * eager_off) & (off > least)
-    relative = off / scale.clamp(min=torch.finfo(torch.float64).tiny)
-    if bool(wrong.any()):
-        wrong = unexcused(wrong, off, truth, leeway.blur)
-    if not bool(wrong.any()):
-        return Largest(float(relative.max()), allowed, None)
-    return Largest(float(relative[wrong].max()), allowed, wrong)
-
-
-def joined(parts: Sequence[Largest], oracle: torch.Tensor, step: int) -> Largest:
-    """The worst of `parts`, each of `step` entries along the first dimension."""
-    import torch
-
-    error = max(part.error for part in parts)
-    if all(part.wrong is None for part in parts):
-        return Largest(error, parts[0].allowed, None)
-    wrong = torch.zeros_like(oracle, dtype=torch.bool)
-    for number, part in enumerate(parts):
-        if part.wrong is not None:
-            wrong[number * step : (number + 1) * step] = part.wrong
-    bad = max(part.error for part in parts if part.wrong is not None)
-    return Largest(bad, parts[0].allowed, wrong)
+    spread = torch.zeros_like(found.off)
+    for value in honest:
+        there = value.reshape(-1)[found.places].double()
+        off = torch.nan_to_num(there - found.truth, 0.0, 0.0, 0.0).abs()
+        spread = torch.maximum(spread, HONEST * off)
+    for draw in range(DRAWS if blur is not None else 0):
+        if not bool((found.off > spread).any()):
+            break
+        moved = blur(draw)  # type: ignore[misc]
+        if moved is None:
+            break
+        there = moved.reshape(-1)[found.places]
+        off = torch.nan_to_num(there - found.truth, 0.0, 0.0, 0.0).abs()
+        spread = torch.maximum(spread, BLUR * off)
+    return spread
 
 
 def own_scale(truth: torch.Tensor, columns: bool) -> torch.Tensor:
@@ -146,24 +192,6 @@ def row_dims(value: torch.Tensor) -> list[int]:
     while split > 0 and math.prod(value.shape[split:]) < ROW:
         split -= 1
     return list(range(split, value.ndim))
-
-
-def unexcused(
-    wrong: torch.Tensor, off: torch.Tensor, truth: torch.Tensor, blur: Blur | None
-) -> torch.Tensor:
-    """Of the `wrong` elements those that are off by more than ill conditioning explains."""
-    import torch
-
-    spread = torch.zeros_like(off)
-    for draw in range(DRAWS if blur is not None else 0):
-        moved = blur(draw)  # type: ignore[misc]
-        if moved is None:
-            break
-        spread = torch.maximum(spread, torch.nan_to_num(moved - truth, 0.0, 0.0, 0.0).abs())
-        left = wrong & (off > BLUR * spread)
-        if not bool(left.any()):
-            return left
-    return wrong & (off > BLUR * spread)
 
 
 def spread_of(truth: torch.Tensor, blur: Blur | None) -> torch.Tensor:
