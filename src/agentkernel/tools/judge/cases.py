@@ -14,7 +14,7 @@ from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.values import Distribution
 
 Order = Literal["ascending", "reversed", "shuffled"]
-Change = Literal["again", "one", "few", "swap", "weights", "values"]
+Change = Literal["again", "one", "few", "swap", "weights", "values", "next"]
 CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny", "sparse")
 SPECIAL: tuple[Distribution, ...] = ("constant", "nan", "inf")
 CONSTANT: tuple[Distribution, ...] = ("zeros", "ones")
@@ -29,6 +29,7 @@ WORDS: dict[Change, str] = {
     "swap": "two rows swapped in place",
     "weights": "only the weights changed in place",
     "values": "other values in the same memory",
+    "next": "the call after, from the state that the one before left",
 }
 
 
@@ -134,6 +135,12 @@ def measured_cases(
 def training_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
     """One call in training mode, at the smallest shape of which batch statistics make sense."""
     return Case(small_shape(declared, odd), "normal", seed + 4, training=True)
+
+
+def state_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
+    """Three calls in a row, each from the state that the one before left."""
+    again = (Echo("next"), Echo("next"))
+    return Case(small_shape(declared, odd), "normal", seed + 6, echoes=again)
 
 
 def small_shape(primary: CaseShape, odd: Sequence[CaseShape]) -> CaseShape:

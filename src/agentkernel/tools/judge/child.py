@@ -68,13 +68,20 @@ def adopt(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     return {}
 
 
+def look(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """The hidden state that the constructor has left."""
+    model = cast("nn.Module", state.memory["model"])
+    return {"hidden": _read_hidden(model, payload, state)}
+
+
 def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Call the model once; outputs that fit go to the parent's buffers, the reply describes all.
 
     Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
     `gradients` (recorded, as they are unless someone says otherwise),
     `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
-    the call before go to, once more, after this one).
+    the call before go to, once more, after this one), `hidden` (values of buffers and attributes
+    that no state dict holds) and `hidden_after` (buffers for what the call leaves of them).
     """
     import torch
     from torch.utils._pytree import tree_flatten
@@ -86,6 +93,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     _spoil(state, buffers)
     if payload.get("moved"):
         _bump(model)
+    _set_hidden(model, payload, state)
     launches = _start(state, str(payload["order"]))
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
@@ -111,6 +119,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         )
         if index < len(buffers) and buffers[index] is not None:
             _deliver(leaf, state.open(buffers[index]))
+    hidden = _read_hidden(model, payload, state)
     _recall(payload, state)
     _check_storage(state, set(owners), leaves)
     _check_hoard(state, model, [*values, *leaves])
@@ -119,7 +128,40 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         "outputs": outputs,
         "launches": cast("JSON", list(launches)),
         "loads_outside": cast("JSON", _loads_outside(state)),
+        "hidden": hidden,
     }
+
+
+def _set_hidden(model: nn.Module, payload: Mapping[str, object], state: WorkerState) -> None:
+    """Bring buffers and attributes to the values that the call starts from."""
+    from torch.utils._pytree import tree_map
+
+    from agentkernel.tools.judge.state import set_state
+
+    for name, value in cast("Mapping[str, object]", payload.get("hidden") or {}).items():
+        given = tree_map(lambda x: state.open(x).clone() if _is_ref(x) else x, value)
+        set_state(model, name, given)
+
+
+def _read_hidden(model: nn.Module, payload: Mapping[str, object], state: WorkerState) -> JSON:
+    """Describe what the call has left of them; tensors that fit go to the parent's buffers."""
+    import torch
+
+    from agentkernel.tools.judge.state import flat, read_state
+
+    found: dict[str, JSON] = {}
+    wanted = cast("Mapping[str, Sequence[object]]", payload.get("hidden_after") or {})
+    for name, buffers in wanted.items():
+        leaves, tree = flat(read_state(model, name))
+        found[name] = {"tree": tree, "leaves": [_describe(leaf) for leaf in leaves]}
+        for leaf, buffer in zip(leaves, buffers, strict=False):
+            if isinstance(leaf, torch.Tensor) and buffer is not None:
+                _deliver(leaf, state.open(buffer))
+    return found
+
+
+def _is_ref(item: object) -> bool:
+    return type(item).__name__ == "TensorRef"
 
 
 def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:
@@ -130,7 +172,7 @@ def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:
     found: list[object] = []
     used: dict[object, torch.Tensor] = {}
     for item, view in zip(given, views, strict=True):
-        if type(item).__name__ != "TensorRef":
+        if not _is_ref(item):
             found.append(item)
             continue
         tensor = state.open(item)

@@ -26,6 +26,7 @@ from agentkernel.tools.judge.cases import (
     Case,
     interpreted_cases,
     measured_cases,
+    state_case,
     training_case,
 )
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
@@ -302,7 +303,11 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
         for index, inputs in enumerate(loaded.problem.shape_sets)
     ]
     plan = interpreted_cases if interpret else measured_cases
-    return plan(declared, _odd_shapes(loaded, captured, settings), settings.seed, settings.seeds)
+    odd = _odd_shapes(loaded, captured, settings)
+    cases = plan(declared, odd, settings.seed, settings.seeds)
+    if captured.mutated_buffers or captured.side_effect is not None:
+        cases.append(state_case(declared[0], odd, settings.seed))
+    return cases
 
 
 def elsewhere_cases(

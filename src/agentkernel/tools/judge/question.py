@@ -108,9 +108,14 @@ class Asker:
             answer = self._answer(case, model, inputs)
             if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
                 continue
-            if moved(before.answer, answer, self._settings):
+            if echo.change == "next" or moved(before.answer, answer, self._settings):
                 return Question(inputs, model, answer)
         return None
+
+    def answer(self, case: Case, model: nn.Module, inputs: Sequence[object]) -> Answer | None:
+        """What `model` makes of `inputs`; None where it raises."""
+        found = self._answer(case, model, inputs)
+        return found if isinstance(found, Answer) else None
 
     def _changes(
         self, case: Case, before: Question, change: Change
@@ -118,6 +123,9 @@ class Asker:
         seed = case.seed + SEED_AFTER
         if change == "weights":
             yield before.inputs, self.model(seed)
+        elif change == "next":
+            if before.answer.after is not None:
+                yield self._draw(case, case.distribution, seed, 1.0, None), before.answer.after
         elif change == "values":
             for scale in scales(case.distribution, case.shape.inputs):
                 yield self._draw(case, case.distribution, seed, scale, None), before.model

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.errors import one_line
 from agentkernel.tools.judge.layouts import copied
+from agentkernel.tools.judge.state import keeps_state
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,9 @@ class Answer:
     no_oracle: bool = False
     rounding: float = 0.0
     """Relative step to which eager's own products round their operands; 0 for the dtype's ulp."""
+    after: nn.Module | None = None
+    """The module as the call left it, where that is not as it was; `exact_after`: in fp64."""
+    exact_after: nn.Module | None = None
 
 
 class Blurred:
@@ -183,6 +187,7 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
         state = {name: value.detach() for name, value in eager.state_dict().items()}
         wrote = frozenset(n for n, v in model.state_dict().items() if not _same(v, state[n]))
         exact = _oracle(model, inputs, leaves, training)
+        kept = bool(wrote) or keeps_state(model, eager)
     return Answer(
         leaves=leaves,
         spec=spec,
@@ -198,6 +203,8 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
         strides_elsewhere=lambda: _meta_strides(model, inputs, training, len(leaves)),
         note=exact.note,
         no_oracle=exact.missing,
+        after=eager if kept else None,
+        exact_after=exact.model if kept else None,
     )
 
 
@@ -232,6 +239,7 @@ class Exact:
     missing: bool
     integers: list[torch.Tensor | None]
     state: dict[str, torch.Tensor]
+    model: nn.Module | None
 
 
 def _oracle(
@@ -240,6 +248,7 @@ def _oracle(
     import torch
 
     state: dict[str, torch.Tensor] = {}
+    double: nn.Module | None = None
     try:
         exact, double = _in_fp64(model, inputs, training)
         state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
@@ -264,7 +273,7 @@ def _oracle(
         value if oracle is None and _alike(leaf, value) else None
         for leaf, value, oracle in zip(leaves, exact, found, strict=True)
     ]
-    return Exact(found, note, missing, cast("list[torch.Tensor | None]", integers), state)
+    return Exact(found, note, missing, cast("list[torch.Tensor | None]", integers), state, double)
 
 
 def _alike(leaf: object, value: object) -> bool:

@@ -25,6 +25,7 @@ from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import Asker, NotApplicable, Question, rehearse
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.state import HiddenState, find_hidden
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -67,6 +68,8 @@ class Trial:
         self._settings = settings
         self.asker = Asker(loaded, captured, settings, notes)
         self._state: dict[str, TensorRef] = {}
+        self._hidden: dict[bool, HiddenState] = {}
+        self._looked_at: set[str] = set()
         self.repeatable: bool | None = None
         self.truths: dict[int, set[bool]] = {}
 
@@ -153,6 +156,9 @@ class Trial:
         self, case: Case, question: Question, memory: Memory, recall: bool = False
     ) -> Outcome:
         """`call`, and what is wrong with its outputs."""
+        wrong = self._check_initial(case, question)
+        if wrong is not None:
+            return Outcome((), (), wrong)
         reply = self.call(case, question, memory, recall)
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), _run_failure(reply, case.label), reply)
@@ -165,6 +171,10 @@ class Trial:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
         changed = self._changed(case, question, memory)
+        hidden, after = self._hidden_state(case, question), question.answer.after
+        if changed is None and hidden is not None:
+            exact = question.answer.exact_after
+            changed = hidden.check(case.label, after or question.model, exact, reply, precision)
         return outcome if changed is None else outcome.failed(changed)
 
     def _note_truths(self, leaves: Sequence[object]) -> None:
@@ -196,7 +206,39 @@ class Trial:
             "gradients": case.gradients,
             "moved": moved,
         }
+        hidden = self._hidden_state(case, question)
+        payload |= {} if hidden is None else hidden.payload(question)
         return self._call("run", payload)
+
+    def _hidden_state(self, case: Case, question: Question) -> HiddenState | None:
+        """The state that no state dict shows, from the first call on that moves any, in eval or in
+        training mode."""
+        mode = case.training
+        if mode not in self._hidden and question.answer.after is not None:
+            plain = dataclasses.replace(case, distribution="normal", layout="contiguous")
+            known = set(self._state)
+            buffers = [name for name in self._captured.mutated_buffers if name not in known]
+            names = find_hidden(self.asker, plain, () if mode else buffers)
+            self._hidden[mode] = HiddenState(self.worker, names)
+        found = self._hidden.get(mode)
+        return found if found is not None and found.names else None
+
+    def _check_initial(self, case: Case, question: Question) -> Failure | None:
+        """Once: the constructor of the candidate must leave the same hidden state."""
+        hidden = self._hidden_state(case, question)
+        fresh = set(() if hidden is None else hidden.names) - self._looked_at
+        if not fresh or self._loaded.live is not None:
+            return None
+        self._looked_at |= fresh
+        expected = self._loaded.build(seed=THROW_AWAY_SEED, device=self._settings.device)
+        initial = HiddenState(self.worker, sorted(fresh))
+        reply = self._call("look", initial.room_for(expected))
+        if isinstance(reply, WorkerFailed):
+            return _run_failure(reply, case.label)
+        label, precision = "as the constructor leaves it", self._settings.precision
+        failure = initial.check(label, expected, None, reply, precision)
+        initial.release()
+        return failure
 
     def _write_state(self, question: Question) -> bool:
         """Bring the shared weights to the question's; True where that changed any."""
