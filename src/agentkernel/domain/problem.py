@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.structure import Structure
 
 DType = Literal[
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"
@@ -41,7 +44,7 @@ InputSpec = TensorSpec | ScalarSpec
 
 
 class ShapeSet(Frozen):
-    """The inputs of one call of `forward`, in order."""
+    """The inputs of one call of `forward`, in order; nested ones one by one, from left to right."""
 
     inputs: tuple[InputSpec, ...]
 
@@ -62,7 +65,9 @@ class Problem(Frozen):
     `source` is the whole text of the defining file ("" for a live module, whose pickle lies in the
     run folder). `origin` says how it is built: "file" has `Model`, `get_inputs`, `get_init_inputs`;
     "class" takes `init_source`, a literal argument list such as `4096, bias=False`.
-    The first of `shape_sets` is the primary one.
+    The first of `shape_sets` is the primary one. `arguments` says how the inputs lie in the pair of
+    positional arguments and keywords that `forward` takes, each input a "tensor" in it; None where
+    they are the positional arguments.
     """
 
     name: str
@@ -72,6 +77,15 @@ class Problem(Frozen):
     class_name: str
     init_source: str = ""
     shape_sets: tuple[ShapeSet, ...]
+    arguments: Structure | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """A problem whose inputs are its arguments reads, and hashes, as ever."""
+        found: dict[str, object] = handler(self)
+        if self.arguments is None:
+            del found["arguments"]
+        return found
 
     @property
     def sha256(self) -> str:

@@ -10,11 +10,11 @@ import random
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
 from agentkernel.domain.problem import (
     DType,
@@ -25,11 +25,14 @@ from agentkernel.domain.problem import (
     TensorSpec,
 )
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.tools.arguments import FlatCall, called_flat, flatten_call
+from agentkernel.tools.structures import value_of
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+Given = TypeVar("Given")
 SHORT_DTYPES: dict[str, DType] = {
     "f64": "float64",
     "f32": "float32",
@@ -43,7 +46,9 @@ SHORT_DTYPES: dict[str, DType] = {
     "b1": "bool",
 }
 INPUT_PATTERN = re.compile(r"^(?P<name>[A-Za-z_]\w*)=(?P<value>.+)$", re.S)
-TENSOR_PATTERN = re.compile(r"^(?P<dtype>[a-z]+\d*)\[(?P<shape>[\d,\s]*)\]$")
+TENSOR_PATTERN = re.compile(r"^(?:torch\.)?(?P<dtype>[a-z]+\d*)\[(?P<shape>[\d,\s]*)\]$")
+InputTree = InputSpec | tuple["InputTree", ...] | list["InputTree"] | dict[object, "InputTree"]
+"""An input, or tuples, lists and dicts of some."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class LoadedProblem:
     """A problem whose module class is at hand. The user's own code: trusted, runs in this process.
 
     `init_args` and `init_kwargs` are what the constructor gets; `live` is the module itself for a
-    problem of origin "live".
+    problem of origin "live", and `live_inputs` are its inputs, nested ones one by one.
     """
 
     problem: Problem
@@ -65,9 +70,13 @@ class LoadedProblem:
     def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
         """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
 
-        On "cpu" and "meta" construction happens there; on a GPU it happens on the CPU first, so
+        It is called on the flat list of inputs, however its class's forward takes them. On "cpu" and "meta" construction happens there; on a GPU it happens on the CPU first, so
         that the same seed draws the same numbers as on a box without one.
         """
+        names = [item.name for item in self.problem.shape_sets[0].inputs]
+        return called_flat(self._built(seed, device), self.problem.arguments, names)
+
+    def _built(self, seed: int, device: str) -> nn.Module:
         import torch
 
         if self.live is not None:
@@ -107,7 +116,9 @@ class LoadedProblem:
         import torch
 
         with torch.device(device):
-            return _call_input_function(self.namespace, shape_set)
+            values = _call_input_function(self.namespace, shape_set)
+            named = _keywords(self.namespace)
+        return flatten_call(self.module_class.forward, values, named, "get_inputs()").inputs
 
     def _init_label(self) -> str:
         words = [_short(value) for value in self.init_args]
@@ -115,23 +126,30 @@ class LoadedProblem:
         return f"({', '.join(words)})"
 
 
-def default_value(spec: InputSpec, device: str) -> object:
+def default_value(spec: InputTree, device: str) -> object:
     """A plain value for `spec`: normal for floats, {0, 1} for integers and booleans."""
     import torch
 
+    if isinstance(spec, tuple | list):
+        return type(spec)(default_value(item, device) for item in spec)
+    if isinstance(spec, dict):
+        return {key: default_value(item, device) for key, item in spec.items()}
     if isinstance(spec, ScalarSpec):
-        return ast.literal_eval(spec.literal)
+        return value_of(spec.literal)
     dtype = getattr(torch, spec.dtype)
     if dtype.is_floating_point:
         return torch.randn(spec.shape, dtype=dtype, device=device)
     return torch.randint(0, 2, spec.shape, device=device).to(dtype)
 
 
-def load_problem(reference: str, inputs: Sequence[str] = (), init: str = "") -> LoadedProblem:
+def load_problem(
+    reference: str, inputs: Sequence[str] = (), init: str = "", kwargs: str = ""
+) -> LoadedProblem:
     """Read `file.py` (KernelBench convention) or `file.py:Class` with `inputs` like `x=f32[4,8]`.
 
-    Several shape sets: one `;` between them, `x=f32[4096,8192];f32[128,512]`. Raises ProblemError
-    with one clear line for whatever is wrong.
+    Several shape sets: one `;` between them, `x=f32[4096,8192];f32[128,512]`. `kwargs` are further
+    keyword arguments of forward, literals: `alpha=0.5`. Raises ProblemError with one clear line for
+    whatever is wrong.
     """
     path_text, _, class_name = reference.partition(":")
     path = Path(path_text)
@@ -142,9 +160,12 @@ def load_problem(reference: str, inputs: Sequence[str] = (), init: str = "") -> 
         )
     source = _read(path)
     _check_syntax(source, path)
+    named = parse_kwargs(kwargs)
+    if named and not class_name:
+        source = with_kwargs(source, named)
     namespace = _execute(source, path)
     if class_name:
-        return _load_class(path, source, namespace, class_name, inputs, init)
+        return _load_class(path, source, namespace, class_name, inputs, init, named)
     if inputs or init:
         raise ProblemError(
             f"--input and --init go with {path.name}:Class, and {reference!r} names no class. "
@@ -172,9 +193,16 @@ def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProbl
     return LoadedProblem(problem, module_class, args, kwargs, namespace)
 
 
-def problem_from_module(module: nn.Module, example_inputs: Sequence[object]) -> LoadedProblem:
+def problem_from_module(
+    module: nn.Module,
+    example_inputs: Sequence[object],
+    example_kwargs: Mapping[str, object] | None = None,
+) -> LoadedProblem:
     """A problem from a live module. Its class's file is kept as source where Python knows it."""
     name = type(module).__name__
+    given = flatten_call(
+        type(module).forward, tuple(example_inputs), example_kwargs or {}, "example_inputs"
+    )
     try:
         source = inspect.getsource(sys.modules[type(module).__module__])
     except (OSError, TypeError, KeyError):
@@ -182,7 +210,7 @@ def problem_from_module(module: nn.Module, example_inputs: Sequence[object]) -> 
     digest = hashlib.sha256(repr(module).encode())
     for key, tensor in module.state_dict().items():
         digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
-    specs = describe_inputs(example_inputs, _forward_names(type(module)))
+    specs = describe_inputs(given.inputs, given.names)
     check_elements(specs)
     problem = Problem(
         name=name.lower(),
@@ -192,10 +220,9 @@ def problem_from_module(module: nn.Module, example_inputs: Sequence[object]) -> 
         class_name=name,
         init_source=digest.hexdigest(),
         shape_sets=(ShapeSet(inputs=specs),),
+        arguments=given.structure,
     )
-    return LoadedProblem(
-        problem, type(module), live=module.eval(), live_inputs=tuple(example_inputs)
-    )
+    return LoadedProblem(problem, type(module), live=module.eval(), live_inputs=given.inputs)
 
 
 def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[InputSpec, ...]:
@@ -205,7 +232,9 @@ def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[Inp
     specs: list[InputSpec] = []
     for index, value in enumerate(values):
         name = names[index] if index < len(names) else f"input_{index}"
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, TensorSpec | ScalarSpec):
+            specs.append(value.model_copy(update={"name": name}))
+        elif isinstance(value, torch.Tensor):
             dtype = str(value.dtype).removeprefix("torch.")
             if dtype not in get_args(DType):
                 raise ProblemError(
@@ -234,8 +263,12 @@ def check_elements(specs: Sequence[InputSpec]) -> None:
         )
 
 
-def parse_input(text: str) -> tuple[str, tuple[InputSpec, ...]]:
-    """`x=f32[4096,8192];f32[128,512]` -> its name and one spec a shape set."""
+def parse_input(text: str) -> tuple[str, tuple[InputTree, ...]]:
+    """`x=f32[4096,8192];f32[128,512]` -> its name and one value a shape set.
+
+    A value is `dtype[shape]`, a literal, or tuples, lists and dicts of them:
+    `state=(f32[8,64], f32[8,64])`.
+    """
     match = INPUT_PATTERN.match(text)
     if match is None:
         raise ProblemError(
@@ -246,26 +279,59 @@ def parse_input(text: str) -> tuple[str, tuple[InputSpec, ...]]:
     return name, tuple(_parse_value(name, item.strip(), text) for item in match["value"].split(";"))
 
 
-def _parse_value(name: str, item: str, text: str) -> InputSpec:
+def _parse_value(name: str, item: str, text: str) -> InputTree:
     tensor = TENSOR_PATTERN.match(item)
-    if tensor is None:
-        try:
-            ast.literal_eval(item)
-        except (ValueError, SyntaxError) as error:
-            raise ProblemError(
-                f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or "
-                f"a Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
-            ) from error
-        return ScalarSpec(name=name, literal=item)
-    word = tensor["dtype"]
+    if tensor is not None:
+        shape = tuple(int(part) for part in tensor["shape"].split(",") if part.strip())
+        return _tensor_spec(name, tensor["dtype"], shape, text)
+    try:
+        return _value_of_node(name, ast.parse(item, mode="eval").body, text)
+    except (ValueError, SyntaxError) as error:
+        raise ProblemError(
+            f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or "
+            f"a Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
+        ) from error
+
+
+def _value_of_node(name: str, node: ast.expr, text: str) -> InputTree:
+    """Raises ValueError for what is neither `dtype[shape]`, literal, tuple, list nor dict."""
+    if isinstance(node, ast.Tuple):
+        return tuple(_value_of_node(name, item, text) for item in node.elts)
+    if isinstance(node, ast.List):
+        return [_value_of_node(name, item, text) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [ast.literal_eval(key or "") for key in node.keys]
+        values = [_value_of_node(name, item, text) for item in node.values]
+        return dict(zip(keys, values, strict=True))
+    if isinstance(node, ast.Subscript):
+        sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        shape = tuple(int(ast.literal_eval(size)) for size in sizes)
+        return _tensor_spec(name, ast.unparse(node.value).removeprefix("torch."), shape, text)
+    ast.literal_eval(node)
+    return ScalarSpec(name=name, literal=ast.unparse(node))
+
+
+def _tensor_spec(name: str, word: str, shape: tuple[int, ...], text: str) -> TensorSpec:
     dtype = SHORT_DTYPES.get(word, word)
     if dtype not in get_args(DType):
         raise ProblemError(
-            f"--input {text!r} has dtype {word!r}. Known: {', '.join(SHORT_DTYPES)}. "
-            "Next: write e.g. 'x=f32[4096,8192]'."
+            f"--input {text!r} has dtype {word!r}. Known: {', '.join(SHORT_DTYPES)}, or in full, "
+            "float32. Next: write e.g. 'x=f32[4096,8192]'."
         )
-    shape = tuple(int(part) for part in tensor["shape"].split(",") if part.strip())
     return TensorSpec.model_validate({"name": name, "dtype": dtype, "shape": shape})
+
+
+def parse_kwargs(text: str) -> dict[str, object]:
+    """`alpha=0.5, flip=True` -> keyword arguments; literals only."""
+    try:
+        args, kwargs = parse_init(text)
+    except ProblemError:
+        args, kwargs = (text,), {}
+    if args:
+        raise ProblemError(
+            f"--kwargs {text!r} is not a list of names with literals. Expected e.g. 'alpha=0.5'."
+        )
+    return kwargs
 
 
 def parse_init(text: str) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -290,6 +356,7 @@ def _load_class(
     class_name: str,
     inputs: Sequence[str],
     init: str,
+    named: Mapping[str, object],
 ) -> LoadedProblem:
     module_class = _module_class(namespace, class_name, path)
     if not inputs:
@@ -298,21 +365,20 @@ def _load_class(
             f"each for {', '.join(_forward_names(module_class)) or 'forward'}."
         )
     parsed = dict(parse_input(item) for item in inputs)
-    names = _forward_names(module_class)
-    unknown = [name for name in parsed if name not in names]
-    if unknown and names:
+    names = _argument_names(module_class)
+    unknown = [name for name in (*parsed, *named) if names and name not in names]
+    if unknown:
+        flag = "--input" if unknown[0] in parsed else "--kwargs"
         raise ProblemError(
-            f"--input names {unknown[0]!r}, which {class_name}.forward does not take. "
+            f"{flag} names {unknown[0]!r}, which {class_name}.forward does not take. "
             f"Expected: {', '.join(names)}."
         )
-    ordered = [parsed[name] for name in names if name in parsed] or list(parsed.values())
-    count = max(len(item) for item in ordered)
-    sets = tuple(
-        ShapeSet(inputs=tuple(item[min(index, len(item) - 1)] for item in ordered))
+    count = max(len(item) for item in parsed.values())
+    calls = [
+        flatten_call(module_class.forward, *_class_call(module_class, parsed, named, index), "--input")
         for index in range(count)
-    )
-    for item in sets:
-        check_elements(item.inputs)
+    ]
+    sets = _shape_sets(calls)
     args, kwargs = parse_init(init)
     problem = Problem(
         name=class_name.lower(),
@@ -322,6 +388,7 @@ def _load_class(
         class_name=class_name,
         init_source=init,
         shape_sets=sets,
+        arguments=calls[0].structure,
     )
     return LoadedProblem(problem, module_class, args, kwargs, namespace)
 
@@ -336,34 +403,70 @@ def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> Lo
             f"get_inputs, get_init_inputs). Next: add it, or use {path.name}:Model --input."
         )
     args, kwargs = _convention_init(namespace, str(path))
-    names = _forward_names(module_class)
-    sets: list[ShapeSet] = []
+    calls: list[FlatCall] = []
     for index in range(_input_set_count(namespace)):
         try:
             with torch.device("meta"):
-                values = _call_input_function(namespace, index)
+                values, named = _call_input_function(namespace, index), _keywords(namespace)
         except (Exception, SystemExit):  # noqa: BLE001 - the user's function may need real data; then pay for it once
             values = _user_call(lambda i=index: _call_input_function(namespace, i), path)
-        sets.append(ShapeSet(inputs=describe_inputs(values, names)))
-        check_elements(sets[-1].inputs)
+            named = _user_call(lambda: _keywords(namespace), path, "get_kwargs()")
+        calls.append(flatten_call(module_class.forward, values, named, "get_inputs()"))
     problem = Problem(
         name=path.stem,
         origin="file",
         path=str(path),
         source=source,
         class_name="Model",
-        shape_sets=tuple(sets),
+        shape_sets=_shape_sets(calls),
+        arguments=calls[0].structure,
     )
     return LoadedProblem(problem, module_class, args, kwargs, namespace)
 
 
-def _user_call(call: object, path: Path) -> Sequence[object]:
+def _class_call(
+    module_class: type[nn.Module],
+    parsed: Mapping[str, Sequence[InputTree]],
+    named: Mapping[str, object],
+    index: int,
+) -> tuple[list[object], dict[str, object]]:
+    """Positional arguments and keywords of shape set `index`."""
+    values: dict[str, object] = {
+        name: item[min(index, len(item) - 1)] for name, item in parsed.items()
+    }
+    parameters = inspect.signature(module_class.forward).parameters.values()
+    if any(item.kind is item.VAR_POSITIONAL for item in parameters):
+        return list(values.values()), dict(named)
+    unnamed = [
+        item.name
+        for item in parameters
+        if item.kind is item.POSITIONAL_ONLY and item.name in values
+    ]
+    return [values.pop(name) for name in unnamed], {**values, **named}
+
+
+def _shape_sets(calls: Sequence[FlatCall]) -> tuple[ShapeSet, ...]:
+    """One set a call. Raises ProblemError where two calls are nested differently."""
+    found: list[ShapeSet] = []
+    for index, call in enumerate(calls):
+        if call.structure != calls[0].structure or len(call.names) != len(calls[0].names):
+            raise ProblemError(
+                f"Input set {index} is nested otherwise than set 0. Expected sets that differ in "
+                "sizes alone. Next: make a problem of each form."
+            )
+        found.append(ShapeSet(inputs=describe_inputs(call.inputs, call.names)))
+        check_elements(found[-1].inputs)
+    return tuple(found)
+
+
+def _user_call(call: Callable[[], Given], path: Path, name: str = "get_inputs()") -> Given:
     try:
-        return call()  # type: ignore[operator, no-any-return]
+        return call()
     except (Exception, SystemExit) as error:
+        expected = "a list of inputs" if name == "get_inputs()" else "a dict of forward's keywords"
         raise ProblemError(
-            f"get_inputs() of {path.name} raised {type(error).__name__}: {one_line(error)}. "
-            "Expected a list of inputs."
+            f"{name} of {path.name} raised {type(error).__name__}: {one_line(error)}. "
+            f"Expected {expected}."
         ) from error
 
 
@@ -386,6 +489,27 @@ def _call_input_function(namespace: types.ModuleType | None, shape_set: int) -> 
     if not isinstance(values, list | tuple):
         raise TypeError(f"it gave a {type(values).__name__}, not a list")
     return list(values)
+
+
+def _keywords(namespace: types.ModuleType | None) -> dict[str, object]:
+    """The keyword arguments of forward that `get_kwargs()` gives; none where there is none."""
+    maker = getattr(namespace, "get_kwargs", None)
+    if maker is None:
+        return {}
+    values = maker()
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise TypeError(f"it gave a {type(values).__name__}, not a dict with names as keys")
+    return dict(values)
+
+
+def with_kwargs(source: str, named: Mapping[str, object]) -> str:
+    """`source`, its `get_kwargs()` overruled by these literals."""
+    return (
+        source.rstrip("\n") + "\n\n\n_kwargs_as_given = globals().get('get_kwargs', dict)\n\n\n"
+        "def get_kwargs():\n"
+        '    """Keyword arguments of forward, those of --kwargs among them."""\n'
+        f"    return {{**_kwargs_as_given(), **{dict(named)!r}}}\n"
+    )
 
 
 def _convention_init(
@@ -445,9 +569,17 @@ def _forward_names(module_class: type[nn.Module]) -> tuple[str, ...]:
     )
 
 
+def _argument_names(module_class: type[nn.Module]) -> tuple[str, ...]:
+    """What forward can be given by name; empty where it takes any name."""
+    parameters = list(inspect.signature(module_class.forward).parameters.values())[1:]
+    if any(item.kind in (item.VAR_KEYWORD, item.VAR_POSITIONAL) for item in parameters):
+        return ()
+    return tuple(item.name for item in parameters)
+
+
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(
             f"Cannot read {str(path)!r}: {one_line(error)}. Expected Python source in UTF-8."

@@ -99,6 +99,7 @@ def compile_many(
         "target": target.model_dump_json(),
         "init_args": loaded.init_args,
         "init_kwargs": loaded.init_kwargs,
+        "arguments": loaded.problem.arguments,
         "inputs": meta_inputs(loaded, shape_set),
     }
     scope = hashlib.sha256(pack_request(common)).hexdigest()

@@ -13,6 +13,8 @@ from torch import nn
 
 from agentkernel.domain.profile import CompileReport, OpCost
 from agentkernel.domain.target import Target
+from agentkernel.domain.structure import Structure
+from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.compile.kernels import compile_launches
 from agentkernel.tools.compile.library import record_library
 from agentkernel.tools.compile.pretend import gpu_target, pretend_gpu
@@ -41,7 +43,8 @@ class Recorded:
 def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Build `ModelNew` without storage, note what its forward launches, compile that.
 
-    `payload`: source, target (as JSON), init_args, init_kwargs, inputs (meta tensors and scalars).
+    `payload`: source, target (as JSON), init_args, init_kwargs, arguments, inputs (meta tensors and
+    scalars).
     The reply holds either "report" or "failed" ("load" or "run") with the log. A forward that reads
     values is tried again on real zeros, where they are small.
     """
@@ -105,7 +108,8 @@ def _build(payload: Mapping[str, object], state: WorkerState, device: str) -> nn
     except (NotImplementedError, RuntimeError):
         with torch.device("cpu"):
             built = create(*args, **kwargs)
-    return cast("nn.Module", built.to(device).eval())
+    made = cast("nn.Module", built.to(device).eval())
+    return called_flat(made, cast("Structure | None", payload.get("arguments")))
 
 
 def _small(inputs: Sequence[object]) -> bool:

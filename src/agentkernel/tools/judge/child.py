@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from agentkernel.domain.structure import Structure
     from agentkernel.tools.judge.witness import Witness
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
@@ -46,6 +47,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         cast("Sequence[object]", payload["init_args"]),
         cast("Mapping[str, object]", payload["init_kwargs"]),
         cast(int, payload["seed"]),
+        cast("Structure | None", payload.get("arguments")),
     )
     witness.loaded(str(payload["source"]))
     state.memory["model"] = model

@@ -149,6 +149,7 @@ def _ask(
         "call": {
             "init_args": tuple(loaded.init_args),
             "init_kwargs": dict(loaded.init_kwargs),
+            "arguments": loaded.problem.arguments,
             "seed": settings.seed,
             "inputs": list(inputs),
         },
@@ -212,7 +213,8 @@ def call_once() -> None:
     call = pickle.loads((scratch / "replay.pickle").read_bytes())
     state = WorkerState(scratch, device, interpret=device == "cpu")
     source = (scratch / "candidate.py").read_text(encoding="utf-8")
-    model = state.load(source, "ModelNew", call["init_args"], call["init_kwargs"], call["seed"])
+    names = ("init_args", "init_kwargs", "seed", "arguments")
+    model = state.load(source, "ModelNew", *(call.get(name) for name in names))
     values = [
         item.to(device) if isinstance(item, torch.Tensor) else item for item in call["inputs"]
     ]

@@ -89,6 +89,7 @@ class Trial:
                 "source": source,
                 "init_args": self._loaded.init_args,
                 "init_kwargs": self._loaded.init_kwargs,
+                "arguments": self._loaded.problem.arguments,
                 "seed": THROW_AWAY_SEED,
                 "initial": initial,
                 "unnamed_dot_allowed": self._settings.precision == "tf32",

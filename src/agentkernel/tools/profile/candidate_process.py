@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from agentkernel.domain.structure import Structure
+
 OPS = "agentkernel.tools.profile.worker_ops"
 
 
@@ -42,6 +44,7 @@ class CandidateProcess:
         source: str,
         init_args: Sequence[object],
         init_kwargs: Mapping[str, object],
+        arguments: Structure | None,
         weights: Mapping[str, torch.Tensor],
         *,
         seed: int,
@@ -54,6 +57,7 @@ class CandidateProcess:
             "class_name": "ModelNew",
             "init_args": tuple(init_args),
             "init_kwargs": dict(init_kwargs),
+            "arguments": arguments,
             "seed": seed,
             "flush_bytes": flush_bytes,
             "state": self._weights,

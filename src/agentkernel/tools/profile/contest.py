@@ -144,6 +144,7 @@ class Contest:
                     source,
                     loaded.init_args,
                     loaded.init_kwargs,
+                    loaded.problem.arguments,
                     self._problem.parameters(),
                     seed=self._settings.seed,
                     flush_bytes=self._flush_bytes,

@@ -15,6 +15,7 @@ from agentkernel.tools.sandbox.tensors import TensorRef
 if TYPE_CHECKING:
     from torch import nn
 
+    from agentkernel.domain.structure import Structure
     from agentkernel.tools.sandbox.worker import WorkerState
 
 CANDIDATE = "candidate"
@@ -23,7 +24,7 @@ WARM_UP_CALLS = 3
 
 def load(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Build the candidate with the shared weights. Payload: source, class_name, init_args,
-    init_kwargs, seed, state (name -> TensorRef), flush_bytes."""
+    init_kwargs, seed, arguments, state (name -> TensorRef), flush_bytes."""
     state.memory["workbench"] = Workbench(Bench(state.device, cast(int, payload["flush_bytes"])))
     module = state.load(
         str(payload["source"]),
@@ -31,6 +32,7 @@ def load(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         cast("Sequence[object]", payload["init_args"]),
         cast("Mapping[str, object]", payload["init_kwargs"]),
         cast(int, payload["seed"]),
+        cast("Structure | None", payload.get("arguments")),
     )
     take_weights(module, cast("Mapping[str, TensorRef]", payload["state"]), state)
     state.memory["module"] = module

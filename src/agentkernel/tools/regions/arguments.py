@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.structure import Structure
+from agentkernel.tools.arguments import identifiers
 from agentkernel.tools.structures import Apart, NotPlain, Place, take_apart
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def bind_call(
     if not places:
         return Unbound("it takes no tensor")
     if not given.keywords and all(item.structure.kind in ("tensor", "literal") for item in flat):
-        return Bound(given.positional, _names(given.names))
+        return Bound(given.positional, identifiers(given.names))
     if "forward" in vars(module):
         return Unbound("its arguments are nested, and this instance has a forward of its own")
     return _nested(given, flat, places)
@@ -96,7 +95,7 @@ def _nested(given: _Given, flat: Sequence[Apart], places: Sequence[Place]) -> Bo
     )
     return Bound(
         tuple(place.tensor for place in places),
-        _names([place.path for place in places]),
+        identifiers([place.path for place in places]),
         structure,
     )
 
@@ -149,19 +148,6 @@ def _refused(found: Apart | NotPlain) -> str | None:
         if 0 in place.tensor.shape:
             return f"argument {place.path!r} has no elements: {list(place.tensor.shape)}"
     return None
-
-
-def _names(paths: Sequence[str]) -> tuple[str, ...]:
-    """An identifier for each place, no two the same: `masks['full'][0]` -> `masks_full_0`."""
-    found: dict[str, None] = {}
-    for path in paths:
-        name = "_".join(re.findall(r"[A-Za-z0-9_]+", path))
-        if not name.isidentifier() or keyword.iskeyword(name):
-            name = f"input_{name}"
-        while name in found:
-            name += "_"
-        found[name] = None
-    return tuple(found)
 
 
 def describe_call(bound: Bound) -> tuple[str, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from agentkernel.domain.structure import Structure
 from agentkernel.errors import ProblemError
+from agentkernel.tools.arguments import flat_class
 from agentkernel.tools.regions.arguments import Bound
 from agentkernel.tools.structures import Apart, put_together, take_apart, values_of
 
@@ -53,24 +52,10 @@ def _tensors_only(structure: Structure) -> bool:
 
 def _flat_class(original: type[nn.Module], bound: Bound) -> type[nn.Module]:
     """The subclass of `original` for this call. Its name stays; cloudpickle takes it by value."""
-    made = types.new_class(original.__name__, (original,), {}, lambda own: own.update(
-        {
-            "__module__": original.__module__,
-            "__qualname__": original.__qualname__,
-            "__doc__": original.__doc__,
-            "forward": _forward_of(original, bound),
-            "extra_repr": _repr_of(original, bound),
-        }
-    ))  # fmt: skip
-    return cast("type[nn.Module]", made)
-
-
-def _forward_of(original: type[nn.Module], bound: Bound) -> object:
-    structure, names = bound.structure, bound.names
+    structure = bound.structure
     values = {} if structure is None else values_of(structure)
 
-    def forward(self: nn.Module, *inputs: object, **named: object) -> object:
-        given = _in_order(inputs, named, names)
+    def call(self: nn.Module, given: Sequence[object]) -> object:
         if structure is None:
             found = original.forward(self, *given)
         else:
@@ -86,16 +71,7 @@ def _forward_of(original: type[nn.Module], bound: Bound) -> object:
             )
         return apart.tensors if len(apart.places) > 1 else apart.tensors[0]
 
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(name, kind) for name in ("self", *names)]
-    setattr(forward, "__signature__", inspect.Signature(parameters))  # noqa: B010 - no declared field
-    return forward
-
-
-def _in_order(
-    inputs: Sequence[object], named: dict[str, object], names: Sequence[str]
-) -> tuple[object, ...]:
-    return (*inputs, *(named[name] for name in names[len(inputs) :]))
+    return flat_class(original, bound.names, call, {"extra_repr": _repr_of(original, bound)})
 
 
 def _repr_of(original: type[nn.Module], bound: Bound) -> object:

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from agentkernel.domain.structure import Structure
+from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.sandbox.locks import lock_calls, lock_files
 from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
 from agentkernel.tools.sandbox.sources import answer_for_sources, serve_source
@@ -56,16 +58,18 @@ class WorkerState:
         init_args: Sequence[object] = (),
         init_kwargs: Mapping[str, object] | None = None,
         seed: int | None = None,
+        arguments: Structure | None = None,
     ) -> nn.Module:
         """Execute `source` as a module and build `class_name` in eval mode: on the CPU, as the
-        reference is built, then moved to this worker's device."""
+        reference is built, then moved to this worker's device. It is called on the flat list of
+        inputs, which lie in forward's arguments as `arguments` says."""
         import torch
 
         namespace = self.execute(source)
         if seed is not None:
             torch.manual_seed(seed)
         built = getattr(namespace, class_name)(*init_args, **(init_kwargs or {}))
-        return cast("nn.Module", built.eval().to(self.device))
+        return called_flat(cast("nn.Module", built.eval().to(self.device)), arguments)
 
     def execute(self, source: str, name: str = "candidate") -> types.ModuleType:
         """Run `source` as the module `name`. Its file lies in the scratch, where Triton reads the

@@ -161,6 +161,7 @@ class BenchWorker:
         return {
             "init_args": self._problem.init_args,
             "init_kwargs": self._problem.init_kwargs,
+            "arguments": self._problem.problem.arguments,
             "state": {name: worker.share(value) for name, value in self._weights.items()},
             "inputs": [
                 worker.share(item) if isinstance(item, torch.Tensor) else item

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.profile.bench import Bench, Call
 from agentkernel.tools.profile.worker_ops import bind, take_weights
 from agentkernel.tools.sandbox.protocol import JSON
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from agentkernel.domain.structure import Structure
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
 
@@ -23,8 +25,8 @@ LOG_CHARS = 400
 
 
 def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Keep what every schedule shares. Payload: init_args, init_kwargs, state (name -> TensorRef),
-    inputs (TensorRefs and scalars), flush_bytes, threads."""
+    """Keep what every schedule shares. Payload: init_args, init_kwargs, arguments, state (name ->
+    TensorRef), inputs (TensorRefs and scalars), flush_bytes, threads."""
     state.memory["shared"] = dict(payload)
     state.memory["bench"] = Bench(state.device, cast(int, payload["flush_bytes"]))
     state.memory["calls"] = {}
@@ -101,7 +103,8 @@ def _without_numbers(function: object, shared: Mapping[str, object]) -> nn.Modul
 def _construct(function: object, shared: Mapping[str, object]) -> nn.Module:
     args = cast("Sequence[object]", shared["init_args"])
     kwargs = cast("Mapping[str, object]", shared["init_kwargs"])
-    return cast("type[nn.Module]", function)(*args, **kwargs)
+    made = cast("type[nn.Module]", function)(*args, **kwargs)
+    return called_flat(made, cast("Structure | None", shared.get("arguments")))
 
 
 def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:

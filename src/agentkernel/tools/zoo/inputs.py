@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agentkernel.domain.problem import InputSpec, TensorSpec
+from agentkernel.domain.problem import TensorSpec
 from agentkernel.errors import ProblemError
-from agentkernel.tools.problems import SHORT_DTYPES, default_value, parse_input
+from agentkernel.tools.problems import SHORT_DTYPES, InputTree, default_value, parse_input
 
 LIMIT_PATTERN = re.compile(r"^(?P<tensor>.+\])\s*<\s*(?P<below>\S+)\s*$", re.S)
 BITS = {"int64": 63, "int32": 31, "int16": 15, "int8": 7, "uint8": 8}
@@ -18,7 +18,8 @@ BITS = {"int64": 63, "int32": 31, "int16": 15, "int8": 7, "uint8": 8}
 class ModelInput:
     """One argument of forward. `below`: integers are drawn from 0 to below - 1."""
 
-    spec: InputSpec
+    name: str
+    spec: InputTree
     below: int | None = None
 
     def value(self) -> object:
@@ -35,7 +36,8 @@ class ModelInput:
 
 
 def parse_model_input(text: str) -> ModelInput:
-    """Read `name=dtype[shape]`, `name=dtype[shape]<N` for integers, or `name=literal`.
+    """Read `name=dtype[shape]`, `name=dtype[shape]<N` for integers, or `name=literal`; nested
+    ones too: `state=(f32[2,8], f32[2,8])`.
 
     Raises ProblemError where it does not read so, has several shape sets or no elements.
     """
@@ -52,10 +54,10 @@ def parse_model_input(text: str) -> ModelInput:
             f"Input {name!r} has no elements: its shape is {list(spec.shape)}. "
             "Expected sizes of 1 or more. Next: give inputs of the size that you run."
         )
-    return ModelInput(spec, _below(match["below"], spec, text) if match else None)
+    return ModelInput(name, spec, _below(match["below"], spec, text) if match else None)
 
 
-def _below(limit: str, spec: InputSpec, text: str) -> int:
+def _below(limit: str, spec: InputTree, text: str) -> int:
     integers = ", ".join(short for short, name in SHORT_DTYPES.items() if name in BITS)
     if not isinstance(spec, TensorSpec) or spec.dtype not in BITS:
         dtype = spec.dtype if isinstance(spec, TensorSpec) else "no dtype"

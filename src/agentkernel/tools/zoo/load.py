@@ -91,7 +91,7 @@ class LoadedModel:
         """
         _seed(seed)
         if self.maker is None:
-            call = Call((), {line.spec.name: line.value() for line in self.lines})
+            call = Call((), {line.name: line.value() for line in self.lines})
         else:
             call = self._own_call(self.maker)
         return Call(

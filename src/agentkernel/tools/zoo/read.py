@@ -198,7 +198,7 @@ def _check_sources(model: ZooModel, where: str, folder: Path) -> None:
     try:
         for reference in filter(None, (model.model, model.make_inputs)):
             parse_reference(reference, folder)
-        names = [parse_model_input(line).spec.name for line in model.inputs]
+        names = [parse_model_input(line).name for line in model.inputs]
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from error
     twice = _twice(names)

@@ -84,8 +84,8 @@ def emit_constructor(loaded: LoadedProblem) -> ConstructorText | NoTemplate:
         return _live_constructor(loaded.live)
     module, executed = _build_and_watch(loaded)
     name = loaded.problem.class_name
-    own = {f"{item.__name__}.forward" for item in type(module).__mro__}
-    if own & executed and _calls_itself(module, executed):
+    own = {f"{item.__name__}.forward" for item in loaded.module_class.__mro__}
+    if own & executed and _calls_itself(loaded.module_class, executed):
         return NoTemplate(reason=f"the constructor of {name} calls its own forward")
     cut = slice_class(
         loaded.problem.source, name, NEW_NAME, _module_classes(loaded), frozenset(executed)
@@ -126,9 +126,9 @@ def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
     return module, executed
 
 
-def _calls_itself(module: nn.Module, executed: set[str]) -> bool:
+def _calls_itself(kind: type[nn.Module], executed: set[str]) -> bool:
     """Did the forward that ran belong to the module itself, not to a child of a shared base?"""
-    return f"{_forward_owner(type(module))}.forward" in executed
+    return f"{_forward_owner(kind)}.forward" in executed
 
 
 def _forward_owner(kind: type) -> str:

@@ -59,12 +59,12 @@ def envelope(
             sizes = _Sizes(name, value, symbols, read)
             texts.append(sizes.text)
             given = f"{{{name}.dtype}}{{list({name}.shape)}}"
-            lines += _refusal(sizes.early, f"{name} is {given}", constant)
+            lines += refusal(sizes.early, f"{name} is {given}", constant)
             late += sizes.late
         elif isinstance(spec, ScalarSpec):
             known = ast.literal_eval(spec.literal)
             texts.append(f"{name}={known!r}")
-            lines += _refusal([_differs(name, known)], f"{name} is {{{name}}}", constant)
+            lines += refusal([differs(name, known)], f"{name} is {{{name}}}", constant)
     if limits.eval_only:
         stop = "training mode computes something else than this drop-in: call eval() first"
         lines[:0] = ["if self.training:", "    raise ValueError(", f'        "{stop}"', "    )"]
@@ -76,7 +76,7 @@ def envelope(
         text=", ".join(texts) or "no inputs",
         notes=notes,
         arguments=tuple(lines),
-        sizes=tuple(_refusal(unmet, f"sizes are {told}", constant)),
+        sizes=tuple(refusal(unmet, f"sizes are {told}", constant)),
         empty=" or ".join(f"{symbols.name(sympy.Symbol(item))} == 0" for item in empty),
         eval_only=limits.eval_only,
     )
@@ -107,7 +107,7 @@ class _Sizes:
         self.text = f"{name} {dtype}[{', '.join(shown)}]"
 
 
-def _refusal(unmet: Sequence[str], given: str, constant: str) -> list[str]:
+def refusal(unmet: Sequence[str], given: str, constant: str) -> list[str]:
     """`if ...: raise ValueError(...)`, over several lines where it is long."""
     if not unmet:
         return []
@@ -121,7 +121,8 @@ def _refusal(unmet: Sequence[str], given: str, constant: str) -> list[str]:
     return [*head, "    raise ValueError(", f"        {text}", "    )"]
 
 
-def _differs(name: str, value: object) -> str:
+def differs(name: str, value: object) -> str:
+    """The condition under which a scalar is another than `value`."""
     if value is None or isinstance(value, bool):
         return f"{name} is not {value}"
     if isinstance(value, float) and math.isnan(value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from agentkernel.agents.coders.compiler.library import library_call
 from agentkernel.agents.coders.compiler.limits import limits_of
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
+from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.capture import Captured
@@ -75,10 +75,10 @@ def write(
     forward = Forward(loaded, captured, constructor, Names(set(constructor.names)))
     forward.precision = precision
     expected = forward.names.unique("VERIFIED")
-    _arguments(forward)
+    signature = _arguments(forward, expected)
     limits = limits_of(loaded, captured)
     checked = envelope(loaded, captured, limits, forward.symbols, forward.placeholders, expected)
-    forward.lines += checked.arguments
+    forward.lines += [*signature.lines, *checked.arguments]
     _begin(forward, inputs)
     forward.lines += checked.sizes
     _empty(forward, checked.empty, partition.outputs)
@@ -98,16 +98,15 @@ def write(
     return _assemble(forward, checked, expected)
 
 
-def _arguments(forward: Forward) -> None:
+def _arguments(forward: Forward, constant: str) -> Signature:
     """Name the arguments and the free sizes."""
     captured = forward.captured
-    signature = parameters_of(forward.loaded)
-    for index, placeholder in enumerate(captured.user_inputs):
-        wanted, default = signature[index] if index < len(signature) else (f"input_{index}", "")
-        name = forward.names.unique(identifier(wanted))
-        forward.arguments.append(f"{name}={default}" if default else name)
-        forward.placeholders[placeholder] = name
+    count = len(captured.user_inputs)
+    signature = signature_of(forward.loaded, forward.names, count, constant)
+    forward.arguments += signature.parameters
+    forward.placeholders.update(zip(captured.user_inputs, signature.inputs, strict=True))
     forward.symbols = symbols_of(captured, forward.placeholders)
+    return signature
 
 
 def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
@@ -163,21 +162,6 @@ def _short_return(line: str, made: Sequence[str]) -> list[str]:
 
 def _used(captured: Captured, placeholder: str) -> bool:
     return any(n.name == placeholder and n.users for n in captured.graph.graph.nodes)
-
-
-def parameters_of(loaded: LoadedProblem) -> list[tuple[str, str]]:
-    """Names of forward's parameters, with the source of their defaults."""
-    found = list(inspect.signature(loaded.module_class.forward).parameters.values())[1:]
-    return [
-        (item.name, "" if item.default is inspect.Parameter.empty else repr(item.default))
-        for item in found
-        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
-        and (item.default is inspect.Parameter.empty or _plain(item.default))
-    ]
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def shape_text(symbols: Symbols, shape: Shape) -> str:

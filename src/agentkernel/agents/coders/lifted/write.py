@@ -10,12 +10,13 @@ import torch
 from torch.utils._pytree import TreeSpec
 
 from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
-from agentkernel.agents.coders.compiler.emit import Names, identifier
+from agentkernel.agents.coders.compiler.emit import Names
 from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
 from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
+from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import symbols_of
-from agentkernel.agents.coders.compiler.wrapper import Source, parameters_of, return_text
+from agentkernel.agents.coders.compiler.wrapper import Source, return_text
 from agentkernel.agents.coders.lifted.forward import Forward
 from agentkernel.agents.coders.lifted.helpers import helper_sources
 from agentkernel.agents.coders.lifted.layout_text import forward_lines
@@ -75,26 +76,18 @@ def _write(
     options = chosen(options_of(code, wrapper), choices)
     names = Names(set(constructor.names))
     expected = names.unique("VERIFIED")
-    arguments = _arguments(loaded, fixed, names)
+    signature = signature_of(loaded, names, len(fixed.user_inputs), expected)
+    arguments = dict(zip(fixed.user_inputs, signature.inputs, strict=True))
     symbols = symbols_of(fixed, arguments)
     checked = envelope(loaded, fixed, limits, symbols, arguments, expected)
     forward = Forward(wrapper, options, names, "")
-    lines = [*checked.arguments, *_begin(forward, fixed, code, constructor, arguments)]
+    lines = [*signature.lines, *checked.arguments]
+    lines += _begin(forward, fixed, code, constructor, arguments)
     results = _results(wrapper, fixed)
     _name_outputs(forward, results, fixed)
     forward.run()
     lines += forward.lines + _end(forward, results, fixed, constructor)
-    return _assemble(loaded, fixed, constructor, forward, checked, expected, lines)
-
-
-def _arguments(loaded: LoadedProblem, fixed: Captured, names: Names) -> dict[str, str]:
-    """Placeholder -> the forward's argument."""
-    signature = parameters_of(loaded)
-    found = {}
-    for index, placeholder in enumerate(fixed.user_inputs):
-        wanted = signature[index][0] if index < len(signature) else f"input_{index}"
-        found[placeholder] = names.unique(identifier(wanted))
-    return found
+    return _assemble(loaded, signature, constructor, forward, checked, expected, lines)
 
 
 def _begin(
@@ -206,7 +199,7 @@ def _named_results(tree: TreeSpec) -> bool:
 
 def _assemble(
     loaded: LoadedProblem,
-    fixed: Captured,
+    signature: Signature,
     constructor: ConstructorText,
     forward: Forward,
     checked: Envelope,
@@ -215,9 +208,9 @@ def _assemble(
 ) -> Source:
     if not forward.pieces:
         raise Unliftable("nothing is left to Triton: the library does it all")
-    signature = ", ".join(["self", *_signature(loaded, fixed)])
+    parameters = ", ".join(["self", *signature.parameters])
     body = textwrap.indent("\n".join(lines), "    ")
-    method = textwrap.indent(f"def forward({signature}):\n{body}", "    ")
+    method = textwrap.indent(f"def forward({parameters}):\n{body}", "    ")
     imports = [*constructor.imports, *([LIBDEVICE_IMPORT] if forward.libdevice else [])]
     model = "\n".join(
         [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
@@ -232,13 +225,3 @@ def _assemble(
     ]  # fmt: skip
     text = "\n\n\n".join(sections) + "\n"
     return Source(text, tuple(forward.kernels.values()), forward.schedule)
-
-
-def _signature(loaded: LoadedProblem, fixed: Captured) -> list[str]:
-    """Arguments with their defaults, as the original has them."""
-    known = parameters_of(loaded)
-    found = []
-    for index in range(len(fixed.user_inputs)):
-        name, default = known[index] if index < len(known) else (f"input_{index}", "")
-        found.append(f"{identifier(name)}={default}" if default else identifier(name))
-    return found
