@@ -15,6 +15,7 @@ from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
 from torch.utils._sympy.functions import Mod
 
+from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import FreeDim, _kept_tables, capture
 from agentkernel.tools.problems import problem_from_module
@@ -92,6 +93,30 @@ def test_plain_tensors_scalars_and_nested_outputs() -> None:
     assert captured.user_inputs == ("x", "k")
     assert list(captured.constants.values()) == ["scale"]
     assert [name is None for name in captured.outputs] == [False, True, False]
+
+
+class Gated(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) * y
+
+
+@pytest.mark.parametrize("order", [(1, 8, 33), (8, 1, 33), (33, 8, 1)])
+def test_a_size_of_one_that_another_set_lets_vary_stays_free(order: tuple[int, ...]) -> None:
+    problem = problem_from_module(Gated(), (torch.randn(4, 8), torch.randn(4, 8)))
+    names = ("x", "y")
+    sets = tuple(
+        ShapeSet(
+            inputs=tuple(TensorSpec(name=name, dtype="float32", shape=(b, 8)) for name in names)
+        )
+        for b in order
+    )
+    several = replace(
+        problem, problem=problem.problem.model_copy(update={"shape_sets": sets}), live_inputs=()
+    )
+    captured = capture(several)
+    free = [dim for dim in captured.free_dims if dim.dim == 0]
+    assert [dim.size for dim in free] == [order[0]] * 2
+    assert all(captured.admits({free[0].symbol: b, free[1].symbol: b}) for b in order)
 
 
 def test_training_statistics_are_listed_as_mutations() -> None:

@@ -6,13 +6,13 @@ import io
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.problem import ScalarSpec
+from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.problems import LoadedProblem, default_value
 
@@ -114,15 +114,69 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
     import torch
 
     with torch.no_grad(), _quiet():
-        example = _example(loaded, shape_set)
-        example.module.train(training)
-        with _watched(example.module) as effects:
+        if (varied := _varied(loaded.problem.shape_sets, shape_set)) is not None:
             try:
-                program, reason = _export(example, dynamic=True), None
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - any refusal of symbolic sizes: try the actual ones
-                reason = one_line(error, 200)
-                program = _export_static(loaded, example, shape_set)
-        return replace(_captured(program, reason), side_effect=next(iter(effects), None))
+                found = _capture(_resized(loaded, varied), shape_set, training, static=False)
+                return _declared(found, loaded, shape_set)
+            except (Exception, SystemExit):  # noqa: BLE001, S110 - no such sizes: the declared ones
+                pass
+        return _capture(loaded, shape_set, training, static=True)
+
+
+def _capture(loaded: LoadedProblem, shape_set: int, training: bool, *, static: bool) -> Captured:
+    """The trace with these very sizes; `static`: where they cannot be symbols, as numbers."""
+    example = _example(loaded, shape_set)
+    example.module.train(training)
+    with _watched(example.module) as effects:
+        try:
+            program, reason = _export(example, dynamic=True), None
+        except (Exception, SystemExit) as error:  # any refusal of symbolic sizes: the actual ones
+            if not static:
+                raise
+            reason = one_line(error, 200)
+            program = _export_static(loaded, example, shape_set)
+    return replace(_captured(program, reason), side_effect=next(iter(effects), None))
+
+
+def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:
+    """The largest size of each dimension among the sets, where one of `shape_set` is 0 or 1, which
+    torch makes constants, and another set has it larger; None where no such size varies."""
+    declared = sets[shape_set]
+    alike = [[(item.dtype, len(item.shape)) for item in one.tensors] for one in sets]
+    if any(item != alike[shape_set] for item in alike):
+        return None
+    largest = [
+        tuple(map(max, zip(*(item.shape for item in same), strict=True)))
+        for same in zip(*(one.tensors for one in sets), strict=True)
+    ]
+    pairs = zip(declared.tensors, largest, strict=True)
+    if not any(a < 2 <= b for spec, top in pairs for a, b in zip(spec.shape, top, strict=True)):
+        return None
+    tops = iter(largest)
+    return ShapeSet(
+        inputs=tuple(
+            spec.model_copy(update={"shape": next(tops)}) if isinstance(spec, TensorSpec) else spec
+            for spec in declared.inputs
+        )
+    )
+
+
+def _resized(loaded: LoadedProblem, shapes: ShapeSet) -> LoadedProblem:
+    """The same module with `shapes` in place of every set."""
+    sets = (shapes,) * len(loaded.problem.shape_sets)
+    problem = loaded.problem.model_copy(update={"shape_sets": sets})
+    return replace(loaded, problem=problem, live_inputs=())
+
+
+def _declared(captured: Captured, loaded: LoadedProblem, shape_set: int) -> Captured:
+    """`captured`, traced with other sizes, with those of `shape_set`."""
+    specs = loaded.problem.shape_sets[shape_set].inputs
+    sizes = [
+        replace(item, size=spec.shape[item.dim])
+        for item in captured.free_dims
+        if isinstance(spec := specs[item.input_index], TensorSpec)
+    ]
+    return replace(captured, free_dims=tuple(sizes))
 
 
 @contextmanager
