@@ -17,6 +17,7 @@ AgentKernelError
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
     ├── RankLost              one of the processes that train together is gone
+    ├── OutputLost            a standard output that is closed, full or no longer read
     └── ModelUnavailable      a model that does not answer
         ├── PromptTooLong     a question that leaves no room for an answer
         └── NotRecorded       a replay that lacks an answer
@@ -108,6 +109,10 @@ class SandboxUnavailable(EnvironmentFailure):
 class RankLost(EnvironmentFailure):
     """One of the processes that train a model together was killed, or failed: the same command goes
     on from the last checkpoint."""
+
+
+class OutputLost(EnvironmentFailure):
+    """The standard output cannot be written: it is closed, full, or nobody reads it any more."""
 
 
 class ModelUnavailable(EnvironmentFailure):

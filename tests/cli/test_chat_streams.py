@@ -12,8 +12,8 @@ from agentkernel.cli.chat_input import ScriptFeed, is_terminal
 from agentkernel.cli.chat_open import Opening
 from agentkernel.cli.chat_screen import TextScreen, chat_console
 from agentkernel.cli.chat_sessions import session_folder
-from agentkernel.cli.chat_signals import Closed
 from agentkernel.cli.chat_turns import INTERRUPTED, Chat
+from agentkernel.cli.signals import Closed
 from agentkernel.domain.session import Place
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.workflows.session.replies import Ran

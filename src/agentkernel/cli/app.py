@@ -1,7 +1,8 @@
-"""Which commands are there, and how does a failure become one line and an exit code?"""
+"""The commands, and how a failure becomes one line and an exit code."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -27,13 +28,29 @@ from agentkernel.cli.report import report
 from agentkernel.cli.resume import resume
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
+from agentkernel.cli.signals import ending_as_interrupted
+from agentkernel.cli.streams import nowhere, standard_streams
 from agentkernel.cli.targets import targets
 from agentkernel.cli.train import train
 from agentkernel.cli.verify import verify
-from agentkernel.disk import FULL
-from agentkernel.errors import AgentKernelError
+from agentkernel.disk import FULL, is_machines
+from agentkernel.errors import AgentKernelError, OutputLost
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
+PATHS = (
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+)
+"""What the system says of a path that is wrong or not the user's."""
+SHOWN_PATH = 120
+INTERRUPTED = (
+    "Interrupted. What was finished is kept. Next: the same command again, or 'agentkernel resume'."
+)
 COMMANDS: tuple[Callable[..., None], ...] = (
     optimize,
     resume,
@@ -92,7 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    sys.exit(run(words, debug=debug))
+    try:
+        with standard_streams(), ending_as_interrupted():
+            code = run(words, debug=debug)
+    except OutputLost as error:
+        print_failure(str(error), error.exit_code, "OutputLost", as_json=False)
+        code = error.exit_code
+    sys.exit(code)
 
 
 def run(words: list[str], *, debug: bool = False) -> int:
@@ -102,13 +125,15 @@ def run(words: list[str], *, debug: bool = False) -> int:
         code = app(args=words, prog_name="agentkernel", standalone_mode=False, obj=debug)
         return code if isinstance(code, int) else 0
     except Exception as error:  # the border: every failure becomes a line and a number
-        if debug and not isinstance(error, typer.Abort):
+        if isinstance(error, OutputLost):
+            nowhere()
+        elif debug and not isinstance(error, typer.Abort):
             raise
         line, exit_code = explain(error)
         print_failure(line, exit_code, type(error).__name__, as_json=as_json)
         return exit_code
     except KeyboardInterrupt:
-        print_failure("Interrupted.", EXIT_INTERRUPTED, "KeyboardInterrupt", as_json=as_json)
+        print_failure(INTERRUPTED, EXIT_INTERRUPTED, "KeyboardInterrupt", as_json=as_json)
         return EXIT_INTERRUPTED
 
 
@@ -117,15 +142,9 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, AgentKernelError):
         return str(error), error.exit_code
     if isinstance(error, typer.Abort):
-        return "Interrupted.", EXIT_INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return "The reader of the output went away.", EXIT_FAILED
-    if isinstance(error, OSError) and error.errno in FULL:
-        line = f"No disk space left: {error}. Next: free some, or name another --runs."
-        return line, EXIT_ENVIRONMENT
-    if isinstance(error, PermissionError):
-        return f"Not allowed: {error}. Next: name a folder that can be written.", EXIT_USER
+        return INTERRUPTED, EXIT_INTERRUPTED
+    if isinstance(error, OSError) and (is_machines(error) or error.errno in PATHS):
+        return _explain_system(error)
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
         return f"{format_message()} See 'agentkernel --help'.", EXIT_USER
@@ -133,3 +152,17 @@ def explain(error: Exception) -> tuple[str, int]:
         f"{type(error).__name__}: {error}. This is a bug; --debug shows where.",
         EXIT_FAILED,
     )
+
+
+def _explain_system(error: OSError) -> tuple[str, int]:
+    """What the system refused: the machine's fault, or a path that is no such."""
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    about = f" {path[:SHOWN_PATH]!r}" if path else ""
+    said = f"Cannot use{about or ' a file'}: {error.strerror or error}."
+    if error.errno in FULL:
+        return f"{said} Next: make room, or name another --runs.", EXIT_ENVIRONMENT
+    if is_machines(error):
+        return f"{said} Next: mend the machine, or name a folder elsewhere.", EXIT_ENVIRONMENT
+    if isinstance(error, PermissionError):
+        return f"{said} Next: name a file or folder that you may use.", EXIT_USER
+    return f"{said} Next: check the path.", EXIT_USER

@@ -16,9 +16,9 @@ from agentkernel.cli.chat_open import Flags, Loading, Opening
 from agentkernel.cli.chat_prompt import PromptFeed
 from agentkernel.cli.chat_screen import JsonScreen, Screen, TextScreen, chat_console
 from agentkernel.cli.chat_sessions import resume_words
-from agentkernel.cli.chat_signals import Closed, watched
 from agentkernel.cli.chat_text import shortened
 from agentkernel.cli.chat_turns import Approval, Chat
+from agentkernel.cli.signals import Closed, watched
 from agentkernel.workflows.session.outlook import Outlook
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from agentkernel.cli.chat_completion import Names, SessionCompleter
 from agentkernel.cli.chat_history import SessionHistory
 from agentkernel.cli.chat_idle import Idle
-from agentkernel.cli.chat_signals import Closing
+from agentkernel.cli.signals import Closing
 
 MOST_SHOWN = 2000
 """Characters of a paste that are put into the line; a longer one is shown by its size."""

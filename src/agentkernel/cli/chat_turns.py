@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from agentkernel.cli.chat_commands import Ask, Change, Help, Parsed, Wrong, parse
 from agentkernel.cli.chat_edit import NotEdited, edit
 from agentkernel.cli.chat_input import ALWAYS, YES, Block, Feed, inputs
-from agentkernel.cli.chat_signals import Closed
-from agentkernel.errors import AgentKernelError, UserError, one_line
+from agentkernel.cli.signals import Closed
+from agentkernel.errors import AgentKernelError, OutputLost, UserError, one_line
 from agentkernel.workflows.session.replies import Editing, Ended, Ran, Reply, Said
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ class Chat:
             with self.screen.working():
                 replies = self._answered(text)
             return [self._shown(reply) for reply in replies].count(True) > 0
+        except (BrokenPipeError, OutputLost):
+            raise
         except AgentKernelError as error:
             if self.opening.session is None and isinstance(error, UserError):
                 raise
             self.screen.reply(Said(text=str(error), ok=False))
-        except BrokenPipeError:
-            raise
         except Exception as error:  # the border: the session outlives a bug in one turn
             if self.debug or self.opening.session is None:
                 raise

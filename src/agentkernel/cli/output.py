@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -34,4 +35,5 @@ def print_failure(line: str, exit_code: int, kind: str, *, as_json: bool) -> Non
     text = " ".join(line.split())
     if as_json:
         print_json({"error": text, "kind": kind, "exit_code": exit_code})
-    print(f"agentkernel: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nobody is left to be told
+        print(f"agentkernel: {text}", file=sys.stderr, flush=True)

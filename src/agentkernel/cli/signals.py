@@ -1,16 +1,20 @@
-"""What happens when the terminal closes under a session?"""
+"""Signals that end a command or a session: Ctrl-C, SIGTERM, and SIGHUP from a closed terminal."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-WATCHED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+ENDING = (signal.SIGHUP, signal.SIGTERM)
+WATCHED = (signal.SIGINT, *ENDING)
+REPEATED_S = 2.0
+"""Within this, another signal is the same wish: `timeout` and a closing shell send theirs twice."""
 
 
 class Closing(KeyboardInterrupt):
@@ -54,10 +58,38 @@ def watched() -> Iterator[Closed]:
     for number, handler in before.items():
         if number == signal.SIGINT:
             signal.signal(number, stop)
-        elif handler is signal.SIG_DFL:
+        elif handler is not signal.SIG_IGN:
             signal.signal(number, close)
     try:
         yield closed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ending_as_interrupted() -> Iterator[None]:
+    """While it holds, SIGTERM and SIGHUP interrupt a command as Ctrl-C does; where one of them is
+    ignored (nohup) it stays so."""
+    terminals = terminal_files()
+    last = -REPEATED_S
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < REPEATED_S:
+            return
+        last = now
+        if number == signal.SIGHUP:
+            leave(terminals)
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, interrupt)
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
