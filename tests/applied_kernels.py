@@ -6,10 +6,13 @@ import torch
 from torch import nn
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.certificate import Certificate, Versions
+from agentkernel.domain.certificate import Certificate, ModuleGraph, Versions
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.errors import ProblemError
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.regions.identity import problem_graph
 
 VERSIONS = Versions(agentkernel="0", python="3", torch="2", triton="3", platform="linux")
 
@@ -129,6 +132,13 @@ def example(seed: int = 0, batch: int = 4) -> torch.Tensor:
     return torch.randn(batch, 8, generator=torch.Generator().manual_seed(seed))
 
 
+def _graph(loaded: LoadedProblem) -> ModuleGraph | None:
+    try:
+        return problem_graph(loaded, capture(loaded))
+    except (ProblemError, TypeError):  # a module that no deepcopy takes has none either
+        return None
+
+
 def make_kernel(
     source: str,
     module: nn.Module,
@@ -138,7 +148,8 @@ def make_kernel(
     **more: object,
 ) -> Kernel:
     """A kernel that the judge would have accepted for `module` on `inputs`."""
-    problem = problem_from_module(module, inputs or (example(),)).problem
+    loaded = problem_from_module(module, inputs or (example(),))
+    problem = loaded.problem
     sha = sha256_text(source)
     verdict = Verdict(
         candidate=sha,
@@ -164,6 +175,7 @@ def make_kernel(
         profile=None,
         versions=VERSIONS,
         judge_sha256="",
+        graph=_graph(loaded),
     )
     names = tuple(module.state_dict()) if parameters is None else parameters
     key = KernelKey(signature=signature, gpu="estimated:h100-sxm", torch="2", triton="3")

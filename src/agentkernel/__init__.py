@@ -9,6 +9,7 @@ __all__ = [
     "Session",
     "__version__",
     "apply",
+    "apply_all",
     "counts",
     "open_session",
     "optimize",
@@ -16,7 +17,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from agentkernel.api import Session, apply, counts, open_session, optimize, restore
+    from agentkernel.api import (
+        Session,
+        apply,
+        apply_all,
+        counts,
+        open_session,
+        optimize,
+        restore,
+    )
 
 
 def __getattr__(name: str) -> object:

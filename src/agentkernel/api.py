@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from pydantic import PrivateAttr
 
@@ -29,6 +29,7 @@ __all__ = [
     "Optimized",
     "Session",
     "apply",
+    "apply_all",
     "counts",
     "load_drop_in",
     "open_session",
@@ -45,7 +46,6 @@ class Optimized(Result):
     """A run's result with the module to use in the original's place."""
 
     _original: nn.Module = PrivateAttr()
-    _input_strides: tuple[tuple[int, ...] | None, ...] = PrivateAttr(default=())
 
     @cached_property
     def module(self) -> nn.Module:
@@ -94,7 +94,6 @@ def optimize(
     max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
     AgentKernelError subclasses with one clear line.
     """
-    from agentkernel.tools.apply.from_run import strides_of
     from agentkernel.tools.problems import problem_from_module
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
@@ -106,7 +105,6 @@ def optimize(
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
         made = Optimized.model_validate(run(request, on_event, workshop=workshop).model_dump())
         made._original = module
-        made._input_strides = strides_of(example_inputs)
         return made
     finally:
         for item, training in modes.items():
@@ -122,24 +120,54 @@ def apply(
 ) -> Applied:
     """Let `model` run verified kernels inside, behind a guard; it stays the same object otherwise.
 
-    `what` is the result of `optimize` on this very module, the folder of a night (`name` says which
-    of its models this is), or kernels by path with the uses' own `parameters`. A result or night
-    that kept a baseline changes nothing. Raises AgentKernelError subclasses with one clear line;
-    the model is unchanged then.
+    `what` is the result of `optimize` or the folder of its run, for `model` itself; the folder of a
+    night (`name` says which of its models this is); or kernels by path with the uses' own
+    `parameters`. Each module is compared with the verified one: graph, constants and tensors. A
+    result or night that kept a baseline changes nothing. Raises AgentKernelError subclasses with
+    one clear line that names what differs; the model is unchanged then.
     """
     from agentkernel.tools.apply.from_night import kernels_of_night
-    from agentkernel.tools.apply.from_run import kernel_of_run
-    from agentkernel.tools.apply.model import apply as apply_kernels
+    from agentkernel.tools.apply.model import apply_equal
 
-    if isinstance(what, Result):
-        if what.candidate is None or what.certificate is None:
-            return apply_kernels(model, {})
-        strides = what._input_strides if isinstance(what, Optimized) else ()
-        return apply_kernels(model, {"": kernel_of_run(Path(what.certificate), model, strides)})
+    if isinstance(what, Result) or _is_run(what):
+        kernel = _kernel_of(what)
+        return apply_equal(model, {} if kernel is None else {"": kernel})
     if isinstance(what, str | Path):
         chosen = kernels_of_night(Path(what), name)
-        return apply_kernels(model, chosen.kernels, chosen.parameters)
-    return apply_kernels(model, what, parameters)
+        return apply_equal(model, chosen.kernels, chosen.parameters)
+    return apply_equal(model, what, parameters)
+
+
+def apply_all(model: nn.Module, what: Result | str | Path) -> Applied:
+    """Put the kernel of a run on every module inside of `model`, itself included, that computes
+    what was verified.
+
+    `what` is the result of `optimize`, or the folder of its run. `Applied.paths` are the modules
+    that got it; `Applied.refused` says of every other module of the same class what differs. A
+    result that kept a baseline changes nothing. Raises AgentKernelError subclasses with one line.
+    """
+    from agentkernel.tools.apply.model import apply as apply_kernels
+    from agentkernel.tools.apply.model import apply_all as apply_everywhere
+
+    kernel = _kernel_of(what)
+    if kernel is None:
+        return apply_kernels(model, {})
+    return apply_everywhere(model, kernel, kernel.certificate.problem.class_name)
+
+
+def _is_run(what: object) -> TypeGuard[str | Path]:
+    return isinstance(what, str | Path) and (Path(what) / "certificate.json").is_file()
+
+
+def _kernel_of(what: Result | str | Path) -> Kernel | None:
+    """The kernel that a run handed over; None where it kept a baseline."""
+    from agentkernel.tools.apply.from_run import kernel_of_run
+
+    if not isinstance(what, Result):
+        return kernel_of_run(Path(what) / "certificate.json")
+    if what.candidate is None or what.certificate is None:
+        return None
+    return kernel_of_run(Path(what.certificate))
 
 
 def restore(model: nn.Module) -> int:

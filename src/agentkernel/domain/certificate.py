@@ -37,6 +37,22 @@ class Signature(Frozen):
     """The signature, 64 bytes."""
 
 
+class ModuleGraph(Frozen):
+    """What the verified module computes, so that another one can be compared with it.
+
+    `text` is the canonical form of the captured graph at the sizes of the first shape set:
+    operators, arguments, constants and operands, one operation a line; values of parameters and
+    inputs are no part of it. `signature`: the first 16 hex digits of its SHA-256. `parameters`:
+    state_dict names in the order of `text`. Strides are in elements, None for a scalar.
+    """
+
+    signature: str
+    text: str
+    parameters: tuple[str, ...] = ()
+    parameter_strides: tuple[tuple[int, ...], ...] = ()
+    input_strides: tuple[tuple[int, ...] | None, ...] = ()
+
+
 class Certificate(Frozen):
     """One result. Hashes are SHA-256 in hex; `basis` never mixes measured with estimated.
 
@@ -59,6 +75,8 @@ class Certificate(Frozen):
     profile: Profile | None
     versions: Versions
     judge_sha256: str
+    graph: ModuleGraph | None = None
+    """None in records from before it was kept, and for a module whose graph has no such form."""
     seeds: int | None = None
     """How many seeds the judge was asked for, so that a replay asks for as many."""
     unsigned: str = ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.certificate import Certificate, Signature, Status
+from agentkernel.domain.certificate import Certificate, ModuleGraph, Signature, Status
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
@@ -47,6 +47,7 @@ def build_certificate(
     plan: Plan | None,
     verdict: Verdict | None,
     profile: Profile | None,
+    graph: ModuleGraph | None = None,
 ) -> Certificate:
     """Tie a run's result together and sign it. `candidate` is None where a baseline is kept;
     `verdict` and `profile` are then those of the best candidate tried, the evidence for the
@@ -69,6 +70,7 @@ def build_certificate(
             profile=profile,
             versions=manifest.versions,
             judge_sha256=manifest.judge_sha256,
+            graph=graph,
             seeds=manifest.settings.judge.seeds,
         )
     )

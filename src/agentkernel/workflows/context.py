@@ -20,6 +20,7 @@ from agentkernel.agents.protocols import (
 )
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.certificate import ModuleGraph
 from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.plan import Analysis, Plan, Retrieved
 from agentkernel.domain.profile import Profile, ProfileFailed
@@ -68,6 +69,8 @@ class Tools:
     judge_key: Callable[[Candidate], str]
     profile_key: Callable[[Candidate], str]
     draft_key: Callable[[DraftRequest], str]
+    graph: Callable[[], ModuleGraph | None] = lambda: None
+    """What the problem's module computes, in the form that another module is compared with."""
     memory: Memory | None = None
     """None: nothing is learned."""
     warnings: tuple[str, ...] = ()

@@ -103,6 +103,7 @@ def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certif
         plan=state.plan,
         verdict=_evidence(state, best),
         profile=best.profile if best else None,
+        graph=context.tools.graph() if best and outcome.handed_over else None,
     )
 
 

@@ -32,14 +32,14 @@ from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.agents.turn_planner import TurnPlanner
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.certificate import Versions
+from agentkernel.domain.certificate import ModuleGraph, Versions
 from agentkernel.domain.knowledge import Structure
 from agentkernel.domain.plan import Analysis, Hypothesis
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import KnowledgeError, OutputError, one_line
+from agentkernel.errors import KnowledgeError, OutputError, ProblemError, one_line
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.graph_structure import structure_of_graph
@@ -53,6 +53,7 @@ from agentkernel.tools.judge.workers import expect_judged
 from agentkernel.tools.lift.writer import InductorWriter
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile import ProfileSession, ProfileSettings
+from agentkernel.tools.regions.identity import problem_graph
 from agentkernel.tools.roofline import analyse
 from agentkernel.tools.sandbox.session import close_spares, expect_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
@@ -277,6 +278,12 @@ def _tools(
         written = written_from(loaded, captured(), candidate)
         return session.profile(captured(), candidate.source, written)
 
+    def run_graph() -> ModuleGraph | None:
+        try:
+            return problem_graph(loaded, captured())
+        except ProblemError:
+            return None
+
     return Tools(
         analyse=run_analysis,
         judge=run_judge,
@@ -287,6 +294,7 @@ def _tools(
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),
         draft_key=lambda request: draft_key(draft_scope, request),
+        graph=run_graph,
         memory=_memory(settings, resolved, known, lambda: structure_of(captured, run_analysis())),
     )
 

@@ -15,7 +15,7 @@ from agentkernel.domain.night import Form, ModelRow, Night, RegionRow, RegionSta
 from agentkernel.domain.region import Kernel, RegionUse
 from agentkernel.errors import KernelRefused, RunNotFound
 from agentkernel.tools.apply.from_night import kernels_of_night
-from agentkernel.tools.apply.from_run import kernel_of_run, strides_of
+from agentkernel.tools.apply.from_run import kernel_of_run
 from agentkernel.tools.certificate import canonical_json, sign_certificate, signed_text
 from agentkernel.tools.signing import sign
 from agentkernel.workflows.outcome import Result
@@ -66,7 +66,7 @@ def test_a_kept_baseline_changes_nothing(tmp_path: Path) -> None:
     assert agentkernel.apply(model.norm, result).paths == ()
     assert type(model.norm) is nn.LayerNorm
     with pytest.raises(KernelRefused, match="kept a baseline"):
-        kernel_of_run(tmp_path / "certificate.json", model.norm)
+        kernel_of_run(tmp_path / "certificate.json")
 
 
 def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:
@@ -77,15 +77,15 @@ def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:
         agentkernel.apply(block().norm, result)
 
 
-def test_the_kernel_of_a_run_holds_for_the_modules_own_layout(tmp_path: Path) -> None:
+def test_the_kernel_of_a_run_holds_for_the_verified_layout(tmp_path: Path) -> None:
     module = nn.Linear(8, 8, bias=False).eval()
     module.weight = nn.Parameter(module.weight.detach().t())
-    write_run(tmp_path, make_kernel(NORM, module))
     x = example().t().contiguous().t()
-    found = kernel_of_run(tmp_path / "certificate.json", module, strides_of((x, 3, None)))
+    write_run(tmp_path, make_kernel(NORM, module, x))
+    found = kernel_of_run(tmp_path / "certificate.json")
     assert found.parameters == ("weight",)
     assert found.parameter_strides == ((1, 8),)
-    assert found.input_strides == ((1, 4), None, None)
+    assert found.input_strides == ((1, 4),)
 
 
 def region(kernel: Kernel, status: RegionStatus, *uses: RegionUse) -> RegionRow:

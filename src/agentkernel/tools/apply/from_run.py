@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.errors import KernelRefused
+from agentkernel.tools.apply.equal import graph_of
 from agentkernel.tools.certificate import read_certificate
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ def strides_of(values: Sequence[object]) -> Strides:
     return tuple(tuple(x.stride()) if isinstance(x, torch.Tensor) else None for x in values)
 
 
-def operand_names(module: nn.Module) -> tuple[str, ...]:
-    """All parameters and buffers of `module`, tied ones under each name."""
-    named = (module.named_parameters, module.named_buffers)
-    return tuple(name for names in named for name, _ in names(remove_duplicate=False))
-
-
 def parameter_strides(module: nn.Module, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """What `Kernel.parameter_strides` holds for a module's own tensors, in elements."""
     held: dict[str, torch.Tensor] = {}
@@ -38,11 +33,11 @@ def parameter_strides(module: nn.Module, names: Sequence[str]) -> tuple[tuple[in
     return tuple(tuple(held[name].stride()) for name in names)
 
 
-def kernel_of_run(certificate: Path, module: nn.Module, input_strides: Strides = ()) -> Kernel:
-    """The drop-in of the run that wrote `certificate`, for `module`, which it was made for.
+def kernel_of_run(certificate: Path) -> Kernel:
+    """The drop-in of the run that wrote `certificate`.
 
     Raises RunNotFound for a certificate that is missing or edited, KernelRefused where it has no
-    drop-in.
+    drop-in, or no record of what its module computes.
     """
     found = read_certificate(certificate)
     if found.candidate_source is None or found.candidate_sha256 is None:
@@ -52,10 +47,15 @@ def kernel_of_run(certificate: Path, module: nn.Module, input_strides: Strides =
         )
     profile, verdict = found.profile, found.verdict
     gpu = profile.measured_on if profile is not None else None
-    names = operand_names(module)
+    graph = graph_of(found)
+    if graph is None:
+        raise KernelRefused(
+            f"Run {found.run!r} does not say what its module computes: no other module can be "
+            "compared with it. Expected a record of the graph. Next: optimize the module again."
+        )
     return Kernel(
         key=KernelKey(
-            signature=found.problem_sha256[:16],
+            signature=graph.signature,
             gpu=gpu or f"estimated:{found.target}",
             torch=found.versions.torch,
             triton=found.versions.triton,
@@ -63,9 +63,9 @@ def kernel_of_run(certificate: Path, module: nn.Module, input_strides: Strides =
         ),
         sha256=found.candidate_sha256,
         source=found.candidate_source,
-        parameters=names,
-        input_strides=input_strides,
-        parameter_strides=parameter_strides(module, names),
+        parameters=graph.parameters,
+        input_strides=graph.input_strides,
+        parameter_strides=graph.parameter_strides,
         certificate=found,
         run=found.run,
         created=found.created,

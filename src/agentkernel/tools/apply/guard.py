@@ -140,9 +140,11 @@ class Watched:
 
     def refusal(self) -> str | None:
         """What about it is not as it was."""
+        return "training" if self.module.__dict__["training"] else self.changed()
+
+    def changed(self) -> str | None:
+        """As `refusal`, whatever its mode is."""
         own = self.module.__dict__
-        if own["training"]:
-            return "training"
         if self.inner and (own.get("forward") is not None or any(own[name] for name in HOOKS)):
             return "hooks"
         children = own["_modules"]

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.region import Kernel
-from agentkernel.errors import ProblemError
-from agentkernel.tools.apply.swap import Swap, make_swap, put_in, swap_of, take_out
+from agentkernel.errors import KernelRefused, ProblemError, one_line
+from agentkernel.tools.apply.equal import equal_names, tensor_forms, tensor_forms_of
+from agentkernel.tools.apply.source import check_kernel
+from agentkernel.tools.apply.swap import (
+    Swap,
+    make_swap,
+    original_class,
+    put_in,
+    swap_of,
+    take_out,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,9 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Applied:
-    """What `apply` did: the paths that now run a kernel, and the kernels' SHA-256 by path."""
+    """What `apply` did: the paths that now run a kernel, and the kernels' SHA-256 by path.
+
+    `refused`: by path, why a module of the verified class did not get the kernel of `apply_all`.
+    """
 
     kernels: Mapping[str, str]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -43,7 +56,8 @@ def apply(
     kernels: Mapping[str, Kernel],
     parameters: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Applied:
-    """Swap `kernels` in at their paths, all of them or none.
+    """Swap `kernels` in at their paths, all of them or none. Of the modules nothing is compared but
+    arguments and tensors: they are those that were cut and verified, or `apply_equal` compares.
 
     `parameters` gives, by path, this use's own names in the order of `Kernel.parameters`, which
     stand where it says nothing. A kernel that is at a path already is replaced; others stay. Raises
@@ -65,6 +79,52 @@ def apply(
     for module, swap in planned:
         put_in(module, swap)
     return Applied({path: kernel.sha256 for path, kernel in kernels.items()})
+
+
+def apply_equal(
+    model: nn.Module,
+    kernels: Mapping[str, Kernel],
+    parameters: Mapping[str, tuple[str, ...]] | None = None,
+) -> Applied:
+    """As `apply`, on modules that compute what was verified: the same graph and constants.
+
+    Where `parameters` says nothing, a module's names are those that its own graph gives. Raises
+    what `apply` raises, and KernelRefused with the difference in words.
+    """
+    own = dict(parameters or {})
+    for path, kernel in kernels.items():
+        check_kernel(kernel)
+        names = equal_names(_submodule(model, path), kernel)
+        own.setdefault(path, names)
+    return apply(model, kernels, own)
+
+
+def apply_all(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
+    """Swap `kernel` in at every module of `model` that computes what was verified.
+
+    Modules with other tensors than the verified one are passed over, those of `class_name` with a
+    reason in `Applied.refused`. Nothing is looked for inside of a module that got the kernel.
+    Raises KernelRefused where nothing proves the kernel's text.
+    """
+    check_kernel(kernel)
+    forms = tensor_forms(kernel)
+    kernels: dict[str, Kernel] = {}
+    parameters: dict[str, tuple[str, ...]] = {}
+    refused: dict[str, str] = {}
+    for path, module in model.named_modules():
+        inside = any(path.startswith(f"{above}." if above else "") for above in kernels)
+        named = original_class(module).__name__ == class_name
+        if inside or not (named or tensor_forms_of(module) == forms):
+            continue
+        try:
+            parameters[path] = equal_names(module, kernel)
+            make_swap(module, kernel, parameters[path])
+        except KernelRefused as error:
+            if named:
+                refused[path] = one_line(error)
+            continue
+        kernels[path] = kernel
+    return replace(apply(model, kernels, parameters), refused=refused)
 
 
 def restore(model: nn.Module) -> int:
@@ -98,4 +158,4 @@ def _submodule(model: nn.Module, path: str) -> nn.Module:
         ) from error
 
 
-__all__ = ["Applied", "Calls", "apply", "counts", "restore"]
+__all__ = ["Applied", "Calls", "apply", "apply_all", "apply_equal", "counts", "restore"]

@@ -106,7 +106,8 @@ def tie_operands(
                 del tensors[name]
             continue
         shape = tuple(group.value.shape)
-        stride = strides.get(known[0]) if known else None
+        # What is in no state_dict was compared with the verified one, its strides included.
+        stride = strides.get(known[0]) if known else _stride(module, source)
         form = Form(group.value.dtype, shape, stride or contiguous_strides(shape))
         operand = _operand(module, source, group, form, kernel)
         found.append(operand)
@@ -163,6 +164,12 @@ def _holder(module: nn.Module, full: str) -> _Held | None:
         if module.__dict__[holder].get(name) is not None:
             return _Held(module, holder, name)
     return None
+
+
+def _stride(module: nn.Module, full: str) -> tuple[int, ...] | None:
+    held = _holder(module, full)
+    value = None if held is None else held.module.__dict__[held.holder][held.name]
+    return None if value is None else tuple(value.stride())
 
 
 def _operand(module: nn.Module, source: str, group: _Group, form: Form, kernel: Kernel) -> Operand:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
-from agentkernel.errors import KernelRefused, one_line
+from agentkernel.errors import AgentKernelError, KernelRefused, one_line
 from agentkernel.tools.certificate import hash_errors
+from agentkernel.tools.problems import restore_problem
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +32,23 @@ def kernel_class(kernel: Kernel) -> type[nn.Module]:
     if kernel.sha256 not in _classes:
         _classes[kernel.sha256] = _import(kernel)
     return _classes[kernel.sha256]
+
+
+def built(kernel: Kernel) -> nn.Module:
+    """A `ModelNew` of the kernel's text in eval mode, with the constructor's arguments that its
+    problem names. Raises KernelRefused."""
+    made = kernel_class(kernel)
+    problem = kernel.certificate.problem
+    try:
+        if problem.origin == "live":
+            return made().eval()
+        loaded = restore_problem(problem)
+        return made(*loaded.init_args, **loaded.init_kwargs).eval()
+    except (TypeError, AgentKernelError) as error:
+        raise KernelRefused(
+            f"Kernel {kernel.sha256[:10]!r} cannot be built: {one_line(error)}. Expected a "
+            f"drop-in that takes the arguments of {problem.class_name}. {NEXT}"
+        ) from error
 
 
 def check_kernel(kernel: Kernel) -> None:

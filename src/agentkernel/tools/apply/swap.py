@@ -36,7 +36,7 @@ from agentkernel.tools.apply.guard import (
 )
 from agentkernel.tools.apply.operands import Operand, tie_operands
 from agentkernel.tools.apply.passed import Passed, passed
-from agentkernel.tools.apply.source import kernel_class, needs_triton
+from agentkernel.tools.apply.source import built, needs_triton
 from agentkernel.tools.apply.traced import REFUSED, Traced, traced_function
 
 ORIGINAL = "_agentkernel_original"
@@ -154,14 +154,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
             f"{type(module).__name__} is an instance with {what}: no kernel can stand for it. "
             "Expected a module whose class has the forward. Next: leave it out."
         )
-    made = kernel_class(kernel)
-    try:
-        new = made().eval()
-    except TypeError as error:
-        raise KernelRefused(
-            f"Kernel {kernel.sha256[:10]!r} cannot be built without arguments: {one_line(error)}. "
-            "Expected the drop-in of a live module. Next: optimize the module itself."
-        ) from error
+    new = built(kernel)
     arguments, watched = arguments_of(kernel, module), watched_in(module)
     operands = tie_operands(module, new, kernel, names)
     on_cpu = not needs_triton(kernel.source) or _interpreted()
@@ -275,11 +268,11 @@ def _reduce(self: nn.Module, protocol: int) -> object:
 
 
 def _deepcopy(self: nn.Module, memo: dict[int, object]) -> nn.Module:
-    """A copy with a kernel of its own on its own tensors."""
+    """A copy with a kernel of its own on its own tensors, where the kernel stands for it."""
     swap = swap_of(self)
     with _bare(self):
         made = copy.deepcopy(self, memo)
-    if swap is not None:
+    if swap is not None and not any(item.changed() for item in swap.watched):
         # A copy of another kind (on meta, in another dtype) has no place for the kernel.
         with contextlib.suppress(KernelRefused):
             put_in(made, make_swap(made, swap.kernel, swap.names))

@@ -45,6 +45,7 @@ def certificate_of(work: Work, node: Node) -> Certificate:
         plan=work.plan_of(node),
         verdict=node.verdict,
         profile=node.profile,
+        graph=made.graph if made is not None else None,
     )
 
 
