@@ -28,9 +28,9 @@ Policy = Literal["triton", "mixed", "any"]
 Measure = Literal["norm", "element", "largest"]
 """By which an output is held against what is allowed; see docs/judge.md, "The precision rule"."""
 MEASURES: dict[Measure, str] = {
-    "norm": "norm-wise error",
-    "element": "99.9% quantile of errors",
-    "largest": "largest error of an element",
+    "norm": "norm-wise",
+    "element": "at the 99.9% quantile of the elements",
+    "largest": "at the element that is furthest off",
 }
 
 
@@ -103,14 +103,14 @@ class Mismatch(Frozen, defer_build=True):
 
     @property
     def decisive(self) -> str:
-        """`norm-wise error 9.4e-05, 4.8e-07 allowed`, of the measure that decided."""
+        """`9.40e-05 norm-wise, 4.77e-07 allowed`, of the measure that decided."""
         pairs = {
             "norm": (self.norm_error, self.norm_allowed),
             "element": (self.element_error, self.element_allowed),
             "largest": (self.largest_error, self.largest_allowed),
         }
         error, allowed = pairs[self.measure]
-        return f"{MEASURES[self.measure]} {error:.2e}, {allowed:.2e} allowed"
+        return f"{error:.2e} {MEASURES[self.measure]}, {allowed:.2e} allowed"
 
 
 class InputsChanged(Frozen, defer_build=True):

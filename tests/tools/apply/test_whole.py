@@ -70,7 +70,7 @@ def test_nested_outputs_and_integers_count() -> None:
 def test_a_wrong_kernel_is_named_with_what_it_may() -> None:
     found = check_whole(Source(), {"last": norm_kernel(WRONG)})
     assert not found.accepted
-    assert found.reason.startswith("seed 0: output 0: norm-wise error 2.09e-01, allowed")
+    assert found.reason.startswith("seed 0: output 0: 2.09e-01 norm-wise, ")
     assert "wrong: all" in found.reason
     assert found.worst_error is not None
     assert found.worst_error > 0.05

@@ -103,6 +103,7 @@ def interpreted_cases(
     ]
     special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
     special += [Case(small, "sorted", seed + 3, required=cheap, echoes=(Echo("swap"),))]
+    special += [Case(small, "shifted", seed + 5)]
     extra = [Case(primary, "own", seed, required=False)]
     extra += [Case(shape, "normal", seed, "shuffled", required=False) for shape in odd[:1]]
     return [*shuffled([*cases, *special], seed), *extra]
@@ -129,6 +130,7 @@ def measured_cases(
     cases += [Case(small, name, seed + 2) for name in SPECIAL]
     cases += [*_laid_out(small, seed + 1)]
     cases += [Case(small, "sorted", seed + 3, echoes=(Echo("swap"), Echo("few"), Echo("values")))]
+    cases += [Case(shape, "shifted", seed + 5) for shape in dict.fromkeys((small, places[0]))]
     return [*shuffled(cases, seed), Case(primary, "own", seed, required=False)]
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.judge.reference import Answer
 
 SCALAR_TOLERANCE = 1e-6
+PERMITTED = "products and convolutions rounded to TF32, as PyTorch's flags permit on a GPU"
 ALIKE = ("normal", "own")
 """Distributions that are the same in every channel."""
 CONSTANT = ("zeros", "ones", "constant")
@@ -44,6 +45,8 @@ class Outcome:
     failure: Failure | None
     refused: WorkerFailed | None = None
     """How the worker failed, where it did."""
+    permitted: str = ""
+    """What PyTorch's flags permit and an output needed."""
     outside: str = ""
     """Which lines read memory of no tensor of the launch."""
 
@@ -85,7 +88,8 @@ def check_outputs(
     mismatch = next((item.mismatch for item in compared if item.mismatch is not None), None)
     result = _result(case, compared, mismatch is None)
     failure = _explained(mismatch, case, reply)
-    return Outcome((result,), launches, failure, outside=loads_outside(reply))
+    permitted = next((item.permitted for item in compared if item.permitted), "")
+    return Outcome((result,), launches, failure, None, permitted, loads_outside(reply))
 
 
 def check_state(
@@ -114,7 +118,13 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Leeway:
     step = max(STEPS[precision], answer.rounding)
+    known = answer.population
+    eager = cast("torch.Tensor", answer.leaves[index])
     return Leeway(
+        honest=None if known is None else known.honest(index),
+        permitted=None if known is None else known.permitted(index),
+        permits=PERMITTED,
+        pointed=None if known is None else lambda found: known.points_as_well(index, found, eager),
         blur=None if answer.no_oracle else lambda seed: answer.blurred.output(index, seed, step),
         columns=case.distribution in ALIKE and case.layout != "expanded" and not case.after,
         constant=case.distribution in CONSTANT or case.layout == "expanded",

@@ -260,6 +260,7 @@ def _judge_cases(
             findings.notes.append(f"left out: {case.label}: {outcome.reason}")
             continue
         findings.cases.extend(outcome.results)
+        findings.notes += [f"needed: {outcome.permitted}"] if outcome.permitted else []
         if case.primary or not findings.launches:
             findings.launches = outcome.launches
         if outcome.failure is not None:
@@ -307,7 +308,8 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
     cases = plan(declared, odd, settings.seed, settings.seeds)
     if captured.mutated_buffers or captured.side_effect is not None:
         cases.append(state_case(declared[0], odd, settings.seed))
-    return cases
+    shifted = rule_of(settings.rule).shifted
+    return [case for case in cases if shifted or case.distribution != "shifted"]
 
 
 def elsewhere_cases(

@@ -13,7 +13,9 @@ from agentkernel.tools.judge.cases import Case, Change, Echo
 from agentkernel.tools.judge.compare import compare_output
 from agentkernel.tools.judge.ignored import ignored_values
 from agentkernel.tools.judge.layouts import arranged, copied
+from agentkernel.tools.judge.population import Population
 from agentkernel.tools.judge.reference import Answer, call_reference
+from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.tally import specials
 from agentkernel.tools.judge.values import (
@@ -73,6 +75,7 @@ class Asker:
         self._notes = notes
         self._looks_up = looks_up(captured)
         self._rounding = rounding(captured, settings.device)
+        self._permitted = permitted(captured)
         ignored = ignored_values(captured)
         self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
 
@@ -181,7 +184,10 @@ class Asker:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
             answer = call_reference(model, inputs, case.training)
-            return dataclasses.replace(answer, rounding=self._rounding)
+            known = None
+            if rule_of(self._settings.rule).honest and not answer.no_oracle:
+                known = Population(model, inputs, case.training, self._permitted)
+            return dataclasses.replace(answer, rounding=self._rounding, population=known)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
@@ -206,16 +212,29 @@ def looks_up(captured: Captured) -> bool:
 def rounding(captured: Captured, device: str) -> float:
     """The step to which PyTorch's own flags let convolutions and products of fp32 round on a GPU:
     TF32's 11 bits, where there are such and a flag allows it; else 0."""
+    return TF32_STEP if device == "cuda" and permitted(captured) else 0.0
+
+
+def permitted(captured: Captured) -> frozenset[str]:
+    """The kinds of fp32 products in the graph, "conv" and "mm", that PyTorch's flags let round to
+    TF32 on a GPU."""
     import torch
 
     from agentkernel.tools.float32 import convolutions_round, products_round
 
-    products = products_round()
-    flags = {"conv": convolutions_round(), "mm": products, "linear": products}
-    words = [word for word, allowed in flags.items() if allowed and device == "cuda"]
+    flags = {"conv": convolutions_round(), "mm": products_round()}
+    words = {"conv": ("conv",), "mm": ("mm", "linear", "matmul")}
     calls = (node for node in captured.graph.graph.nodes if node.op == "call_function")
-    wide = (node for node in calls if getattr(node.meta.get("val"), "dtype", 0) == torch.float32)
-    return TF32_STEP if any(word in str(node.target) for node in wide for word in words) else 0.0
+    wide = {
+        str(node.target)
+        for node in calls
+        if getattr(node.meta.get("val"), "dtype", 0) == torch.float32
+    }
+    return frozenset(
+        kind
+        for kind, allowed in flags.items()
+        if allowed and any(word in name for name in wide for word in words[kind])
+    )
 
 
 def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What is the right answer? Eager PyTorch in the problem's dtype, and the same module in fp64."""
+"""The right answer: eager PyTorch in the problem's dtype, and the same module in fp64."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.errors import one_line
+from agentkernel.tools.judge.bystanders import without_bystanders
 from agentkernel.tools.judge.layouts import copied
 from agentkernel.tools.judge.state import keeps_state
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils._pytree import TreeSpec
 
-
-STAND_INS = (0.625, -0.75, 2.5, -3.25)
-"""Finite values in place of NaN and infinity, of both signs and several sizes."""
+    from agentkernel.tools.judge.population import Population
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,8 @@ class Answer:
     """The outputs' strides on the meta device, None for what is no tensor or does not run there."""
     note: str | None = None
     no_oracle: bool = False
+    population: Population | None = None
+    """Its honest evaluations; None where the rule does not ask for them."""
     rounding: float = 0.0
     """Relative step to which eager's own products round their operands; 0 for the dtype's ulp."""
     after: nn.Module | None = None
@@ -80,7 +81,7 @@ class Blurred:
 
         numbers = itertools.count(1009 * seed)
         with torch.no_grad():
-            double = _doubled(self._model).train(self._training)
+            double = doubled(self._model).train(self._training)
             narrow = self._model.state_dict()
             for name, value in double.state_dict().items():
                 value.copy_(_moved(value, narrow[name].dtype, least, next(numbers)))
@@ -88,7 +89,7 @@ class Blurred:
                 _moved(cast("torch.Tensor", wide), item.dtype, least, next(numbers))
                 if isinstance(item, torch.Tensor)
                 else item
-                for item, wide in ((item, _double(item)) for item in self._inputs)
+                for item, wide in ((item, doubled_value(item)) for item in self._inputs)
             ]
             try:
                 with exactly():
@@ -252,7 +253,9 @@ def _oracle(
     try:
         exact, double = _in_fp64(model, inputs, training)
         state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
-        exact = _without_bystanders(exact, leaves, model, inputs, training)
+        exact = without_bystanders(
+            exact, leaves, inputs, lambda given: _in_fp64(model, given, training)[0]
+        )
         note, missing = None, False
     except (RuntimeError, TypeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -306,59 +309,13 @@ def _in_fp64(
     """Outputs of a copy in fp64, and the copy."""
     from torch.utils._pytree import tree_flatten
 
-    double = _doubled(model).train(training)
+    double = doubled(model).train(training)
     with exactly():
-        exact, _ = tree_flatten(double(*[_double(value) for value in inputs]))
+        exact, _ = tree_flatten(double(*[doubled_value(value) for value in inputs]))
     return list(exact), double
 
 
-def _without_bystanders(
-    exact: list[object],
-    leaves: Sequence[object],
-    model: nn.Module,
-    inputs: Sequence[object],
-    training: bool,
-) -> list[object]:
-    """`exact`; where an element is NaN or infinite in it and in eager's `leaves`, but the same for
-    every finite value in place of the input's NaN and infinities (0 * NaN, as in a masked
-    attention), it is what it is for those.
-
-    Eager has NaN there by accident of its algorithm; a candidate may have the one or the other.
-    """
-    import torch
-
-    if not any(isinstance(x, torch.Tensor) and _holes(x) is not None for x in inputs):
-        return exact
-    tries = [_in_fp64(model, [_filled(x, size) for x in inputs], training)[0] for size in STAND_INS]
-    found: list[object] = []
-    for value, leaf, *others in zip(exact, leaves, *tries, strict=True):
-        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
-            special = ~value.isfinite() & ~cast("torch.Tensor", leaf).isfinite()
-            first, *rest = (cast("torch.Tensor", item) for item in others)
-            same = torch.stack([torch.isclose(first, x, rtol=1e-9, atol=0.0) for x in rest]).all(0)
-            value = torch.where(same & special, first, value)
-        found.append(value)
-    return found
-
-
-def _holes(value: torch.Tensor) -> torch.Tensor | None:
-    """Where `value` is NaN or infinite; None for nowhere."""
-    if not value.dtype.is_floating_point:
-        return None
-    holes = ~value.isfinite()
-    return holes if bool(holes.any()) else None
-
-
-def _filled(value: object, size: float) -> object:
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return value
-    holes = _holes(value)
-    return value if holes is None else value.masked_fill(holes, size)
-
-
-def _doubled(model: nn.Module) -> nn.Module:
+def doubled(model: nn.Module) -> nn.Module:
     """A copy in fp64, plain tensor attributes included."""
     import torch
 
@@ -370,7 +327,8 @@ def _doubled(model: nn.Module) -> nn.Module:
     return double
 
 
-def _double(value: object) -> object:
+def doubled_value(value: object) -> object:
+    """A floating tensor in fp64, any other one copied, anything else as it is."""
     import torch
 
     if not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Which numbers go in? Drawn by the judge, never by the candidate, from several distributions."""
+"""The numbers that go in, drawn by the judge, never by the candidate."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ Distribution = Literal[
     "constant",
     "sparse",
     "sorted",
+    "shifted",
     "nan",
     "inf",
     "own",
@@ -33,6 +34,14 @@ CONSTANTS: dict[str, float] = {"zeros": 0.0, "ones": 1.0, "constant": 0.75}
 TINY = {"float16": 1e-3, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-5}
 LARGE = (1e4, 1e3, 1e2, 1e1)
 SPIKES = (1e2, 1e1, 1.0)
+MEANS: dict[str, tuple[float, ...]] = {
+    "float16": (1e3, 1e2, 1e1),
+    "bfloat16": (1e2, 1e1),
+    "float32": (1e4, 1e3, 1e2, 1e1),
+    "float64": (1e4, 1e3, 1e2, 1e1),
+}
+"""Means of shifted values, whose spread is 1: as far above it as the type still tells them
+apart."""
 SPECIAL_SHARE = 32
 """One element in so many is NaN or infinite, at most four of a tensor: most rows stay finite."""
 IGNORED_SHARE = 0.25
@@ -68,7 +77,8 @@ class Sampler:
     ) -> list[object]:
         """Values for `inputs` (of declared set `index`) on the device; scalars as they are.
 
-        `scale` is the standard deviation of normal values; integers stay at or below `cap`.
+        `scale` is the standard deviation of normal values and the mean of shifted ones; integers
+        stay at or below `cap`.
         """
         import torch
 
@@ -137,7 +147,13 @@ class Sampler:
             return value.sort(dim=-1).values.to(dtype)
         if distribution in ("nan", "inf"):
             return _sprinkled(value, distribution == "nan", generator).to(dtype)
+        if distribution == "shifted":
+            return value.add_(scale if value.ndim > 1 or self._flat(index) else 0.0).to(dtype)
         return value.mul_(scale).to(dtype)
+
+    def _flat(self, index: int) -> bool:
+        """Whether no tensor of the set has rows: then vectors are data, else weights."""
+        return all(len(spec.shape) < 2 for spec in self._loaded.problem.shape_sets[index].tensors)
 
     def _range(self, index: int, position: int) -> tuple[int, int]:
         import torch
@@ -200,11 +216,15 @@ def _sprinkled(value: torch.Tensor, nan: bool, generator: torch.Generator) -> to
 
 
 def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
-    """Standard deviations to try, the first that the reference survives counts."""
+    """Standard deviations (of shifted values means) to try: the first that the reference survives
+    counts."""
     if distribution == "large":
         return LARGE
     if distribution == "sparse":
         return SPIKES
+    if distribution == "shifted":
+        narrow = [MEANS[s.dtype] for s in inputs.tensors if s.dtype in MEANS]
+        return min(narrow, key=lambda means: means[0], default=(1.0,))
     if distribution == "tiny":
         kinds = [TINY[s.dtype] for s in inputs.tensors if s.dtype in TINY]
         return (max(kinds, default=1.0),)

@@ -40,7 +40,8 @@ class Leeway:
     """What else a comparison may know. `blur` as above; `columns`: the values are alike in every
     channel; `constant`: inputs are equal, all or along a dimension, where rounding meets exact
     cancellation. `honest` gives the output of an honest evaluation, by the number of the draw, and
-    `permitted` that of one that does what PyTorch's flags permit, which `permits` names."""
+    `permitted` that of one that does what PyTorch's flags permit, which `permits` names. `pointed`
+    says whether indices point at values as good as the reference's."""
 
     blur: Blur | None = None
     columns: bool = False
@@ -48,6 +49,7 @@ class Leeway:
     honest: Blur | None = None
     permitted: Blur | None = None
     permits: str = ""
+    pointed: Callable[[torch.Tensor], bool] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""NaN and infinities of the inputs that an element of the output does not depend on.
+
+0 * NaN, as behind the mask of an attention, makes eager's element NaN by accident of its algorithm;
+a candidate may have the NaN or what the element is without it. Which of the holes (NaN, infinities)
+matter to an element is asked one hole at a time, with finite values in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import torch
+
+STAND_INS = (0.625, -0.75, 2.5, -3.25)
+"""Finite values in place of NaN and infinity, of both signs and several sizes."""
+MOST_HOLES = 16
+MOST_KINDS = 32
+"""Sets of holes that matter to some element: of more, the rest are left as eager has them."""
+Hole = tuple[int, int]
+"""Which input, and which of its elements."""
+Run = Callable[[Sequence[object]], list[object]]
+
+
+def without_bystanders(
+    exact: list[object], leaves: Sequence[object], inputs: Sequence[object], run: Run
+) -> list[object]:
+    """`exact`, the fp64 outputs; where an element is NaN or infinite in it and in eager's `leaves`,
+    it is what it is without the holes that do not matter to it. `run` gives fp64 outputs."""
+    holes = [(number, place) for number, item in enumerate(inputs) for place in _holes(item)]
+    if not holes:
+        return exact
+    tries = [run(_filled(inputs, dict.fromkeys(holes, size))) for size in STAND_INS]
+    special = [_special(value, leaf) for value, leaf in zip(exact, leaves, strict=True)]
+    same = [_same(values) for values in zip(*tries, strict=True)]
+    found = _merged(exact, tries[0], [_both(a, b) for a, b in zip(special, same, strict=True)])
+    left = [_both(a, _not(b)) for a, b in zip(special, same, strict=True)]
+    some = any(item is not None and bool(item.any()) for item in left)
+    if not some or not 2 <= len(holes) <= MOST_HOLES:
+        return found
+    matters = [_matters(inputs, holes, hole, tries[0], run) for hole in holes]
+    for kind in _kinds(matters, left):
+        spared = [hole for hole, counts in zip(holes, kind, strict=True) if not counts]
+        if spared:
+            values = run(_filled(inputs, dict.fromkeys(spared, STAND_INS[0])))
+            found = _merged(found, values, _where(matters, left, kind))
+    return found
+
+
+def _matters(
+    inputs: Sequence[object],
+    holes: Sequence[Hole],
+    hole: Hole,
+    base: Sequence[object],
+    run: Run,
+) -> list[torch.Tensor | None]:
+    """Where each output changes with the value in place of `hole`."""
+    plain = dict.fromkeys(holes, STAND_INS[0])
+    moved = [run(_filled(inputs, plain | {hole: size})) for size in STAND_INS[1:]]
+    return [_not(_same(values)) for values in zip(base, *moved, strict=True)]
+
+
+def _kinds(
+    matters: Sequence[Sequence[torch.Tensor | None]], left: Sequence[torch.Tensor | None]
+) -> list[tuple[bool, ...]]:
+    """The sets of holes that matter to the elements that are `left`."""
+    kinds: dict[tuple[bool, ...], None] = {}
+    for index, where in enumerate(left):
+        if where is not None and bool(where.any()):
+            masks = torch.stack([cast("torch.Tensor", one[index])[where] for one in matters])
+            kinds |= {tuple(kind): None for kind in masks.T.unique(dim=0).tolist()}
+    return list(kinds)[:MOST_KINDS]
+
+
+def _where(
+    matters: Sequence[Sequence[torch.Tensor | None]],
+    left: Sequence[torch.Tensor | None],
+    kind: Sequence[bool],
+) -> list[torch.Tensor | None]:
+    """The elements that are `left`, to which just the holes of `kind` matter."""
+    found: list[torch.Tensor | None] = []
+    for index, where in enumerate(left):
+        for one, counts in zip(matters, kind, strict=True):
+            mask = one[index]
+            where = _both(where, mask if counts else _not(mask))
+        found.append(where)
+    return found
+
+
+def _merged(
+    values: Sequence[object], others: Sequence[object], where: Sequence[torch.Tensor | None]
+) -> list[object]:
+    return [
+        value
+        if mask is None
+        else torch.where(mask, cast("torch.Tensor", other), cast("torch.Tensor", value))
+        for value, other, mask in zip(values, others, where, strict=True)
+    ]
+
+
+def _special(value: object, leaf: object) -> torch.Tensor | None:
+    """Where both are NaN or infinite; None for what is no floating tensor."""
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        return None
+    return ~value.isfinite() & ~cast("torch.Tensor", leaf).isfinite()
+
+
+def _same(values: Sequence[object]) -> torch.Tensor | None:
+    """Where all of them agree."""
+    first, *rest = values
+    if not isinstance(first, torch.Tensor) or not first.dtype.is_floating_point:
+        return None
+    close = [torch.isclose(first, cast("torch.Tensor", x), rtol=1e-9, atol=0.0) for x in rest]
+    return torch.stack(close).all(0)
+
+
+def _both(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    return None if one is None or other is None else one & other
+
+
+def _not(value: torch.Tensor | None) -> torch.Tensor | None:
+    return None if value is None else ~value
+
+
+def _holes(value: object) -> list[int]:
+    """The elements that are NaN or infinite."""
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        return []
+    found: list[int] = (~value.isfinite()).reshape(-1).nonzero().reshape(-1).tolist()
+    return found
+
+
+def _filled(inputs: Sequence[object], values: Mapping[Hole, float]) -> list[object]:
+    """`inputs` with finite values in place of some of their holes."""
+    found = list(inputs)
+    for number in dict.fromkeys(number for number, _ in values):
+        item = cast("torch.Tensor", inputs[number])
+        places = [place for other, place in values if other == number]
+        sizes = [values[number, place] for place in places]
+        flat = item.reshape(-1).clone()
+        flat[torch.tensor(places, device=flat.device)] = flat.new_tensor(sizes)
+        found[number] = flat.reshape(item.shape)
+    return found

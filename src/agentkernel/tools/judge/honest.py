@@ -1,0 +1,338 @@
+"""Honest evaluations of a reference: the same operators in its own dtype, rounded otherwise.
+
+What another order of a sum, a fused multiply-add, another tile or another library function does to
+a result is drawn as noise at each operator (Monte Carlo arithmetic, Parker 1997). An elementwise
+result moves by a rounding, or by two ulp where it is no single IEEE operation. A sum of K terms
+moves as one chain of them does, of at most 4,096 at a time: the rms error of a chain is
+u / sqrt(3) * sqrt(sum of the squares of its partial sums), and the expected square of the k-th
+partial sum follows from the total S and the variance v of the terms (a Brownian bridge):
+(k / K)^2 S^2 + k (K - k) / K v, which sums to K S^2 / 3 + K^2 v / 6.
+
+Norms, softmax and losses are taken apart first, so that a mean or a maximum inside them is a
+reduction like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agentkernel.tools.judge.layouts import copied
+from agentkernel.tools.judge.reference import doubled, doubled_value, exactly
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CHAIN = 4096
+"""Terms that an honest evaluation adds one after the other before it begins a new sum."""
+ROUNDED = {"add", "sub", "rsub", "mul", "addcmul", "lerp", "_to_copy", "copy"}
+"""One rounding of the result."""
+EXACT_RESULTS = {
+    *("abs", "amax", "amin", "max", "min", "maximum", "minimum", "relu", "neg", "clamp", "where"),
+    *(
+        "clamp_min",
+        "clamp_max",
+        "hardtanh",
+        "threshold",
+        "cat",
+        "stack",
+        "clone",
+        "index",
+        "gather",
+    ),
+    *(
+        "index_select",
+        "embedding",
+        "flip",
+        "roll",
+        "sort",
+        "topk",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+    ),
+    *("trunc", "frac", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "eye"),
+    *("full_like", "empty", "empty_like", "arange", "linspace", "new_zeros", "new_ones", "tril"),
+    *("new_full", "new_empty", "triu", "constant_pad_nd", "repeat", "masked_fill", "scatter"),
+    *("masked_select", "index_copy", "index_put", "index_fill", "masked_scatter", "cummax", "rand"),
+    *("cummin", "kthvalue", "median", "mode", "max_pool2d_with_indices", "nonzero", "randn_like"),
+    *("max_pool3d_with_indices", "reflection_pad1d", "reflection_pad2d", "replication_pad1d"),
+    *(
+        "replication_pad2d",
+        "unfold",
+        "im2col",
+        "take",
+        "logical_not",
+        "nan_to_num",
+        "scalar_tensor",
+    ),
+    *("upsample_nearest1d", "upsample_nearest2d", "lift_fresh_copy", "lift_fresh", "bernoulli"),
+    *("pixel_shuffle", "slice_scatter", "select_scatter", "leaky_relu", "prelu", "dropout", "item"),
+    *("native_dropout", "rand_like", "randn", "randperm", "empty_strided", "copysign", "ldexp"),
+    *("_unsafe_view", "_reshape_copy", "split_with_sizes_copy", "diag_embed", "argmax", "argmin"),
+}
+"""What copies, selects or compares, or rounds to whole numbers: nothing is lost in it."""
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation"}
+LINEAR = {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "col2im"}
+LINEAR |= {"index_add", "scatter_add", "scatter_reduce", "upsample_bilinear2d"}
+"""Sums of few terms, whose rounding is as large as the same sum of their sizes."""
+SPLIT = (
+    *("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit"),
+    *("_native_batch_norm_legit_no_training", "cudnn_batch_norm", "_softmax", "_log_softmax"),
+    *("_safe_softmax", "mse_loss", "smooth_l1_loss", "huber_loss", "nll_loss_forward", "logsumexp"),
+    *("nll_loss2d_forward", "binary_cross_entropy", "soft_margin_loss", "_fused_rms_norm"),
+    *("_weight_norm_interface", "_euclidean_dist", "std", "std_mean", "addmv", "multi_margin_loss"),
+)
+TF32_BITS = 13
+"""Of the 23 bits of an fp32 mantissa TF32 leaves 10."""
+
+
+class Honest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Every result inside moves as far as another honest evaluation might. `rounds` holds the kinds
+    of products ("conv", "mm") whose fp32 operands are rounded to TF32 as well."""
+
+    def __init__(self, seed: int, rounds: frozenset[str] = frozenset()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seed = seed
+        self._rounds = rounds
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run `func`, or what it is made of, and move its result."""
+        kwargs = dict(kwargs or {})
+        parts = _parts().get(func)
+        if parts is not None:
+            with self:
+                return parts(*args, **kwargs)
+        name = func._schema.name.removeprefix("aten::")
+        args = self._operands(name, args)
+        result = func(*args, **kwargs)
+        name = name.rstrip("_") if func._schema.is_mutable else name
+        if name not in EXACT_RESULTS and not _is_view(func):
+            for number, value in enumerate(result if isinstance(result, tuple) else (result,)):
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    self._move(name, func, args, kwargs, value, number)
+        return result
+
+    def _operands(self, name: str, args: Sequence[object]) -> Sequence[object]:
+        """`args`, with fp32 operands of a product in TF32 where that is asked for: by turns to the
+        nearest value and truncated."""
+        kind = "conv" if name == "convolution" else "mm" if name in PRODUCTS else ""
+        if kind not in self._rounds:
+            return args
+        nearest = self._seed % 2 == 0
+        return [
+            in_tf32(item, nearest)
+            if isinstance(item, torch.Tensor) and item.dtype == torch.float32 and item.ndim > 1
+            else item
+            for item in args
+        ]
+
+    def _move(
+        self,
+        name: str,
+        func: Callable[..., object],
+        args: Sequence[object],
+        kwargs: dict[str, object],
+        value: torch.Tensor,
+        number: int,
+    ) -> None:
+        """Move `value`, output `number` of `func`, in place."""
+        deviation = self._deviation(name, func, args, kwargs, value, number)
+        if deviation is None:
+            ulps = 0.5 if name in ROUNDED else 2.0
+            step = ulps * torch.finfo(value.dtype).eps
+            moved = _wide(value) * (1 + step * (2 * self._noise(value, normal=False) - 1))
+        else:
+            off = torch.nan_to_num(deviation, 0.0, 0.0, 0.0) * self._noise(value, normal=True)
+            moved = _wide(value) + (
+                off.cumsum(_dim(func, args, kwargs)) if name == "cumsum" else off
+            )
+        if not value._is_view() or value.is_contiguous():
+            value.copy_(torch.where(value.isfinite(), moved.to(value.dtype), value))
+
+    def _deviation(
+        self,
+        name: str,
+        func: Callable[..., object],
+        args: Sequence[object],
+        kwargs: dict[str, object],
+        value: torch.Tensor,
+        number: int,
+    ) -> torch.Tensor | None:
+        """The rms error of a reduction or product; None for what is elementwise."""
+        unit = _unit(value.dtype)
+        if name in PRODUCTS or name == "convolution":
+            count, squares = _squares(name, func, args, kwargs)
+            return unit * chain(_wide(value), squares, count)
+        if name in LINEAR:
+            return unit * _wide(cast("torch.Tensor", func(*_sizes(args), **kwargs)).abs())
+        given = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if given is None or given.numel() == 0 or not given.is_floating_point():
+            return None
+        count = max(1, given.numel() // max(1, value.numel()))
+        wide = _wide(given)
+        if name in ("sum", "nansum", "mean"):
+            total = _wide(value) * (count if name == "mean" else 1)
+            squares = _wide(cast("torch.Tensor", func(wide.square(), *args[1:], **_same(kwargs))))
+            found = chain(total, squares * (count if name == "mean" else 1), count)
+            return unit * found / (count if name == "mean" else 1)
+        if (name in ("var", "var_mean") and number == 0) or name == "linalg_vector_norm":
+            return unit * _wide(value).abs() * math.sqrt(min(count, CHAIN) / 3)
+        if name == "var_mean":
+            spread = _wide(value).square() * count**2 / 3 * (min(count, CHAIN) / count)
+            return unit * spread.sqrt() / math.sqrt(count)
+        if name in ("prod", "cumprod"):
+            return unit * _wide(value).abs() * math.sqrt(given.numel() / 3)
+        if name == "cumsum":
+            return unit * _wide(value).abs() / math.sqrt(3)
+        return None
+
+    def _noise(self, like: torch.Tensor, *, normal: bool) -> torch.Tensor:
+        """Standard normal values, or uniform ones from 0 to 1."""
+        if like.device not in self._generators:
+            generator = torch.Generator(device=like.device)
+            self._generators[like.device] = generator.manual_seed(7 + 104_729 * self._seed)
+        generator = self._generators[like.device]
+        draw = torch.randn if normal else torch.rand
+        dtype = _wide(like.new_empty(0)).dtype
+        return draw(like.shape, generator=generator, dtype=dtype, device=like.device)
+
+
+def chain(total: torch.Tensor, squares: torch.Tensor, count: int) -> torch.Tensor:
+    """The rms error, in units of half an ulp, of sums of `count` terms in chains of at most
+    `CHAIN`, by their totals and the sums of their squares."""
+    variance = (squares / count - (total / count).square()).clamp_(min=0)
+    links = min(count, CHAIN)
+    if links == count:
+        found = total.square().mul_(count / 3).add_(variance, alpha=count**2 / 6)
+    else:
+        found = variance.mul_(links * count / 2).add_(total.square(), alpha=links**2 / count / 3)
+        found.add_(total.square(), alpha=min(count / links, CHAIN) / 3)
+    return found.div_(3).sqrt_()
+
+
+def in_tf32(value: torch.Tensor, nearest: bool) -> torch.Tensor:
+    """fp32 with 10 bits of mantissa: to the nearest, or truncated as wgmma reads fp32 operands."""
+    bits = value.contiguous().view(torch.int32)
+    if nearest:
+        bits = bits + (1 << (TF32_BITS - 1))
+    rounded = (bits & ~((1 << TF32_BITS) - 1)).view(torch.float32)
+    return torch.where(value.isfinite(), rounded, value)
+
+
+def evaluate(
+    model: nn.Module,
+    inputs: Sequence[object],
+    training: bool,
+    mode: TorchDispatchMode,
+    *,
+    double: bool = False,
+) -> list[object] | None:
+    """The outputs of a copy of `model` (in fp64 with `double`) under `mode`, attention by its
+    definition and recurrent layers step by step; None where that raises or memory is short."""
+    from torch.utils._pytree import tree_flatten
+
+    given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
+    given = [doubled_value(item) if double else item for item in given]
+    asked = doubled(model) if double else copy.deepcopy(model)
+    exact = exactly() if double else _by_definition(model)
+    try:
+        with torch.no_grad(), exact, mode:
+            leaves, _ = tree_flatten(asked.train(training)(*given))
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        return None
+    return list(leaves)
+
+
+@contextlib.contextmanager
+def _by_definition(model: nn.Module) -> Iterator[None]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    recurrent = any(isinstance(item, torch.nn.RNNBase) for item in model.modules())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if recurrent:
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        yield
+
+
+@functools.cache
+def _parts() -> dict[object, Callable[..., object]]:
+    """Composite operators and what they are made of."""
+    from torch._decomp import decomposition_table
+
+    return {
+        op: parts
+        for op, parts in decomposition_table.items()
+        if str(op).removeprefix("aten.").partition(".")[0] in SPLIT and "out" not in str(op)
+    }
+
+
+@functools.cache
+def _is_view(func: object) -> bool:
+    returned = func._schema.returns  # type: ignore[attr-defined]
+    return bool(returned) and all(
+        item.alias_info is not None and not item.alias_info.is_write for item in returned
+    )
+
+
+def _squares(
+    name: str, func: Callable[..., object], args: Sequence[object], kwargs: dict[str, object]
+) -> tuple[int, torch.Tensor]:
+    """How many terms each element of a product has, and the sum of their squares."""
+    if name == "convolution":
+        given, weight = (_wide(cast("torch.Tensor", item)).square() for item in args[:2])
+        groups, transposed = cast("int", args[8]), bool(args[6])
+        strides = cast("Sequence[int]", args[3])
+        count = weight[:, 0].numel() // groups if transposed else weight[0].numel()
+        count = max(1, count // math.prod(strides)) if transposed else count
+        product = func(given, weight, None, *args[3:], **kwargs)
+        return count, cast("torch.Tensor", product)
+    first = 0 if name in ("mm", "bmm", "mv", "dot", "vdot") else 1
+    left, right = (_wide(cast("torch.Tensor", item)).square() for item in args[first : first + 2])
+    return left.shape[-1], torch.matmul(left, right)
+
+
+def _sizes(args: Sequence[object]) -> list[object]:
+    floats = [isinstance(item, torch.Tensor) and item.is_floating_point() for item in args]
+    return [
+        cast("torch.Tensor", item).abs() if is_float else item
+        for item, is_float in zip(args, floats, strict=True)
+    ]
+
+
+def _same(kwargs: dict[str, object]) -> dict[str, object]:
+    """Without a dtype: squares are summed in the wide one."""
+    return {name: value for name, value in kwargs.items() if name != "dtype"}
+
+
+def _dim(func: object, args: Sequence[object], kwargs: dict[str, object]) -> int:
+    return cast("int", args[1] if len(args) > 1 else kwargs["dim"])
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    """fp32, or fp64 as it is."""
+    return value if value.dtype == torch.float64 else value.float()
+
+
+def _unit(dtype: torch.dtype) -> float:
+    """Half an ulp of the type in which sums are taken: at least fp32."""
+    return (2.0**-53) if dtype == torch.float64 else 2.0**-24
+
+
+__all__ = ["CHAIN", "Honest", "chain", "evaluate", "in_tf32"]
