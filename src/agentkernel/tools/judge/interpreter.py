@@ -17,6 +17,7 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from agentkernel.tools.judge.arithmetic import builder_class, is_bf16, round_as_a_gpu
+from agentkernel.tools.judge.libdevice import add_libdevice
 from agentkernel.tools.judge.remembered import remember_types
 from agentkernel.tools.judge.watch import (
     InterpreterRefused,
@@ -41,6 +42,7 @@ def harden() -> Watch:
     _hook_order()
     _hook_memory()
     round_as_a_gpu()
+    add_libdevice()
     return watch
 
 

@@ -32,11 +32,14 @@ class Text(NamedTuple):
 INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT)}
 ORDERINGS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
+BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+OF_TRUTHS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or",
+             "minimum": "logical_and"}  # fmt: skip
+"""Arithmetic of truth values: one bit has no carry, so `+` would be an exclusive or."""
 BUILT_IN = {"abs": "tl.abs", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2",
             "sqrt": "tl.sqrt_rn", "rsqrt": "tl.rsqrt", "sin": "tl.sin", "cos": "tl.cos",
             "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}  # fmt: skip
 HELPED = ("exp", "expm1", "log1p", "sigmoid", "tanh", "maximum", "minimum")
-FLOAT64_ONLY_BUILT_IN = {"exp": "tl.exp"}
 
 
 def literal(value: object) -> str:
@@ -61,6 +64,10 @@ def pointwise_text(
 
     `coarse`: the result is rounded to 16 bits, so the hardware's exp will do.
     """
+    if result == torch.bool:
+        op = OF_TRUTHS.get(op, op)
+    if op == "sqrt" and source == torch.float64:
+        return Text(f"tl.sqrt({args[0].code})")
     found = _operator(op, args) or (_coarse(op, args) if coarse else None)
     found = found or _special(op, args, source, result, helpers)
     if found is None:
@@ -78,6 +85,9 @@ def _operator(op: str, args: list[Text]) -> Text | None:
     if op in LOGICAL:
         left, right = (_truth(arg) for arg in args)
         return Text(f"{left} {LOGICAL[op]} {right}", LOGIC)
+    if op in BITWISE:
+        left, right = (arg.within(PRODUCT) for arg in args)
+        return Text(f"{left} {BITWISE[op]} {right}", LOGIC)
     if op in BUILT_IN:
         return Text(f"{BUILT_IN[op]}({args[0].code})")
     return None
@@ -100,8 +110,10 @@ def _special(
     op: str, args: list[Text], source: torch.dtype, result: torch.dtype, helpers: set[str]
 ) -> Text | None:
     first = args[0]
-    if op == "exp" and source == torch.float64:
-        return Text(f"tl.exp({first.code})")
+    if source == torch.float64 and op not in ("maximum", "minimum"):
+        found = _double(op, first)
+        if found is not None:
+            return found
     if op in ("maximum", "minimum") and not source.is_floating_point:
         return Text(f"tl.{op}({first.code}, {args[1].code})")
     if op in HELPED:
@@ -130,6 +142,18 @@ def _special(
         return Text(f"{first.within(COMPARE)} == 0", COMPARE)
     if op in ("copy", "cast"):
         return _cast(first, source, result)
+    return None
+
+
+def _double(op: str, first: Text) -> Text | None:
+    """In fp64, where Triton's own exp is exact enough and the helpers, made for fp32, are not."""
+    if op == "exp":
+        return Text(f"tl.exp({first.code})")
+    if op in ("sigmoid", "silu"):
+        above = first.within(PRODUCT) if op == "silu" else "1.0"
+        return Text(f"{above} / (1.0 + tl.exp(-{first.within(PRODUCT)}))", PRODUCT)
+    if op in ("expm1", "tanh"):
+        raise Uncovered(op, "in fp64")
     return None
 
 

@@ -46,16 +46,20 @@ def sigmoid(x):
 TANH = '''\
 @triton.jit
 def tanh(x):
-    """Hyperbolic tangent: an odd polynomial near 0, elsewhere 1 - 2 / (e**2|x| + 1)."""
+    """Hyperbolic tangent: an odd polynomial near 0, elsewhere 1 - 2 / (e**2|x| + 1).
+
+    Both are of |x|; the sign, that of zero too, is put back as a bit.
+    """
     size = tl.abs(x)
     square = x * x
     small = -5.70498872745e-3 * square + 2.06390887954e-2
     small = small * square - 5.37397155531e-2
     small = small * square + 1.33314422036e-1
     small = small * square - 3.33332819422e-1
-    small = x + x * square * small
-    large = 1.0 - 2.0 / (exp(2.0 * size) + 1.0)
-    return tl.where(size < 0.625, small, tl.where(x < 0.0, -large, large))'''
+    small = size + size * square * small
+    found = tl.where(size < 0.625, small, 1.0 - 2.0 / (exp(2.0 * size) + 1.0))
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    return (found.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)'''
 
 MAXIMUM = '''\
 @triton.jit

@@ -71,7 +71,7 @@ def kernel_text(
     """
     form = kernel_form(code)
     functions = _functions(code)
-    vocabulary = Vocabulary()
+    vocabulary = Vocabulary(double="fp64" in code.source)
     pieces: list[str] = []
     for number, function in enumerate(functions[:-1]):
         helper = f"{name.removesuffix('_kernel')}_combine" + (str(number + 1) if number else "")

@@ -9,6 +9,12 @@ from agentkernel.agents.coders.lifted.helpers import BUILT_IN, FAST_MATH_LAST, R
 from agentkernel.agents.coders.lifted.steps import Unliftable, number
 
 SPACES = ("triton_helpers", "libdevice", "tl_math", "inductor_runtime")
+SINGLE = frozenset(
+    f"{space}.{name}"
+    for space in ("libdevice", "tl_math")
+    for name in ("exp", "expm1", "tanh", "rint", "nearbyint", "sqrt")
+)
+"""Functions whose stand-ins hold for fp32 alone."""
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
@@ -19,6 +25,8 @@ class Vocabulary(ast.NodeTransformer):
 
     helpers: set[str] = field(default_factory=set)
     libdevice: bool = False
+    double: bool = False
+    """Whether the kernel computes in fp64, for which the helpers in SINGLE are not made."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A call, its arguments first."""
@@ -32,6 +40,8 @@ class Vocabulary(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """A dotted name."""
         path = ast.unparse(node)
+        if self.double and path in SINGLE:
+            return ast.copy_location(self._double(node), node)
         if path in RENAMED:
             self.helpers.add(RENAMED[path])
             return ast.copy_location(ast.Name(RENAMED[path], ast.Load()), node)
@@ -51,6 +61,13 @@ class Vocabulary(ast.NodeTransformer):
         if space in SPACES:
             raise Unliftable(f"a kernel calls {path}")
         return node
+
+    def _double(self, node: ast.Attribute) -> ast.AST:
+        """The same function of Triton's own or of CUDA's library."""
+        if node.attr in ("exp", "sqrt"):
+            return ast.parse(f"tl.{node.attr}", mode="eval").body
+        self.libdevice = True
+        return ast.parse(f"libdevice.{node.attr}", mode="eval").body
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         """`(libdevice.signbit(x) != 0) if x.dtype is tl.float32 else x < 0`."""

@@ -59,7 +59,13 @@ def _binary(op: str) -> Callable[..., Lowered]:
 
 
 def promoted(state: Lowering, x: Operand, y: Operand) -> tuple[Operand, Operand]:
-    """Operands brought to one compute type where both are tensors of different kinds."""
+    """Operands brought to one compute type where both are tensors of different kinds, or one is a
+    number that a tensor of integers or truth values meets."""
+    if isinstance(x, Node) and not isinstance(y, Node):
+        return _beside(state, x, y)
+    if isinstance(y, Node) and not isinstance(x, Node):
+        right, left = _beside(state, y, x)
+        return left, right
     if not (isinstance(x, Node) and isinstance(y, Node)):
         return x, y
     common = compute_dtype(torch.promote_types(x.dtype, y.dtype))
@@ -68,6 +74,21 @@ def promoted(state: Lowering, x: Operand, y: Operand) -> tuple[Operand, Operand]
     elif y.shape == () and x.shape != ():
         common = compute_dtype(torch.result_type(torch.empty(1, dtype=x.dtype), _like(y)))
     return _as(state, x, common), _as(state, y, common)
+
+
+def _beside(state: Lowering, node: Node, value: Operand) -> tuple[Node, Operand]:
+    """A tensor and a number, which wraps where eager keeps the tensor's narrow integers."""
+    known = value if isinstance(value, bool | int | float) else 1
+    common = compute_dtype(torch.result_type(_like(node), known))
+    if isinstance(value, int) and not (common.is_floating_point or common == torch.bool):
+        value = _wrapped(value, common)
+    return _as(state, node, common), value
+
+
+def _wrapped(value: int, dtype: torch.dtype) -> int:
+    """The integer of `dtype` that has the same lowest bits."""
+    info = torch.iinfo(dtype)
+    return (value - info.min) % (info.max - info.min + 1) + info.min
 
 
 def _like(node: Node) -> torch.Tensor:
@@ -82,6 +103,8 @@ def scaled(state: Lowering, value: Operand, alpha: Scalar) -> Operand:
     """`alpha * value`, without a multiplication by one."""
     if alpha == 1:
         return value
+    if isinstance(value, Node) and isinstance(alpha, int) and not value.dtype.is_floating_point:
+        value, alpha = _beside(state, value, alpha)
     return state.b.pointwise("mul", value, alpha)
 
 
@@ -156,20 +179,20 @@ def _clamp(
         low, high = (-1.0 if low is None else low), (1.0 if high is None else high)
     result = x
     if low is not None:
-        result = state.b.pointwise("maximum", result, low)
+        result = state.b.pointwise("maximum", *promoted(state, result, low))
     if high is not None:
-        result = state.b.pointwise("minimum", result, high)
+        result = state.b.pointwise("minimum", *promoted(state, result, high))
     return result
 
 
 @lowers("clamp_min.default", "clamp_min.Tensor")
 def _clamp_min(state: Lowering, x: Node, low: Operand) -> Lowered:
-    return state.b.pointwise("maximum", x, low)
+    return state.b.pointwise("maximum", *promoted(state, x, low))
 
 
 @lowers("clamp_max.default", "clamp_max.Tensor")
 def _clamp_max(state: Lowering, x: Node, high: Operand) -> Lowered:
-    return state.b.pointwise("minimum", x, high)
+    return state.b.pointwise("minimum", *promoted(state, x, high))
 
 
 @lowers("relu6.default")
@@ -252,8 +275,19 @@ def _mish(state: Lowering, x: Node) -> Lowered:
 @lowers("bitwise_not.default")
 def _bitwise_not(state: Lowering, x: Node) -> Lowered:
     if x.dtype != torch.bool:
-        raise Uncovered("bitwise_not", f"of {x.dtype}: covered for bool alone")
+        return state.b.pointwise("bitwise_xor", *promoted(state, x, -1))
     return state.b.pointwise("logical_not", x)
+
+
+BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__")
+
+
+@lowers(*(f"{name}.{kind}" for name in BITS for kind in ("Tensor", "Scalar")))
+def _bitwise(state: Lowering, x: Operand, y: Operand) -> Lowered:
+    left, right = promoted(state, x, y)
+    name = str(getattr(state.call, "target", "")).split(".")[1].strip("_")
+    kind = "logical" if state.dtype == torch.bool else "bitwise"
+    return state.b.pointwise(f"{kind}_{name.removeprefix('bitwise_')}", left, right)
 
 
 @lowers("cosh.default")
@@ -336,9 +370,11 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
     if exponent == -0.5:
         return b.pointwise("rsqrt", state.compute(x))
     if exponent == 1.5:
-        return b.pointwise("mul", state.compute(x), b.pointwise("sqrt", state.compute(x)))
+        wide = state.compute(x)
+        product = b.pointwise("mul", wide, b.pointwise("sqrt", wide))
+        return _of_infinity(state, x, product, exponent)
     if exponent != int(exponent):
-        return _power(state, x, float(exponent))
+        return _of_infinity(state, x, _power(state, x, float(exponent)), exponent)
     if not 1 <= abs(exponent) <= 8:
         raise Uncovered("aten.pow", f"exponent {exponent}")
     base = state.compute(x) if exponent < 0 else x
@@ -346,6 +382,13 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
     for _ in range(int(abs(exponent)) - 1):
         product = b.pointwise("mul", product, base)
     return product if exponent > 0 else b.pointwise("reciprocal", product)
+
+
+def _of_infinity(state: Lowering, x: Node, power: Node, exponent: Scalar) -> Node:
+    """`power`, but of -inf: it has no logarithm and no root, and a power as inf has one."""
+    b = state.b
+    below = b.pointwise("eq", x, -math.inf)
+    return b.pointwise("where", below, math.inf if exponent > 0 else 0.0, power)
 
 
 def _power(state: Lowering, x: Node, exponent: float) -> Node:
