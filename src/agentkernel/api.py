@@ -83,12 +83,14 @@ def optimize(
     example_inputs: Sequence[object],
     target: str | None = None,
     *,
+    example_kwargs: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     on_event: OnEvent = ignore,
     workshop: Workshop | None = None,
     **goals: str | float | None,
 ) -> Optimized:
-    """Find a faster drop-in for `module` on inputs like `example_inputs`.
+    """Find a faster drop-in for `module` on inputs like `example_inputs` and `example_kwargs`:
+    tensors, numbers, strings, None, and tuples, lists and dicts of them.
 
     `target` None: the local GPU, else h100. `goals`: speedup, baseline, objective,
     max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
@@ -101,7 +103,7 @@ def optimize(
     settings = _settings(target, goals)
     modes = {item: item.training for item in module.modules()}
     try:
-        loaded = problem_from_module(module, tuple(example_inputs))
+        loaded = problem_from_module(module, tuple(example_inputs), example_kwargs)
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
         made = Optimized.model_validate(run(request, on_event, workshop=workshop).model_dump())
         made._original = module
@@ -190,6 +192,7 @@ def open_session(
     example_inputs: Sequence[object] = (),
     target: str | None = None,
     *,
+    example_kwargs: Mapping[str, object] | None = None,
     on_event: OnEvent = ignore,
     workshop: Workshop | None = None,
     **goals: str | float | None,
@@ -208,7 +211,7 @@ def open_session(
     loaded = (
         load_problem(file)
         if file is not None
-        else problem_from_module(cast("nn.Module", what), tuple(example_inputs))
+        else problem_from_module(cast("nn.Module", what), tuple(example_inputs), example_kwargs)
     )
     runs = Path(began.runs)
     return Session.begin(loaded, over(began), runs, on_event=on_event, workshop=workshop)

@@ -51,6 +51,7 @@ def open_bench(
     *,
     inputs: Sequence[str],
     init: str,
+    kwargs: str,
     overrides: Sequence[str],
     config: Path | None,
     flags: Mapping[str, object],
@@ -59,7 +60,7 @@ def open_bench(
     settings = load_settings(config, overrides, flags)
     resolved = find_target(settings.target)
     source = read_source(candidate)
-    loaded = load_problem(reference, inputs, init)
+    loaded = load_problem(reference, inputs, init, kwargs)
     return CandidateBench(settings, resolved, loaded, capture(loaded), source)
 
 

@@ -16,6 +16,7 @@ from agentkernel.cli.options import (
     DebuggerName,
     Init,
     Inputs,
+    Kwargs,
     Overrides,
     PlannerName,
     ReviewerName,
@@ -52,6 +53,7 @@ def chat(
     script: Script = None,
     inputs: Inputs = None,
     init: Init = "",
+    kwargs: Kwargs = "",
     target: TargetName = None,
     runs: Runs = None,
     coder: CoderName = None,
@@ -101,7 +103,7 @@ def chat(
     def load() -> LoadedProblem:
         from agentkernel.tools.problems import load_problem
 
-        return load_problem(reference, inputs or (), init)
+        return load_problem(reference, inputs or (), init, kwargs)
 
     check_file(reference)
     call = Call(

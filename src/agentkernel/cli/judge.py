@@ -13,6 +13,7 @@ from agentkernel.cli.options import (
     ConfigFile,
     Init,
     Inputs,
+    Kwargs,
     Overrides,
     PolicyName,
     PrecisionName,
@@ -48,6 +49,7 @@ def judge(
     candidate: CandidateFile,
     inputs: Inputs = None,
     init: Init = "",
+    kwargs: Kwargs = "",
     target: TargetName = None,
     precision: PrecisionName = None,
     policy: PolicyName = None,
@@ -68,6 +70,7 @@ def judge(
         candidate,
         inputs=inputs or (),
         init=init,
+        kwargs=kwargs,
         overrides=overrides or (),
         config=config,
         flags={

@@ -17,6 +17,7 @@ from agentkernel.cli.options import (
     FromScratch,
     Init,
     Inputs,
+    Kwargs,
     MaxAutotune,
     MaxMemory,
     ObjectiveName,
@@ -38,6 +39,7 @@ def optimize(
     reference: Reference,
     inputs: Inputs = None,
     init: Init = "",
+    kwargs: Kwargs = "",
     target: TargetName = None,
     speedup: Speedup = None,
     baseline: BaselineName = None,
@@ -84,7 +86,7 @@ def optimize(
         },
     )
     settings = checked(settings)
-    problem = load_problem(reference, inputs or (), init)
+    problem = load_problem(reference, inputs or (), init, kwargs)
 
     from agentkernel.cli.approve import asker
     from agentkernel.workflows.optimize import run

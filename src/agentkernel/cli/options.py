@@ -21,13 +21,20 @@ Reference = Annotated[
 ]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", help="With FILE:CLASS, one each: 'x=f32[4096,8192]'."),
+    typer.Option(
+        "--input",
+        help="With FILE:CLASS, one each: 'x=f32[4096,8192]'; nested: 'state=(f32[8], f32[8])'.",
+    ),
 ]
 Init = Annotated[
     str,
     typer.Option(
         "--init", help="With FILE:CLASS, the constructor's arguments: '4096, bias=False'."
     ),
+]
+Kwargs = Annotated[
+    str,
+    typer.Option("--kwargs", help="Keyword arguments of forward, literals: 'alpha=0.5'."),
 ]
 TargetName = Annotated[
     str | None,

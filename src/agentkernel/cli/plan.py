@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentkernel.cli.options import AsJson, Init, Inputs, Reference, TargetName
+from agentkernel.cli.options import AsJson, Init, Inputs, Kwargs, Reference, TargetName
 
 if TYPE_CHECKING:
     from agentkernel.domain.plan import Analysis
@@ -15,6 +15,7 @@ def plan(
     reference: Reference,
     inputs: Inputs = None,
     init: Init = "",
+    kwargs: Kwargs = "",
     target: TargetName = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,7 +27,7 @@ def plan(
     from agentkernel.tools.targets import find_target
 
     resolved = find_target(target)
-    loaded = load_problem(reference, inputs or (), init)
+    loaded = load_problem(reference, inputs or (), init, kwargs)
     captured = capture(loaded)
     analysis = analyse(captured, resolved.target)
     eager = estimate_eager(captured, resolved.target)

@@ -13,6 +13,7 @@ from agentkernel.cli.options import (
     ConfigFile,
     Init,
     Inputs,
+    Kwargs,
     Overrides,
     PolicyName,
     PrecisionName,
@@ -31,6 +32,7 @@ def profile(
     candidate: CandidateFile,
     inputs: Inputs = None,
     init: Init = "",
+    kwargs: Kwargs = "",
     target: TargetName = None,
     precision: PrecisionName = None,
     policy: PolicyName = "any",
@@ -50,6 +52,7 @@ def profile(
         candidate,
         inputs=inputs or (),
         init=init,
+        kwargs=kwargs,
         overrides=overrides or (),
         config=config,
         flags={

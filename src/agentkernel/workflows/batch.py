@@ -30,6 +30,7 @@ class Entry(Frozen):
     file: str
     inputs: tuple[str, ...] = ()
     init: str = ""
+    kwargs: str = ""
     target: str | None = None
     settings: dict[str, SettingValue] = Field(default_factory=dict)
 
@@ -156,7 +157,7 @@ def _run_entry(
             result = runner.resume(row.run, watch)
             return row.model_copy(update={"result": result})
         settings = settings_for(entry.flags)
-        problem = load_problem(entry.file, entry.inputs, entry.init)
+        problem = load_problem(entry.file, entry.inputs, entry.init, entry.kwargs)
         request = OptimizeRequest(problem, settings, None, ("batch", entry.file))
         result = runner.start(request, watch)
         return row.model_copy(update={"result": result})
@@ -170,7 +171,8 @@ def entry_key(entry: Entry) -> str:
     """Identity of an entry: what it says, and the text of its file as it is now."""
     path = Path(entry.file.partition(":")[0])
     text = path.read_bytes() if path.is_file() else b""
-    return sha256_text(entry.model_dump_json() + hashlib.sha256(text).hexdigest())[:16]
+    said = entry.model_dump_json(exclude=None if entry.kwargs else {"kwargs"})
+    return sha256_text(said + hashlib.sha256(text).hexdigest())[:16]
 
 
 def batch_exit_code(rows: tuple[Row, ...]) -> int:

@@ -65,6 +65,7 @@ def kernel_of_run(certificate: Path) -> Kernel:
         source=found.candidate_source,
         parameters=graph.parameters,
         input_strides=graph.input_strides,
+        arguments=found.problem.arguments,
         parameter_strides=graph.parameter_strides,
         certificate=found,
         run=found.run,

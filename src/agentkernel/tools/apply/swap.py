@@ -23,6 +23,7 @@ from torch import nn
 
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import KernelRefused, one_line
+from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.apply.guard import (
     STATE,
     Arguments,
@@ -154,7 +155,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
             f"{type(module).__name__} is an instance with {what}: no kernel can stand for it. "
             "Expected a module whose class has the forward. Next: leave it out."
         )
-    new = built(kernel)
+    new = called_flat(built(kernel), kernel.certificate.problem.arguments)
     arguments, watched = arguments_of(kernel, module), watched_in(module)
     operands = tie_operands(module, new, kernel, names)
     on_cpu = not needs_triton(kernel.source) or _interpreted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -158,7 +159,7 @@ class _Writer:
             parts = [str(index) for index in range(len(structure.items))]
             test, told = f"len({name}) != {len(parts)}", f"{{len({name})}} items"
         self._lines += refusal([test], f"{name} has {told}", self._constant)
-        inner = [f"{path}_{part}" for part in parts]
+        inner = ["_".join([path, *re.findall(r"\w+", part)]) for part in parts]
         variables = [self._names.unique(identifier(item)) for item in inner]
         self._lines += _unpacked(name, variables, parts, structure.kind == "dict")
         for variable, below, item in zip(variables, inner, structure.items, strict=True):
