@@ -1,12 +1,14 @@
-"""What do the package's SQLite files share: transactions, damage, how a file is replaced, and how
-its user is told?"""
+"""What the package's SQLite files share: transactions, damage, how a file is replaced and what can
+be read of it, and how its user is told."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +28,16 @@ OPENING_S = 120.0
 """How long another process may take to open the file, which mends it where it is damaged."""
 IN_USE_S = 10.0
 """How long a damaged file may still be held by a process that is about to end."""
+STEP = 500
+"""Rows that are read at once of a damaged file; where that fails, one by one."""
+HIGHEST_ROW = 10**9
+"""A higher number was never given out: it is damage itself."""
+UNKNOWN_ROWS = 5_000_000
+SMALLEST_ROW_BYTES = 40
+"""Both bound how many rows are asked for where the highest number cannot be read."""
+Row = tuple[object, ...]
+Whole = Callable[[dict[str, object]], bool]
+"""Whether a row of a damaged file, by its columns, is as it was written."""
 Writing = Callable[[Path], AbstractContextManager[None]]
 """Turns a failed write to a path into the store's own OutputError."""
 
@@ -176,3 +188,104 @@ def finish_replacing(path: Path, writing: Writing) -> None:
             marker_of(path).unlink(missing_ok=True)
         for suffix in ("", *SIDE_FILES):
             new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """`path` for reading alone. On a disk that is read-only SQLite cannot open a journal that a
+    killed writer left: there a copy is read."""
+    try:
+        connection = _connect_to_read(path, "mode=ro")
+        connection.execute("pragma schema_version").fetchone()
+    except sqlite3.OperationalError:
+        with tempfile.TemporaryDirectory(prefix="agentkernel-") as folder:
+            copy = Path(folder) / path.name
+            for suffix in ("", "-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(path.with_name(path.name + suffix), f"{copy}{suffix}")
+            with contextlib.closing(_connect_to_read(copy, "mode=rw")) as connection:
+                yield connection
+        return
+    with contextlib.closing(connection):
+        yield connection
+
+
+def reading_damaged(path: Path, table: str) -> sqlite3.Connection | None:
+    """The damaged `path` with its journal if `table` can be read so, else without it; None: neither
+    way."""
+    for options in ("mode=ro", "mode=ro&immutable=1"):
+        connection = _connect_to_read(path, options)
+        # So SQLite looks into a file that is shorter than its head says.
+        connection.execute("pragma writable_schema = on")
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        try:
+            connection.execute(f"select 1 from {table} where rowid = 0").fetchone()
+        except UNREADABLE:
+            connection.close()
+        else:
+            return connection
+    return None
+
+
+def copy_rows(
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    table: str,
+    whole: Whole,
+    file_bytes: int,
+) -> int:
+    """Copy each row of `table` that can be read of a damaged file and is `whole`; how many were.
+
+    `file_bytes`, its size, bounds how many rows are asked for.
+    """
+    columns = _shared_columns(source, target, table)
+    names, marks = ", ".join(columns), ", ".join("?" for _ in columns)
+    copied = 0
+    with transaction(target):
+        for row in _rows(source, table, names, file_bytes):
+            if whole(dict(zip(columns, row, strict=True))):
+                with contextlib.suppress(sqlite3.IntegrityError):
+                    target.execute(f"insert into {table} ({names}) values ({marks})", row)
+                    copied += 1
+    return copied
+
+
+def _connect_to_read(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _shared_columns(
+    source: sqlite3.Connection, target: sqlite3.Connection, table: str
+) -> Sequence[str]:
+    """Those of the new table that a file of an older format has too."""
+    query = f"pragma table_info({table})"
+    columns = [str(row[1]) for row in target.execute(query)]
+    try:
+        known = {str(row[1]) for row in source.execute(query)}
+    except UNREADABLE:
+        return columns
+    return [name for name in columns if name in known] or columns
+
+
+def _rows(source: sqlite3.Connection, table: str, names: str, file_bytes: int) -> Iterator[Row]:
+    query = f"select {names} from {table} where rowid between ? and ?"
+    for first in range(1, _last_row(source, table, file_bytes) + 1, STEP):
+        try:
+            yield from source.execute(query, (first, first + STEP - 1)).fetchall()
+        except UNREADABLE:
+            for number in range(first, first + STEP):
+                with contextlib.suppress(*UNREADABLE):
+                    yield from source.execute(query, (number, number)).fetchall()
+
+
+def _last_row(source: sqlite3.Connection, table: str, file_bytes: int) -> int:
+    try:
+        source.execute(f"select 1 from {table} where rowid = 0").fetchone()
+    except UNREADABLE:
+        return 0
+    try:
+        found = source.execute(f"select max(rowid) from {table}").fetchone()[0]
+    except UNREADABLE:
+        return min(UNKNOWN_ROWS, file_bytes // SMALLEST_ROW_BYTES)
+    return min(int(found or 0), HIGHEST_ROW)

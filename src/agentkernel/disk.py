@@ -1,9 +1,11 @@
-"""How is a failed write told in one line, and how does one process at a time work on a place?"""
+"""How a failed write is told in one line, and how one process at a time works on a place."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,11 @@ from typing import IO
 from agentkernel.errors import AgentKernelError, DiskFailure, OutputError
 
 LOOK_AGAIN_S = 0.1
+LONGEST_NAME = 200
+"""Bytes of somebody's name in the name of a file, which a file system bounds at 255."""
+LONGEST_DATABASE_PATH = 500
+"""Bytes: SQLite opens no longer path than 512 with the suffixes of its journals
+(MAX_PATHNAME in its os_unix.c)."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MACHINES = (*FULL, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOLCK)
 """What no other command would mend, unlike a path that is wrong or not the user's to write."""
@@ -41,8 +48,25 @@ def explaining(path: Path, line: Line) -> Iterator[None]:
         told = line(path, error.strerror or str(error), error.errno in FULL)
         raise (DiskFailure if is_machines(error) else OutputError)(told) from error
     except sqlite3.OperationalError as error:
-        told = line(path, str(error), "full" in str(error))
-        raise (DiskFailure if is_machines(error) else OutputError)(told) from error
+        told = line(path, _sqlite_words(path, error), "full" in str(error))
+        machines = is_machines(error) or is_read_only(path)
+        raise (DiskFailure if machines else OutputError)(told) from error
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether `path` lies on a disk that is mounted read-only."""
+    for folder in (path, *path.absolute().parents):
+        with contextlib.suppress(OSError):
+            return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    return False
+
+
+def _sqlite_words(path: Path, error: sqlite3.OperationalError) -> str:
+    """What SQLite says, or what it does not say: why it cannot open a file."""
+    length = len(os.fsencode(path.absolute()))
+    if length > LONGEST_DATABASE_PATH and "unable to open" in str(error):
+        return f"its path has {length} bytes, SQLite opens at most {LONGEST_DATABASE_PATH}"
+    return "the disk is read-only" if is_read_only(path) else str(error)
 
 
 def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
@@ -51,6 +75,11 @@ def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
         return error.errno in MACHINES
     # The low byte; the rest says more closely what happened (https://sqlite.org/rescode.html).
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in MACHINES_SQLITE
+
+
+def fitting(name: str) -> str:
+    """As much of `name` as the name of a file has room for beside what is added to it."""
+    return os.fsencode(name)[:LONGEST_NAME].decode(errors="ignore")
 
 
 def hold(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: float) -> None:

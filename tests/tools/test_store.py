@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,13 @@ from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.records import Records
 from agentkernel.tools.store import (
     SESSION_FILE,
+    USES_FILE,
     RunStore,
     alone,
     create_run,
     list_runs,
     open_run,
+    read_run,
 )
 from fakes import VERSIONS, profile, settings, small_problem, verdict
 
@@ -60,6 +64,7 @@ def test_open_gives_back_manifest_problem_and_records(tmp_path: Path) -> None:
     store.close()
     (tmp_path / "plus.py").unlink()
     again = open_run(tmp_path / "runs", store.id)
+    assert again.repaired == ()
     assert again.manifest == store.manifest
     assert again.records.verdict("k") == verdict(CANDIDATE)
     assert again.records.verdict("other") is None
@@ -122,11 +127,12 @@ def test_a_run_is_found_by_the_beginning_of_its_name_or_as_the_last(tmp_path: Pa
 
 
 def test_of_the_runs_of_one_second_the_one_begun_last_is_the_last(tmp_path: Path) -> None:
-    """Their names differ by chance alone."""
+    """Where an older version made them: their names differ by chance alone."""
     names = [f"plus-20260101-000000-{end}" for end in ("00ff", "ff00", "0f0f")]
     for at, name in enumerate(names):
         store = new_run(tmp_path)
         store.close()
+        (store.folder / USES_FILE).unlink()
         folder = store.folder.rename(store.folder.with_name(name))
         os.utime(folder / "run.json", ns=(0, 1_000_000 - at))
     assert [Path(item.folder).name for item in list_runs(tmp_path / "runs")] == names[::-1]
@@ -149,15 +155,152 @@ def test_a_corrupt_manifest_hides_no_other_run(tmp_path: Path, damage: str | Non
     found.close()
 
 
-def test_a_corrupt_database_is_set_aside(tmp_path: Path) -> None:
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files that are a reader's not to touch; SQLite may leave its own beside them."""
+    return {
+        item.name: item.read_bytes()
+        for item in folder.iterdir()
+        if item.is_file() and not item.name.endswith(("-shm", "-wal"))
+    }
+
+
+def test_each_damage_is_set_aside_and_said_from_then_on(tmp_path: Path) -> None:
     store = new_run(tmp_path)
     store.close()
-    (store.folder / "run.sqlite").write_bytes(b"x" * 5000)
+    for number, damage in enumerate((b"x" * 5000, b"y" * 5000), 1):
+        (store.folder / "run.sqlite").write_bytes(damage)
+        again = open_run(tmp_path / "runs", store.id)
+        assert again.records.candidates() == ()
+        again.close()
+        asides = sorted(store.folder.glob("run-damaged-*.sqlite"))
+        assert len(asides) == number
+        assert asides[-1].read_bytes() == damage
+        assert again.folder == store.folder
+        found = read_run(tmp_path / "runs", store.id)
+        assert asides[-1].name in found.repaired[-1]
+        found.close()
+
+
+def run_with_rows(tmp_path: Path) -> RunStore:
+    """A run with many candidates, of which each has a page of its own."""
+    store = new_run(tmp_path)
+    for number in range(40):
+        source = f"class ModelNew: ...  # {number}\n" + "#" * 5000
+        candidate = CANDIDATE.model_copy(update={"source": source})
+        store.records.save_draft(f"d{number}", Draft(candidate=candidate))
+    store.close()
+    return store
+
+
+def test_rows_of_a_damaged_database_are_saved_by_who_works_on_the_run(tmp_path: Path) -> None:
+    store = run_with_rows(tmp_path)
+    path = store.folder / "run.sqlite"
+    data = bytearray(path.read_bytes())
+    at = data.index(b"class ModelNew: ...  # 17")
+    data[at + 200] ^= 1
+    page = data.index(b"class ModelNew: ...  # 23") // 4096
+    data[page * 4096 : page * 4096 + 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    before = contents(store.folder)
+
+    seen = read_run(tmp_path / "runs", store.id)
+    kept = len(seen.records.candidates()), len(seen.records.drafts())
+    assert 70 <= sum(kept) < 80
+    assert "agentkernel resume" in seen.repaired[0]
+    seen.close()
+    assert contents(store.folder) == before, "a reader changes nothing"
+
     again = open_run(tmp_path / "runs", store.id)
-    assert again.repaired == ("run.sqlite",)
-    assert again.records.candidates() == ()
-    assert (store.folder / "run.sqlite.corrupt").read_bytes() == b"x" * 5000
+    assert (len(again.records.candidates()), len(again.records.drafts())) == kept
+    assert "rows were saved into a new one" in again.repaired[0]
     again.close()
+
+
+def test_a_changed_letter_of_a_candidate_is_damage(tmp_path: Path) -> None:
+    store = run_with_rows(tmp_path)
+    path = store.folder / "run.sqlite"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"class ModelNew: ...  # 3", b"class ModelNew: ...  # 8"))
+    found = read_run(tmp_path / "runs", store.id)
+    assert len(found.records.candidates()) < 40
+    assert found.repaired
+    found.close()
+
+
+@pytest.mark.parametrize("damage", ["deleted", "emptied", "cut short"])
+def test_lost_records_are_said_each_time(tmp_path: Path, damage: str) -> None:
+    store = run_with_rows(tmp_path)
+    path = store.folder / "run.sqlite"
+    if damage == "deleted":
+        path.unlink()
+    else:
+        os.truncate(path, 0 if damage == "emptied" else path.stat().st_size // 2)
+    for opened in (read_run, open_run, read_run, open_run):
+        found = opened(tmp_path / "runs", store.id)
+        assert len(found.repaired) == 1
+        assert found.repaired[0].startswith("run.sqlite ")
+        found.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk")
+def test_a_run_on_a_read_only_disk_is_shown_with_its_journal(tmp_path: Path) -> None:
+    store = new_run(tmp_path)
+    store.records.save_draft("d", Draft(candidate=CANDIDATE))
+    # As after a kill: what was saved is still in the journal.
+    disk = tmp_path / "disk"
+    shutil.copytree(store.folder, disk / "runs" / store.id)
+    store.close()
+    assert (disk / "runs" / store.id / "run.sqlite-wal").stat().st_size
+    (disk / "runs" / store.id / "run.sqlite-shm").unlink()
+    mounts = f"mount --bind {disk} {disk} && mount -o remount,ro,bind {disk}"
+    command = f"{mounts} && exec {sys.executable} -m agentkernel show last --runs {disk}/runs"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, check=False
+    )
+    if "mount" in done.stderr or "unshare" in done.stderr:
+        pytest.skip(f"no private mounts here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert CANDIDATE.id in done.stdout
+
+
+def test_last_is_the_run_begun_last_though_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        year_now = 2026
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Clock:
+            return cls(cls.year_now, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr("agentkernel.tools.store.datetime", Clock)
+    made = []
+    for year in (2026, 2024, 2025):
+        Clock.year_now = year
+        store = new_run(tmp_path)
+        store.close()
+        os.utime(store.folder / "run.json", ns=(0, year))
+        made.append(store.id)
+    assert [item.id for item in list_runs(tmp_path / "runs")] == made
+    found = read_run(tmp_path / "runs", "last")
+    assert found.id == made[-1]
+    found.close()
+
+
+def test_a_name_of_300_letters_has_a_folder(tmp_path: Path) -> None:
+    loaded = small_problem(tmp_path)
+    problem = loaded.problem.model_copy(update={"name": "N" * 300})
+    store = new_run(tmp_path, replace(loaded, problem=problem))
+    assert len(store.id) < 255
+    assert open_run(tmp_path / "runs", "n" * 150).id == store.id
+
+
+def test_stray_folders_are_no_runs(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    run.close()
+    for number in range(2000):
+        (tmp_path / "runs" / f"stray-{number}").mkdir()
+    assert [item.id for item in list_runs(tmp_path / "runs")] == [run.id]
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -193,6 +336,8 @@ def test_a_full_database_names_the_cause_and_keeps_what_was_saved(tmp_path: Path
 
 FULL_DISK = """
 import sys
+from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import write_atomic
@@ -234,6 +379,8 @@ def test_a_run_is_worked_on_by_one_process(tmp_path: Path) -> None:
 
 BUSY = """
 import sys
+from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 from agentkernel.errors import RunBusy
 from agentkernel.tools.store import alone

@@ -228,7 +228,8 @@ def test_a_damaged_database_is_set_aside_and_filled_from_the_checkpoint(tmp_path
     seen: list[Event] = []
     end = resume("last", seen.append, runs=tmp_path / "runs", workshop=shop)
     started = next(item for item in seen if isinstance(item, RunStarted))
-    assert started.warnings == ("run.sqlite was damaged and set aside",)
+    assert len(started.warnings) == 1
+    assert started.warnings[0].startswith("run.sqlite was damaged")
     assert (folder / "run.sqlite.corrupt").is_file()
     assert "'''b first'''" in Path(end.candidate or "").read_text()
     assert len(shop.judged) == 1

@@ -22,15 +22,21 @@ class Summary(Frozen):
 
 def sessions(runs: Path) -> tuple[Summary, ...]:
     """The sessions below `runs`, last used first; nothing of them is opened."""
+    from agentkernel.tools.store import uses
+
     found = [path for path in runs.glob(f"*/{STORE}") if not path.parent.name.startswith(".")]
     times = {path: last_written(path) for path in found}
+
+    def used(path: Path) -> tuple[int, float]:
+        return uses(path.parent).last, times[path]
+
     return tuple(
         Summary(
             id=path.parent.name,
             folder=str(path.parent),
             used=datetime.fromtimestamp(times[path], UTC).isoformat(" ", "seconds")[:19],
         )
-        for path in sorted(found, key=lambda item: times[item], reverse=True)
+        for path in sorted(found, key=used, reverse=True)
     )
 
 
@@ -59,7 +65,7 @@ def session_folder(runs: Path, name: str) -> Path | None:
 def last_used(runs: Path) -> Path | None:
     """The session that "last" means: the one that was used after every run, or whose own step made
     the newest run; None where that is a run, or nothing is there."""
-    from agentkernel.tools.store import run_folders
+    from agentkernel.tools.store import run_folders, uses
 
     found = sessions(runs)
     if not found:
@@ -72,6 +78,9 @@ def last_used(runs: Path) -> Path | None:
     if own:
         return Path(own[0].folder)
     session = Path(found[0].folder)
+    noted = uses(session).last, uses(newest).last
+    if all(noted):
+        return session if noted[0] > noted[1] else None
     return session if last_written(session / STORE) > run_written(newest) else None
 
 

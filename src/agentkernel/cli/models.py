@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -109,22 +109,11 @@ def run_to_replay(runs: Path, run: str) -> Path:
 
 
 def recorded(folder: Path) -> tuple[Exchange, ...]:
-    """What the models of a run answered; none where the file is missing or damaged."""
-    from agentkernel.tools.records import Records
+    """What the models of a run answered, as far as it can be read."""
+    from agentkernel.tools.records import read_records
 
-    path = folder / "run.sqlite"
-    if not path.is_file():
-        return ()
-    try:
-        records = Records(path)
-    except sqlite3.DatabaseError:
-        return ()
-    try:
+    with closing(read_records(folder / "run.sqlite")) as records:
         return records.exchanges()
-    except sqlite3.DatabaseError:
-        return ()
-    finally:
-        records.close()
 
 
 def model_use(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUse:

@@ -136,10 +136,10 @@ def run_html(runs: Path, name: str) -> tuple[str, Path]:
     from agentkernel.tools.nights.page import render
     from agentkernel.tools.nights.run_page import run_page
     from agentkernel.tools.report import Entry
-    from agentkernel.tools.store import open_run
+    from agentkernel.tools.store import read_run
     from agentkernel.workflows.model_accounts import recorded_attempts
 
-    store = open_run(runs, name)
+    store = read_run(runs, name)
     try:
         file = store.folder / "certificate.json"
         if not file.is_file():

@@ -1,4 +1,4 @@
-"""`agentkernel show`: what did a run do, and what came of it?"""
+"""`agentkernel show`: what a run did, and what came of it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def show(
 ) -> None:
     """Show a run: its candidates, their verdicts and times, and its result."""
     from agentkernel.cli.folder import runs_path
-    from agentkernel.tools.store import open_run
+    from agentkernel.tools.store import read_run
 
-    store = open_run(runs_path(runs, config, overrides), run)
+    store = read_run(runs_path(runs, config, overrides), run)
     try:
         result = read_result(store)
         if source:
@@ -47,10 +47,12 @@ def read_result(store: RunStore) -> Result | None:
     """The run's result, None while it is unfinished or where the file is damaged."""
     from pydantic import ValidationError
 
+    from agentkernel.workflows.handover import placed_result
     from agentkernel.workflows.outcome import Result
 
     try:
-        return Result.model_validate_json(store.result_path.read_text(encoding="utf-8"))
+        found = Result.model_validate_json(store.result_path.read_text(encoding="utf-8"))
+        return placed_result(store, found)
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 
@@ -100,8 +102,8 @@ def print_screen(store: RunStore, result: Result | None) -> None:
     screen = console()
     manifest = store.manifest
     screen.print(f"{manifest.problem.name} for {manifest.target}: {manifest.note}")
-    for name in store.repaired:
-        screen.print(f"{name} was corrupt and has been set aside; nothing else is lost.")
+    for line in store.repaired:
+        screen.print(line, markup=False)
     screen.print(candidate_table(store))
     models = models_section(store, recorded_attempts(store))
     if models is not None:

@@ -25,7 +25,7 @@ CLOSED = (
 class _Output(io.FileIO):
     """The standard output, whose failure is no failure of a file that the command works on."""
 
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:

@@ -11,7 +11,14 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.database import UNREADABLE, Damage, new_of, replace_damaged, transaction
+from agentkernel.database import (
+    UNREADABLE,
+    Damage,
+    new_of,
+    reading_damaged,
+    replace_damaged,
+    transaction,
+)
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.truth_pages import bodies_on_pages
 from agentkernel.knowledge.truth_schema import BATCH, connect, read_entry, writing
@@ -108,7 +115,7 @@ class Remains:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = _open_damaged(path)
+        self._connection = reading_damaged(path, "bodies")
 
     def __enter__(self) -> Remains:
         return self
@@ -166,19 +173,3 @@ class Remains:
         except UNREADABLE:
             return None
         return None if row is None else tuple(row)
-
-
-def _open_damaged(path: Path) -> sqlite3.Connection | None:
-    """The file with its journal if that can be read, else without; None: neither."""
-    for options in ("mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True)
-        # So SQLite looks into a file that is shorter than its head says.
-        connection.execute("pragma writable_schema = on")
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        try:
-            connection.execute("select 1 from bodies where doc = 0").fetchone()
-        except UNREADABLE:
-            connection.close()
-        else:
-            return connection
-    return None

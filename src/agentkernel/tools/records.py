@@ -1,22 +1,37 @@
-"""What did a run find out, and has it been found out before? One SQLite file, keyed by content."""
+"""What a run found out: one SQLite file, keyed by content."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from agentkernel.database import (
+    UNREADABLE,
+    Damage,
+    copy_rows,
+    is_damage,
+    new_of,
+    reading,
+    reading_damaged,
+    replace_damaged,
+    text_of,
+)
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
+from agentkernel.errors import one_line
 from agentkernel.tools.atomic import saving
 
 Task = Literal["draft", "judge", "profile"]
@@ -42,7 +57,25 @@ create table if not exists events (
     seq integer primary key, kind text not null, value text not null);
 create table if not exists sessions (
     id integer primary key, pid integer not null, seconds real not null default 0);
+create table if not exists losses (id integer primary key, text text not null);
 """
+MEMORY = ":memory:"
+
+
+def _validated(kind: type[Frozen]) -> Callable[[str], object]:
+    return kind.model_validate_json
+
+
+VALUES: dict[str, Callable[[str], object]] = {
+    "candidates": _validated(Candidate),
+    "drafts": _validated(Draft),
+    "judgements": _validated(Verdict),
+    "profiles": _validated(Profile),
+    "exchanges": _validated(Exchange),
+    "retrieved": RETRIEVED.validate_json,
+}
+"""What reads the column `value` of a table."""
+TABLES = (*VALUES, "silences", "executions", "events", "sessions", "losses")
 
 
 class Execution(NamedTuple):
@@ -56,13 +89,14 @@ class Execution(NamedTuple):
 class Records:
     """The tables of `run.sqlite`. Every method is one transaction."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create `path`. Raises sqlite3.DatabaseError where it is no database."""
+    def __init__(self, path: Path, connection: sqlite3.Connection | None = None) -> None:
+        """Open or create `path`, or use the `connection` to what was read of it. Raises
+        sqlite3.DatabaseError where it is no database."""
         self.path = path
         self._lock = threading.Lock()
         self._session: int | None = None
         with saving(path):
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._db = connection or _connect(path)
             self._db.execute("pragma journal_mode=wal")
             self._db.executescript(SCHEMA)
 
@@ -72,10 +106,26 @@ class Records:
             self._db.close()
 
     def check(self) -> None:
-        """Read the file through. Raises sqlite3.DatabaseError where it is damaged."""
-        answer = self._db.execute("pragma quick_check").fetchone()
+        """Read the file through. Raises one of `UNREADABLE` where it is damaged."""
+        answer = self._db.execute("pragma quick_check(1)").fetchone()
         if answer is None or answer[0] != "ok":
-            raise sqlite3.DatabaseError(f"{self.path.name}: {answer}")
+            raise Damage(one_line(answer, 120))
+        for table in VALUES:
+            rows = self._db.execute(f"select * from {table}")
+            names = [column[0] for column in rows.description]
+            for row in rows:
+                if not _is_whole(table, dict(zip(names, row, strict=True))):
+                    raise Damage(f"a row of {table} is not as it was written")
+
+    def losses(self) -> tuple[str, ...]:
+        """What was lost of the file, and when that was seen: a line each."""
+        rows = self._db.execute("select text from losses order by id").fetchall()
+        return tuple(str(row[0]) for row in rows)
+
+    def lost(self, line: str) -> None:
+        """Note what was lost, for whoever opens the file from now on."""
+        with saving(self.path), self._lock:
+            self._db.execute("insert into losses (text) values (?)", (line,))
 
     def draft(self, key: str) -> Draft | None:
         """The draft stored under `key`."""
@@ -238,3 +288,115 @@ class Records:
 
 def _pair(key: str, value: Frozen) -> tuple[str, str]:
     return key, value.model_dump_json()
+
+
+def _connect(path: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    connection.text_factory = text_of
+    return connection
+
+
+def read_records(path: Path) -> Records:
+    """What `path` holds, in memory: nothing is written, so it may lie on a read-only disk and
+    another process may work on it. `losses` says what could not be read.
+
+    Raises OutputError for a disk that cannot be read.
+    """
+    connection = _connect(MEMORY)
+    with saving(path):
+        if is_empty(path):
+            records = Records(path, connection)
+            records.lost(gone_words(path))
+            return records
+        try:
+            with reading(path) as source:
+                source.backup(connection)
+            records = _checked(Records(path, connection))
+        except UNREADABLE as error:
+            connection.close()
+            if not is_damage(error):
+                raise
+            records = Records(path, _connect(MEMORY))
+            kept = _save_rows(path, records)
+            records.lost(
+                f"{path.name} is damaged ({one_line(error, 120)}): {kept} rows of it can be read. "
+                "Next: 'agentkernel resume' saves them into a new file."
+            )
+    return records
+
+
+def open_records(path: Path, alone: Callable[[], AbstractContextManager[None]]) -> Records:
+    """Open `path` for writing, made where it is missing. What can be read of a damaged file, which
+    `alone` keeps others from, goes into a new one, row by row, and the old one is set aside under a
+    name of its own; `losses` says so from then on. Raises OutputError, and what `alone` raises."""
+    with saving(path):
+        empty = is_empty(path)
+        try:
+            records = _checked(Records(path))
+        except UNREADABLE as error:
+            if not is_damage(error):
+                raise
+            with alone():
+                return _replaced(path, error)
+    if empty:
+        records.lost(gone_words(path))
+    return records
+
+
+def _checked(records: Records) -> Records:
+    try:
+        records.check()
+    except UNREADABLE:
+        records.close()
+        raise
+    return records
+
+
+def is_empty(path: Path) -> bool:
+    """Whether there is no file, or nothing in it."""
+    return not path.exists() or not path.stat().st_size
+
+
+def gone_words(path: Path) -> str:
+    """For a run whose records were there when it was made."""
+    return f"{path.name} is gone or empty: of what the run found out only the other files are left."
+
+
+def _replaced(path: Path, error: Exception) -> Records:
+    new = new_of(path)
+    new.unlink(missing_ok=True)
+    with contextlib.closing(Records(new)) as records:
+        kept = _save_rows(path, records)
+        # What stayed in the journal would be lost with the renaming.
+        records._db.execute("pragma wal_checkpoint(truncate)")
+    aside = replace_damaged(path, saving)
+    records = Records(path)
+    records.lost(
+        f"{path.name} was damaged ({one_line(error, 120)}): {kept} rows were saved into a new one, "
+        f"the old one is {aside.name!r}."
+    )
+    return records
+
+
+def _save_rows(path: Path, records: Records) -> int:
+    """Copy what can be read of the damaged `path`; how many rows."""
+    source = reading_damaged(path, "candidates")
+    if source is None:
+        return 0
+    size = path.stat().st_size
+    with contextlib.closing(source):
+        return sum(
+            copy_rows(source, records._db, table, partial(_is_whole, table), size)
+            for table in TABLES
+        )
+
+
+def _is_whole(table: str, row: dict[str, object]) -> bool:
+    """Whether the value can be read, and a candidate's source is the one of its hash."""
+    if table not in VALUES:
+        return True
+    try:
+        value = VALUES[table](str(row["value"]))
+    except ValidationError:
+        return False
+    return not isinstance(value, Candidate) or value.sha256 == row["sha256"]

@@ -1,23 +1,23 @@
-"""Where does a run live on disk, and how is it found again?"""
+"""The folders of runs: how one is made, found again, opened and listed."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import cloudpickle
 from pydantic import ValidationError
 
-from agentkernel.disk import hold
+from agentkernel.disk import fitting, hold
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
@@ -26,12 +26,16 @@ from agentkernel.domain.settings import Settings
 from agentkernel.errors import OutputError, RunBusy, RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.problems import LoadedProblem, restore_problem
-from agentkernel.tools.records import Records
+from agentkernel.tools.records import Records, open_records, read_records
 
 BUSY_S = 10.0
 """How long a run may still be held by a process that is about to end."""
 SESSION_FILE = "session.sqlite"
 """The file of a session's folder, which lies among the runs of its steps."""
+USES_FILE = ".uses"
+"""A number for each time that a run or session was begun or gone on with, above all those that its
+neighbours had: a clock may be set back."""
+RUN_NAME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 
 
 class Manifest(Frozen):
@@ -69,8 +73,6 @@ class RunStore:
     folder: Path
     manifest: Manifest
     records: Records
-    repaired: tuple[str, ...] = ()
-    """What was found corrupt and set aside."""
 
     @property
     def id(self) -> str:
@@ -86,6 +88,11 @@ class RunStore:
     def result_path(self) -> Path:
         """The final result as JSON; absent while the run is unfinished."""
         return self.folder / "result.json"
+
+    @property
+    def repaired(self) -> tuple[str, ...]:
+        """What was lost of its records, a line each."""
+        return self.records.losses()
 
     def problem(self) -> LoadedProblem:
         """The problem as it was when the run began."""
@@ -156,8 +163,7 @@ def create_run(
     """
     make_folder(runs)
     now = datetime.now(UTC)
-    name = re.sub(r"[^a-z0-9]+", "-", loaded.problem.name.lower()).strip("-") or "run"
-    run_id = f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    run_id = f"{plain_name(loaded.problem.name) or 'run'}-{stamp(now)}"
     manifest = Manifest(
         id=run_id,
         created=now.isoformat(timespec="seconds"),
@@ -174,12 +180,57 @@ def create_run(
     unfinished = runs / f".{run_id}.new"
     try:
         _fill(unfinished, manifest, loaded, more or {})
+        note_use(unfinished)
         with saving(folder):
             unfinished.rename(folder)
     except OutputError:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return RunStore(folder, manifest, Records(folder / "run.sqlite"))
+
+
+def plain_name(name: str) -> str:
+    """Small letters, digits and hyphens of `name`, as many as the name of a folder may have."""
+    return fitting(re.sub(r"[^a-z0-9]+", "-", name.lower())).strip("-")
+
+
+def stamp(now: datetime) -> str:
+    """The end of a folder's name: time, and chance for those of one second."""
+    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+class Uses(NamedTuple):
+    """The numbers of the first and the last use of a run or session; 0: not noted."""
+
+    first: int = 0
+    last: int = 0
+
+
+def note_use(folder: Path) -> None:
+    """Note that a run or session is now begun, or gone on with. Raises OutputError."""
+    path = folder / USES_FILE
+    with saving(path):
+        newest = max((uses(Path(item)).last for item in _folders(folder.parent)), default=0)
+        with path.open("a", encoding="utf-8") as file:
+            # A line break comes first too: it ends what a kill left of a line.
+            file.write(f"\n{newest + 1}\n")
+
+
+def uses(folder: Path) -> Uses:
+    """When a run or session was used, among its neighbours; nothing where that cannot be read."""
+    try:
+        numbers = [int(line) for line in (folder / USES_FILE).read_bytes().split()]
+    except (OSError, ValueError):
+        return Uses()
+    return Uses(numbers[0], numbers[-1]) if numbers else Uses()
+
+
+def _folders(runs: Path) -> list[str]:
+    try:
+        with os.scandir(runs) as entries:
+            return [item.path for item in entries if item.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping[str, str]) -> None:
@@ -194,6 +245,8 @@ def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping
             (folder / name).parent.mkdir(exist_ok=True)
         write_atomic(folder / name, text)
     write_atomic(folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
+    # Here already, so that a run without it has lost it.
+    Records(folder / "run.sqlite").close()
 
 
 def find_run(runs: Path, run: str) -> Path:
@@ -218,26 +271,20 @@ def find_run(runs: Path, run: str) -> Path:
 
 
 def open_run(runs: Path, run: str) -> RunStore:
-    """Open a run; a corrupt `run.sqlite` is set aside. Raises RunNotFound with one clear line."""
+    """Open a run to work on it; what was lost of a damaged `run.sqlite` is in `repaired`. Raises
+    RunNotFound with one clear line, RunBusy where it is damaged and another process works on it."""
     folder = find_run(runs, run)
     manifest = read_manifest(folder)
-    path = folder / "run.sqlite"
-    try:
-        return RunStore(folder, manifest, _checked(path))
-    except sqlite3.DatabaseError:
-        set_aside(path)
-        return RunStore(folder, manifest, Records(path), ("run.sqlite",))
+    store = RunStore(folder, manifest, open_records(folder / "run.sqlite", lambda: alone(folder)))
+    note_use(folder)
+    return store
 
 
-def _checked(path: Path) -> Records:
-    """Open the database and read it through once."""
-    records = Records(path)
-    try:
-        records.check()
-    except sqlite3.DatabaseError:
-        records.close()
-        raise
-    return records
+def read_run(runs: Path, run: str) -> RunStore:
+    """Read a run: nothing of its folder is changed. Raises RunNotFound with one clear line."""
+    folder = find_run(runs, run)
+    manifest = read_manifest(folder)
+    return RunStore(folder, manifest, read_records(folder / "run.sqlite"))
 
 
 def set_aside(path: Path) -> Path:
@@ -264,24 +311,28 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def run_folders(runs: Path) -> tuple[Path, ...]:
-    """All run folders below `runs`, oldest first by the time in their names, those of one second by
-    when their `run.json` was written; sessions' are none."""
-    if not runs.is_dir():
-        return ()
-    folders = [
-        item
-        for item in runs.iterdir()
-        if item.is_dir() and not item.name.startswith(".") and not (item / SESSION_FILE).is_file()
-    ]
+    """All run folders below `runs` in the order in which they were begun; those of which that was
+    not noted come first, by the time in their names, those of one second by when their `run.json`
+    was written. Sessions and other folders are none."""
+    found = [Path(item) for item in _folders(runs)]
+    folders = [item for item in found if not item.name.startswith(".") and _is_run(item)]
     return tuple(sorted(folders, key=_age))
 
 
-def _age(folder: Path) -> tuple[str, int, str]:
+def _is_run(folder: Path) -> bool:
+    """A folder that is named like a run was one, though its manifest is gone."""
+    if os.path.exists(folder / "run.json"):
+        return True
+    named = RUN_NAME.search(folder.name) is not None
+    return named and not os.path.exists(folder / SESSION_FILE)
+
+
+def _age(folder: Path) -> tuple[int, str, int, str]:
     match = re.search(r"\d{8}-\d{6}", folder.name)
     written = 0
     with contextlib.suppress(OSError):
         written = (folder / "run.json").stat().st_mtime_ns
-    return match.group() if match else "", written, folder.name
+    return uses(folder).first, match.group() if match else "", written, folder.name
 
 
 def list_runs(runs: Path) -> tuple[RunSummary, ...]:

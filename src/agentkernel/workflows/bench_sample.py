@@ -15,7 +15,7 @@ from agentkernel.tools.bench.baselines import derived_ratio
 from agentkernel.tools.bench.rows import NOT_RUN, Baseline, Sample, Times
 from agentkernel.tools.certificate import read_certificate
 from agentkernel.tools.profile import BaselineTimes
-from agentkernel.tools.store import open_run
+from agentkernel.tools.store import read_run
 from agentkernel.workflows.events import ProfileMissed
 from agentkernel.workflows.outcome import Result
 
@@ -175,7 +175,7 @@ class _Told:
 
 
 def _read_run(runs: Path, run: str) -> _Told:
-    store = open_run(runs, run)
+    store = read_run(runs, run)
     try:
         return _Told(store.records.verdicts(), store.records.events())
     finally:

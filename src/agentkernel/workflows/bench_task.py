@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentkernel.disk import fitting
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.settings import Settings
 from agentkernel.tools.bench.rows import NOT_RUN, SWITCHED_OFF
@@ -47,7 +48,7 @@ class Task(Frozen):
 
     def runs(self, index: int) -> Path:
         """The folder of the runs of sample `index`: one run, or what a kill left of it."""
-        name = self.problem.name.replace("/", "-")
+        name = fitting(self.problem.name.replace("/", "-"))
         return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / str(index)
 
 

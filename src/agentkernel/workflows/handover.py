@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from agentkernel.agents.protocols import Attempt
+from agentkernel.disk import fitting
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
@@ -86,6 +87,31 @@ def saved_result(store: RunStore) -> Result | None:
     return None
 
 
+def placed_result(store: RunStore, result: Result) -> Result:
+    """`result` with its files in the run's folder, which may have been moved since, or in `--out`
+    while they are there."""
+    kept = store.manifest.out is not None
+
+    def place(path: str | None, name: str) -> str | None:
+        here = store.folder / name
+        if path is None or not here.is_file() or (kept and Path(path).is_file()):
+            return path
+        return str(here.resolve())
+
+    return result.model_copy(
+        update={
+            "candidate": place(result.candidate, _drop_in_name(store)),
+            "certificate": place(result.certificate, "certificate.json"),
+            "report": place(result.report, "report.md"),
+        }
+    )
+
+
+def _drop_in_name(store: RunStore) -> str:
+    problem = store.manifest.problem
+    return f"{fitting(Path(problem.path).stem or problem.name)}_optimized.py"
+
+
 class _Paths(NamedTuple):
     candidate: str | None
     certificate: str
@@ -125,7 +151,7 @@ def _drawing(certificate: Certificate) -> str | None:
 
 def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
     """Into the run folder always, and to `--out` where it was given."""
-    name = f"{Path(store.manifest.problem.path).stem or store.manifest.problem.name}_optimized.py"
+    name = _drop_in_name(store)
     files = {"certificate.json": canonical_json(certificate), "report.md": report}
     if drawing is not None:
         files[PICTURE] = drawing

@@ -183,5 +183,5 @@ def _started(
         time_limit_s=manifest.settings.budget.time_s,
         resumed=resumed,
         spent_s=session.spent_before_s,
-        warnings=(*(f"{item} was damaged and set aside" for item in store.repaired), *warnings),
+        warnings=(*store.repaired, *warnings),
     )

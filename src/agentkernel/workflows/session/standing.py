@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from agentkernel.agents.history import outcome
 from agentkernel.agents.models.ledger import totals
 from agentkernel.domain.exchange import Exchange
@@ -153,18 +155,13 @@ def _records(work: Work) -> list[str]:
 
 
 def _exchanges(path: str) -> list[Exchange]:
-    import sqlite3
     from pathlib import Path
 
-    from agentkernel.tools.records import Records
+    from agentkernel.tools.records import read_records
 
-    if not Path(path).is_file():
-        return []
     try:
-        records = Records(Path(path))
-    except (sqlite3.DatabaseError, OutputError):
+        records = read_records(Path(path))
+    except OutputError:
         return []
-    try:
+    with closing(records):
         return list(records.exchanges())
-    finally:
-        records.close()

@@ -226,14 +226,14 @@ def _why(work: Work, ended: _Ended, ending: Ending, own: Sequence[Node], stands:
 
 
 def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
-    from agentkernel.tools.store import open_run
+    from agentkernel.tools.store import read_run
 
     run = step.run or (ended.result.run if ended.result is not None else None)
     run = run or _run_of(work, step)
     if run is None:
         return _Gathered((), (), 0.0)
     try:
-        store = open_run(work.runs, run)
+        store = read_run(work.runs, run)
     except RunNotFound:
         return _Gathered((), (), 0.0)
     try:

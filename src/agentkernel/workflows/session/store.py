@@ -6,8 +6,6 @@ tree as it stands then; candidates are written once.
 
 from __future__ import annotations
 
-import re
-import secrets
 import sqlite3
 import threading
 from datetime import UTC, datetime
@@ -22,7 +20,7 @@ from agentkernel.domain.session import Node, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
-from agentkernel.tools.store import SESSION_FILE
+from agentkernel.tools.store import SESSION_FILE, note_use, plain_name, stamp
 from agentkernel.workflows.session.replies import Reply, Turn
 
 FORMAT = "1"
@@ -143,6 +141,7 @@ class SessionStore:
                 said = APPROVED.dump_json(turn.approved).decode()
                 self._db.execute("insert into approved values (?,?)", (kept.lastrowid, said))
         self._written = {item.number: item for item in tree.nodes}
+        note_use(self.folder)
 
     def tree(self) -> Tree:
         """The tree as it was last written."""
@@ -220,11 +219,10 @@ def damaged(folder: Path, why: object) -> RunNotFound:
 def create_folder(runs: Path, name: str) -> Path:
     """Make `runs/NAME-chat-STAMP/`. Raises OutputError."""
     make_folder(runs)
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "module"
-    stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    folder = runs / f"{plain}-chat-{stamp}"
+    folder = runs / f"{plain_name(name) or 'module'}-chat-{stamp(datetime.now(UTC))}"
     with saving(folder):
         folder.mkdir()
+    note_use(folder)
     return folder
 
 

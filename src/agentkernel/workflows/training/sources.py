@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -23,12 +23,12 @@ from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.training import Judged, Label, Source
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import RunNotFound, SettingError, one_line
+from agentkernel.errors import OutputError, RunNotFound, SettingError, one_line
 from agentkernel.knowledge import kernelbook
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.pair_files import SUFFIXES, rows_of, shards_of
 from agentkernel.knowledge.truth_schema import FILE_NAME
-from agentkernel.tools.records import Records
+from agentkernel.tools.records import read_records
 from agentkernel.tools.store import Manifest, read_manifest
 from agentkernel.workflows.experience import NOT_STATED
 from agentkernel.workflows.pair_process import is_undecided
@@ -253,11 +253,12 @@ def _runs(origin: Origin) -> Iterator[Judged | Unread]:
 
 def _run(folder: Path, manifest: Manifest, origin: Origin) -> Iterator[Judged | Unread]:
     try:
-        records = Records(folder / "run.sqlite")
-    except sqlite3.DatabaseError as error:
+        records = read_records(folder / "run.sqlite")
+    except OutputError as error:
         yield Unread(f"run {folder.name}: {one_line(error)}")
         return
-    try:
+    with closing(records):
+        yield from (Unread(f"run {folder.name}: {one_line(line)}") for line in records.losses())
         candidates = records.candidates()
         verdicts = {
             item.candidate: item
@@ -265,11 +266,6 @@ def _run(folder: Path, manifest: Manifest, origin: Origin) -> Iterator[Judged | 
             if item.problem == manifest.problem.sha256
         }
         profiles = {item.candidate: item for item in records.profiles()}
-    except (sqlite3.DatabaseError, ValidationError) as error:
-        yield Unread(f"run {folder.name}: {one_line(error)}")
-        return
-    finally:
-        records.close()
     structure = structure_of_code(manifest.problem.source, manifest.problem.class_name)
     ops = " ".join(structure.ops) if structure else ""
     for candidate in candidates:
