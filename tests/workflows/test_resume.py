@@ -230,7 +230,7 @@ def test_a_damaged_database_is_set_aside_and_filled_from_the_checkpoint(tmp_path
     started = next(item for item in seen if isinstance(item, RunStarted))
     assert len(started.warnings) == 1
     assert started.warnings[0].startswith("run.sqlite was damaged")
-    assert (folder / "run.sqlite.corrupt").is_file()
+    assert list(folder.glob("run-damaged-*.sqlite"))
     assert "'''b first'''" in Path(end.candidate or "").read_text()
     assert len(shop.judged) == 1
 
