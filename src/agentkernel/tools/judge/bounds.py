@@ -87,7 +87,7 @@ def _few(plan: Sequence[Case]) -> list[Case]:
     """Of the shapes, with plain values, the smallest ones and then the largest."""
     by_shape = {
         case.shape.label: dataclasses.replace(
-            case, distribution="normal", order="ascending", layout="contiguous", echoes=()
+            case, distribution="normal", order="ascending", layout="contiguous", echoes=(), edge=""
         )
         for case in plan
         if case.required

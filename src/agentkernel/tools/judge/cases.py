@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agentkernel.tools.judge.edges import Edge
 from agentkernel.tools.judge.layouts import Layout
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.values import Distribution
@@ -58,6 +59,7 @@ class Case:
     training: bool = False
     gradients: bool = False
     primary: bool = False
+    edge: Edge = ""
 
     @property
     def label(self) -> str:
@@ -65,6 +67,7 @@ class Case:
         words = [f"{self.distribution}, seed {self.seed}, {self.shape.label}"]
         words += [] if self.order == "ascending" else [f"programs {self.order}"]
         words += [] if self.layout == "contiguous" else [f"{self.layout} inputs"]
+        words += [self.edge] if self.edge else []
         words += [self.after] if self.after else []
         words += ["training mode"] if self.training else []
         return ", ".join(words)
@@ -137,6 +140,11 @@ def measured_cases(
 def training_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
     """One call in training mode, at the smallest shape of which batch statistics make sense."""
     return Case(small_shape(declared, odd), "normal", seed + 4, training=True)
+
+
+def signs_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
+    """Zeros of both signs among the inputs."""
+    return Case(small_shape(declared, odd), "normal", seed + 7, edge="zeros of both signs")
 
 
 def state_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:

@@ -23,20 +23,24 @@ if TYPE_CHECKING:
 
 
 class Elsewhere(NamedTuple):
-    """`failure`: a wrong answer, or a worse end than raising. `tried`: sizes that were asked."""
+    """`failure`: a wrong answer, or a worse end than raising. `tried`: calls that were asked, of
+    which it `refused` so many."""
 
     failure: Failure | None
     tried: int
+    refused: int = 0
 
 
-def judge_elsewhere(trial: Trial, captured: Captured, cases: Sequence[Case]) -> Elsewhere:
-    """Ask the candidate of `trial` at sizes that the `captured` graph, its sizes free, covers."""
-    tried = 0
+def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Case]) -> Elsewhere:
+    """Ask the candidate of `trial` at sizes that the `captured` graph, its sizes free, covers; None
+    asks in every case that the reference takes."""
+    tried = refused = 0
     for case in cases:
         question = trial.asker.ask(case)
         if isinstance(question, NotApplicable):
             continue
-        if not covered(captured, case.shape.inputs, question.answer.leaves):
+        leaves = question.answer.leaves
+        if captured is not None and not covered(captured, case.shape.inputs, leaves):
             continue
         memory = Memory(trial.worker, question)
         try:
@@ -45,10 +49,11 @@ def judge_elsewhere(trial: Trial, captured: Captured, cases: Sequence[Case]) -> 
             memory.release()
         tried += 1
         if outcome.refused is not None and is_refusal(outcome.refused):
+            refused += 1
             continue
         if outcome.failure is not None:
-            return Elsewhere(outcome.failure, tried)
-    return Elsewhere(None, tried)
+            return Elsewhere(outcome.failure, tried, refused)
+    return Elsewhere(None, tried, refused)
 
 
 def neighbours(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseShape, ...]:

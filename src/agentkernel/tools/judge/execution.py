@@ -197,7 +197,7 @@ def _tried(cases: Sequence[Case]) -> list[Case]:
     from an earlier call fits them."""
     plain = [
         dataclasses.replace(
-            case, distribution="normal", order="ascending", layout="contiguous", echoes=()
+            case, distribution="normal", order="ascending", layout="contiguous", echoes=(), edge=""
         )
         for case in cases
         if case.required

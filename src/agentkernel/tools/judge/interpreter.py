@@ -57,6 +57,7 @@ def _hook_launches() -> None:
                 watch.launches.append(watch.kernel)
             watch.starts, watch.ends = [], []
         watch.patched.clear()
+        _heed_assertions(self, kwargs)
         try:
             return run(self, *args, **kwargs)
         finally:
@@ -71,6 +72,15 @@ def _hook_launches() -> None:
 
     interpreter.InterpretedFunction.run = watched_run
     interpreter._implicit_cvt = watched_convert
+
+
+def _heed_assertions(kernel: object, kwargs: dict[str, object]) -> None:
+    """As on a GPU, assertions hold under `@triton.jit(debug=True)` and nowhere else."""
+    decorated = kernel.kwargs.get("debug")  # type: ignore[attr-defined]
+    debug = bool(kwargs.get("debug", decorated))
+    interpreter.interpreter_builder.options = interpreter.InterpreterOptions(
+        debug=debug, sanitize_overflow=False
+    )
 
 
 class _NoPatches:

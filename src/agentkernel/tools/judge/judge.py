@@ -26,14 +26,18 @@ from agentkernel.tools.judge.cases import (
     Case,
     interpreted_cases,
     measured_cases,
+    signs_case,
     state_case,
     training_case,
 )
+from agentkernel.tools.judge.edges import index_inputs, signs_show
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
+from agentkernel.tools.judge.indices import judge_indices
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.rule import rule_of
+from agentkernel.tools.judge.scalars import scalar_cases
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape, count_elements, odd_shapes, scaled
 from agentkernel.tools.judge.training import judge_training
@@ -125,10 +129,13 @@ def _judge_alone(
     settings: JudgeSettings,
     findings: Findings,
 ) -> Failure | None:
-    """In a worker of its own, which ends with the judgement; KernelBench's rule in another one."""
+    """In a worker of its own, which ends with the judgement; indices out of their range and
+    KernelBench's rule in others."""
     with open_judged(settings) as worker:
         findings.sandbox = worker.tier
         failure = _judge_in(worker, loaded, captured, source, settings, findings)
+    if failure is None:
+        failure = _judge_indices(loaded, captured, source, settings, findings.notes)
     if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
         findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
     return failure
@@ -233,7 +240,48 @@ def _judge_in(
         failure = found.failure
         if not found.tried:
             findings.notes.append("no other sizes than the declared ones could be asked")
+    if failure is None:
+        with on_device(settings):
+            failure = _judge_scalars(trial, plan, settings, findings)
     return failure
+
+
+def _judge_scalars(
+    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+) -> Failure | None:
+    """Other numbers and flags than the declared ones, at the smallest sizes."""
+    found = judge_elsewhere(trial, None, scalar_cases(_small_case(plan, settings)))
+    if found.refused:
+        findings.notes.append(
+            f"of {found.tried} other values of scalar arguments it refuses {found.refused}"
+        )
+    return found.failure
+
+
+def _small_case(plan: Sequence[Case], settings: JudgeSettings) -> Case:
+    """A plain case at the smallest sizes of the plan."""
+    shapes = [case.shape for case in plan if case.shape.elements > 1] or [plan[0].shape]
+    return Case(min(shapes, key=lambda shape: shape.elements), "normal", settings.seed + 8)
+
+
+def _judge_indices(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    notes: list[str],
+) -> Failure | None:
+    """In a worker of its own: an assertion that fails on a GPU takes the process with it."""
+    positions = index_inputs(captured)
+    if not positions:
+        return None
+    judged = judged_graph(captured, settings)
+    plan = plan_cases(loaded, judged, settings)
+    with open_judged(settings) as worker, on_device(settings):
+        trial = Trial(worker, loaded, judged, settings, notes)
+        if trial.build(source) is not None:
+            return None
+        return judge_indices(trial, _small_case(plan, settings), positions)
 
 
 def _judge_cases(
@@ -308,6 +356,8 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
     cases = plan(declared, odd, settings.seed, settings.seeds)
     if captured.mutated_buffers or captured.side_effect is not None:
         cases.append(state_case(declared[0], odd, settings.seed))
+    if signs_show(captured):
+        cases.append(signs_case(declared[0], odd, settings.seed))
     shifted = rule_of(settings.rule).shifted
     return [case for case in cases if shifted or case.distribution != "shifted"]
 

@@ -47,6 +47,23 @@ def strided(values: Sequence[object]) -> list[object]:
     return found
 
 
+def dense_order(value: object) -> tuple[int, ...] | None:
+    """The dimensions of a tensor from the one with the largest stride on, where it fills its memory
+    in another order than the usual one; None otherwise."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return None
+    order = tuple(sorted(range(value.ndim), key=lambda dim: (-value.stride(dim), dim)))
+    return order if value.permute(order).is_contiguous() else None
+
+
+def in_order(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The same values with their dimensions in memory in this order."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return value.permute(*order).contiguous().permute(*back)
+
+
 def placement(value: torch.Tensor) -> Placement:
     """Where `value` lies in its storage."""
     return Placement(tuple(value.shape), tuple(value.stride()), int(value.storage_offset()))

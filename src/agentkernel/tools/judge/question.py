@@ -6,13 +6,14 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case, Change, Echo
 from agentkernel.tools.judge.compare import compare_output
+from agentkernel.tools.judge.edges import LOOKUPS, edged, index_inputs
 from agentkernel.tools.judge.ignored import ignored_values
-from agentkernel.tools.judge.layouts import arranged, copied
+from agentkernel.tools.judge.layouts import arranged, copied, dense_order, in_order
 from agentkernel.tools.judge.population import Population
 from agentkernel.tools.judge.reference import Answer, call_reference
 from agentkernel.tools.judge.rule import rule_of
@@ -41,8 +42,6 @@ STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 SEED_AFTER = 15_485_863
 TF32_STEP = 2.0**-11
-LOOKUPS = ("index", "gather", "scatter", "embedding", "take", "nll_loss", "bincount")
-"""What the names of ATen operators that take indices hold."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,9 @@ class Asker:
         self._settings = settings
         self._notes = notes
         self._looks_up = looks_up(captured)
+        self._indices = index_inputs(captured)
+        self._loaded = loaded
+        self._orders: dict[int, list[tuple[int, ...] | None]] = {}
         self._rounding = rounding(captured, settings.device)
         self._permitted = permitted(captured)
         ignored = ignored_values(captured)
@@ -108,17 +110,12 @@ class Asker:
         if echo.change == "again":
             return before
         for inputs, model in self._changes(case, before, echo.change):
-            answer = self._answer(case, model, inputs)
+            answer = self.answer(case, model, inputs)
             if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
                 continue
             if echo.change == "next" or moved(before.answer, answer, self._settings):
                 return Question(inputs, model, answer)
         return None
-
-    def answer(self, case: Case, model: nn.Module, inputs: Sequence[object]) -> Answer | None:
-        """What `model` makes of `inputs`; None where it raises."""
-        found = self._answer(case, model, inputs)
-        return found if isinstance(found, Answer) else None
 
     def _changes(
         self, case: Case, before: Question, change: Change
@@ -147,7 +144,26 @@ class Asker:
     ) -> list[object]:
         shape = case.shape
         values = self._sampler.draw(shape.inputs, shape.index, distribution, seed, scale, cap)
-        return arranged(values, case.layout)
+        if case.edge:
+            values = edged(values, case.edge, self._indices, seed)
+        if case.layout != "contiguous":
+            return arranged(values, case.layout)
+        return [
+            value if order is None else in_order(cast("torch.Tensor", value), order)
+            for value, order in zip(values, self._declared_orders(shape.index), strict=True)
+        ]
+
+    def _declared_orders(self, index: int) -> list[tuple[int, ...] | None]:
+        """The memory format of each input of declared set `index`, as the problem makes it."""
+        if index not in self._orders:
+            count = len(self._loaded.problem.shape_sets[index].inputs)
+            try:
+                made = self._loaded.make_inputs(index, seed=0, device="meta")
+                orders = [dense_order(value) for value in made]
+            except Exception:  # noqa: BLE001 - the user's get_inputs may need real numbers
+                orders = []
+            self._orders[index] = orders if len(orders) == count else [None] * count
+        return self._orders[index]
 
     def _try(
         self,
@@ -165,19 +181,20 @@ class Asker:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
             return _raised(error)
-        answer = self._answer(case, model, inputs)
+        answer = self.answer(case, model, inputs)
         if not isinstance(answer, Answer):
             return answer
         if answer.note is not None:
             self._notes.append(answer.note)
-        if not _finite(answer, distribution):
+        if not case.edge and not _finite(answer, distribution):
             share = 1 - _finite_share(answer)
             return NotApplicable(f"{share:.0%} of the reference's values are not finite")
         return Question(inputs, model, answer)
 
-    def _answer(
+    def answer(
         self, case: Case, model: nn.Module, inputs: Sequence[object]
     ) -> Answer | NotApplicable:
+        """What `model` makes of `inputs`, or why it makes nothing of them."""
         import torch
 
         try:
@@ -198,7 +215,7 @@ class Asker:
         or by an assertion that NaN fails: the CPU tries those first."""
         small = case.shape.origin != "declared"
         indexed = self._looks_up or _has_integers(case)
-        unusual = small and (indexed or case.distribution in SPECIALS)
+        unusual = bool(case.edge) or (small and (indexed or case.distribution in SPECIALS))
         return self._settings.device == "cuda" and unusual
 
 

@@ -122,12 +122,14 @@ def find_hidden(asker: Asker, case: Case, names: Sequence[str]) -> tuple[str, ..
 
 def _is_read(asker: Asker, case: Case, question: Question, name: str) -> bool:
     """Whether a call with only `name` as the call before left it ends otherwise."""
+    from agentkernel.tools.judge.question import NotApplicable
+
     after = question.answer.after
     assert after is not None
     model = copy.deepcopy(question.model)
     set_state(model, name, copy.deepcopy(read_state(after, name)))
     again = asker.answer(case, model, question.inputs)
-    if again is None or again.after is None:
+    if isinstance(again, NotApplicable) or again.after is None:
         return True
     same = all(map(alike, again.leaves, question.answer.leaves))
     left = plain_attributes(after)

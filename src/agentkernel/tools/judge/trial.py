@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -72,6 +73,7 @@ class Trial:
         self._looked_at: set[str] = set()
         self.repeatable: bool | None = None
         self.truths: dict[int, set[bool]] = {}
+        self._spans: dict[int, tuple[float, float]] = {}
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -164,7 +166,7 @@ class Trial:
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), _run_failure(reply, case.label), reply)
         precision = self._settings.precision
-        self._note_truths(question.answer.leaves)
+        self._note_values(question.answer.leaves)
         outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
@@ -178,21 +180,40 @@ class Trial:
             changed = hidden.check(case.label, after or question.model, exact, reply, precision)
         return outcome if changed is None else outcome.failed(changed)
 
-    def _note_truths(self, leaves: Sequence[object]) -> None:
+    def _note_values(self, leaves: Sequence[object]) -> None:
         import torch
 
         for index, leaf in enumerate(leaves):
-            if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bool and leaf.numel():
+            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+                continue
+            if leaf.dtype == torch.bool:
                 self.truths.setdefault(index, set()).update((bool(leaf.any()), bool(leaf.all())))
+            elif leaf.dtype.is_floating_point and not self._varies(index):
+                self._note_span(index, *(float(end) for end in torch.aminmax(leaf.detach())))
+
+    def _note_span(self, index: int, low: float, high: float) -> None:
+        if math.isfinite(low) and math.isfinite(high):
+            least, most = self._spans.get(index, (low, high))
+            self._spans[index] = (min(low, least), max(high, most))
+
+    def _varies(self, index: int) -> bool:
+        low, high = self._spans.get(index, (0.0, 0.0))
+        return low < high
 
     def one_sided(self) -> list[str]:
-        """Outputs of truth values that were the same everywhere in every case until now: a file
-        that computes something else may well be right about those."""
-        return [
+        """Outputs that were the same everywhere in every case until now: a file that computes
+        something else may well be right about those."""
+        truths = [
             f"output {index} is {next(iter(found))} everywhere in every case: "
             f"whether it is ever {not next(iter(found))} was not seen"
             for index, found in self.truths.items()
             if len(found) == 1
+        ]
+        return truths + [
+            f"output {index} is {low:g} everywhere in every case: "
+            "whether it is ever anything else was not seen"
+            for index, (low, _) in self._spans.items()
+            if not self._varies(index)
         ]
 
     def call(

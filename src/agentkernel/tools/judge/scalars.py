@@ -1,0 +1,40 @@
+"""Other values of scalar arguments of `forward`: the candidate must be right there, or raise."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+
+from agentkernel.domain.problem import ScalarSpec, ShapeSet
+from agentkernel.tools.judge.cases import Case
+
+
+def scalar_cases(case: Case) -> list[Case]:
+    """`case` with one scalar argument changed in each; none where there is no number or flag."""
+    return [
+        dataclasses.replace(case, shape=dataclasses.replace(case.shape, inputs=inputs))
+        for inputs in varied(case.shape.inputs)
+    ]
+
+
+def varied(inputs: ShapeSet) -> Iterator[ShapeSet]:
+    """The same tensors, each number and flag in turn at other values."""
+    for position, spec in enumerate(inputs.inputs):
+        if not isinstance(spec, ScalarSpec):
+            continue
+        for value in others(ast.literal_eval(spec.literal)):
+            changed = ScalarSpec(name=spec.name, literal=repr(value))
+            specs = (*inputs.inputs[:position], changed, *inputs.inputs[position + 1 :])
+            yield ShapeSet(inputs=specs)
+
+
+def others(value: object) -> tuple[object, ...]:
+    """A flag's other value, a number's neighbours on both sides; nothing for what is neither."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int):
+        return (value + 1, value - 1)
+    if isinstance(value, float):
+        return (1.5 * value + 0.25, -0.75 * value - 0.125)
+    return ()
