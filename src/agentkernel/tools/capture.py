@@ -217,6 +217,17 @@ def _example(loaded: LoadedProblem, shape_set: int) -> _Example:
         return _Example(module, _inputs(loaded, shape_set, "cpu"))
 
 
+def example_call(loaded: LoadedProblem, shape_set: int = 0) -> tuple[nn.Module, tuple[object, ...]]:
+    """The module in eval mode and the inputs of one call, without storage, as they are traced."""
+    example = _example(loaded, shape_set)
+    return example.module, example.inputs
+
+
+def quiet() -> AbstractContextManager[None]:
+    """Keep what tracing prints and logs off the terminal."""
+    return _quiet()
+
+
 def _stray_tensors(module: nn.Module) -> bool:
     """True where a plain attribute holds a real tensor, which cannot meet meta inputs."""
     import torch

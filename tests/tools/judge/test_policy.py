@@ -1,5 +1,7 @@
 """Does the static policy name the rule and the line, and leave honest drop-ins alone?"""
 
+from pathlib import Path
+
 import pytest
 
 from agentkernel.tools.judge.policy import check_policy
@@ -171,3 +173,57 @@ def test_what_the_model_reaches_is_read(sources, old, new, rule):
 def test_a_kernel_may_hold_what_the_model_may_not_call(sources):
     source = sources.ADD.replace("x + 2 * y", "tl.sigmoid(x).sum() + 2 * y")
     assert check_policy(source, "triton") is None
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "kernels" / "layernorm.py"
+OUTSIDE = {
+    "called in forward": (
+        "        return output\n",
+        "        return formula(x, x, x)[0]\n",
+        "torch",
+    ),
+    "named in forward": (
+        "        x = x.con",
+        "        again = formula\n        x = x.con",
+        "torch",
+    ),
+    "called at load": ("class ModelNew", "TABLE = formula(1, 2, 3)\n\n\nclass ModelNew", "torch"),
+    "named in a string": ("class ModelNew", 'NAME = "formula"\n\n\nclass ModelNew', "torch"),
+    "backward called": (
+        "        return output\n",
+        "        return Differentiable.backward(x, output)\n",
+        "backward-called",
+    ),
+    "differentiated": (
+        "        return output\n",
+        "        output.sum().backward()\n        return output\n",
+        "backward-called",
+    ),
+    "torch in the function's forward": (
+        "        return module.forward(x)\n",
+        "        return torch.layer_norm(x, [8192], ln_weight, ln_bias)\n",
+        "torch-compute",
+    ),
+    "another namespace": ("aten = torch.ops.aten", "aten = torch.ops.mine", "torch-namespace"),
+    "a library": (
+        "aten = torch.ops.aten",
+        "aten = torch.ops.aten\n    torch.ops.load_library('x')",
+        "banned-attribute",
+    ),
+    "no autograd function": ("(torch.autograd.Function)", "(nn.Module)", "torch"),
+}
+
+
+@pytest.mark.parametrize("policy", ["triton", "mixed"])
+def test_plain_torch_stands_in_the_backward_pass_alone(policy):
+    assert check_policy(GOLDEN.read_text(), policy) is None
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_the_formula_is_for_the_backward_pass_alone(name):
+    old, new, rule = OUTSIDE[name]
+    source = GOLDEN.read_text()
+    assert old in source
+    found = check_policy(source.replace(old, new, 1), "mixed")
+    assert found is not None
+    assert found.rule.startswith(rule)

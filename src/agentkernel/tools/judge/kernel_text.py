@@ -88,13 +88,54 @@ def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
     return [f for home in [*kept, *loose] for f in functions(home) if id(f) not in never]
 
 
+def backward_only(tree: ast.Module) -> list[ast.FunctionDef]:
+    """The `backward` of the file's autograd functions, and the top-level functions that nothing
+    else names: plain torch that differentiates a formula may stand there."""
+    found = [
+        method
+        for kind in tree.body
+        if isinstance(kind, ast.ClassDef) and is_autograd_function(kind)
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef) and method.name == "backward"
+    ]
+    left = [item for item in tree.body if isinstance(item, ast.FunctionDef) and not is_jit(item)]
+    more = bool(found)
+    while more:
+        inside = {id(node) for item in found for node in ast.walk(item)}
+        elsewhere = {
+            word for node in ast.walk(tree) if id(node) not in inside for word in _words(node)
+        }
+        named = {word for item in found for word in _mentioned(item)}
+        more = False
+        for item in left:
+            if item not in found and item.name in named and item.name not in elsewhere:
+                found.append(item)
+                more = True
+    return found
+
+
+def is_autograd_function(kind: ast.ClassDef) -> bool:
+    """True for a class that derives from torch.autograd.Function, written so."""
+    return any(ast.unparse(base) == "torch.autograd.Function" for base in kind.bases)
+
+
 def _overridden(tree: ast.Module, start: str) -> set[int]:
     """Ids of the `forward` of what `start` inherits from, where it has its own and nothing calls
     the inherited one: no base is built, and no attribute `forward` is used."""
     classes = {item.name: item for item in tree.body if isinstance(item, ast.ClassDef)}
     model = classes.get(start)
     bases = [item.id for item in model.bases if isinstance(item, ast.Name)] if model else []
-    used = {item.attr for item in ast.walk(tree) if isinstance(item, ast.Attribute)}
+    apart = {
+        id(node)
+        for item in classes.values()
+        if is_autograd_function(item)
+        for node in ast.walk(item)
+    }
+    used = {
+        item.attr
+        for item in ast.walk(tree)
+        if isinstance(item, ast.Attribute) and id(item) not in apart
+    }
     called = {_last_word(item.func) for item in ast.walk(tree) if isinstance(item, ast.Call)}
     own = {item.name for item in functions(model)} if model else set()
     if "forward" not in own or "forward" in used:
@@ -110,12 +151,14 @@ def _overridden(tree: ast.Module, start: str) -> set[int]:
 
 def _mentioned(node: ast.AST) -> list[str]:
     """Identifiers and attributes, and words in strings: a name may be looked up by its text."""
-    found = []
-    for item in ast.walk(node):
-        if isinstance(item, ast.Name):
-            found.append(item.id)
-        elif isinstance(item, ast.Attribute):
-            found.append(item.attr)
-        elif isinstance(item, ast.Constant) and isinstance(item.value, str):
-            found.append(item.value)
-    return found
+    return [word for item in ast.walk(node) for word in _words(item)]
+
+
+def _words(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value]
+    return []

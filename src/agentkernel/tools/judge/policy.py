@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from agentkernel.domain.verdict import Policy, PolicyViolation
 from agentkernel.tools.judge.kernel_text import (
+    backward_only,
     functions,
     kernel_functions,
     parameter_uses,
@@ -53,6 +54,8 @@ class _Reading:
         self.kernels = {name for name, _ in self._jit}
         self._kernel_nodes = {id(node) for _, f in self._jit for node in ast.walk(f)}
         self._parameters = parameter_uses(tree)
+        self._backward = {id(item) for item in backward_only(tree)}
+        self._backward_nodes = {id(node) for item in backward_only(tree) for node in ast.walk(item)}
 
     def violations(self) -> Iterator[PolicyViolation]:
         for node in ast.walk(self.tree):
@@ -91,6 +94,8 @@ class _Reading:
                 yield self._at(node, "banned-attribute", node.attr)
             elif _dunder(node.attr) and node.attr not in HARMLESS_DUNDERS:
                 yield self._at(node, "dunder", node.attr)
+            elif node.attr == "backward" and id(node) not in self._backward_nodes:
+                yield self._at(node, "backward-called", "forward may not differentiate")
             elif self._path(node).startswith("torch.") and self._torch_banned(node):
                 yield self._at(node, "torch-namespace", self._path(node))
         elif isinstance(node, ast.Global | ast.Nonlocal):
@@ -101,6 +106,8 @@ class _Reading:
     def _torch_banned(self, node: ast.Attribute) -> bool:
         words = self._path(node).split(".")
         space = words[1]
+        if space == "ops" and id(node) in self._backward_nodes:
+            return len(words) > 2 and words[2] != "aten"
         if space in {"ops", "compile", "jit", "_dynamo", "_inductor", "_C", "classes", "hub"}:
             return True
         return space in {"utils", "load", "save", "multiprocessing", "distributed", "package"}
@@ -153,7 +160,7 @@ class _Reading:
         built = [f for f in ast.walk(model) if isinstance(f, ast.FunctionDef)] if model else []
         skip = {id(f) for f in built if f.name == "__init__"}
         skip |= {id(f) for f in self._constructor_helpers()}
-        skip |= {id(f) for _, f in self._jit}
+        skip |= {id(f) for _, f in self._jit} | self._backward
         return [f for f in reachable(self.tree, "ModelNew") if id(f) not in skip]
 
     def _constructor_helpers(self) -> list[ast.FunctionDef]:

@@ -68,6 +68,7 @@ BANNED_ATTRIBUTES = {
     "tolist",
     "untyped_storage",
     "importlib",
+    "load_library",
     "inspect",
     "threading",
 }
@@ -113,6 +114,7 @@ TORCH_PLAIN = {
     "full_like",
     "get_device_module",
     "iinfo",
+    "is_grad_enabled",
     "is_tensor",
     "no_grad",
     "ones",

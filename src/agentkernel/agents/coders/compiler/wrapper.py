@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -15,6 +16,7 @@ from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.emit import Names, identifier
 from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
 from agentkernel.agents.coders.compiler.fusion import LibraryStep, Output, Partition
+from agentkernel.agents.coders.compiler.gradients import GradientText, gradient_text
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
 from agentkernel.agents.coders.compiler.helpers import helper_sources
 from agentkernel.agents.coders.compiler.ir import Node, Shape, same
@@ -79,6 +81,10 @@ def write(
     limits = limits_of(loaded, captured)
     checked = envelope(loaded, captured, limits, forward.symbols, forward.placeholders, expected)
     forward.lines += [*signature.lines, *checked.arguments]
+    gradients = gradient_text(
+        loaded, captured, forward.names, partial(_read, forward), partial(return_text, captured)
+    )
+    forward.lines += gradients.lines
     _begin(forward, inputs)
     forward.lines += checked.sizes
     _empty(forward, checked.empty, partition.outputs)
@@ -95,7 +101,7 @@ def write(
             _library(forward, step)
     results = [forward.buffers[output.node] for output in partition.outputs]
     forward.lines.append(return_text(captured, results))
-    return _assemble(forward, checked, expected)
+    return _assemble(forward, checked, expected, gradients)
 
 
 def _arguments(forward: Forward, constant: str) -> Signature:
@@ -124,8 +130,7 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
             if node.shape and _used(captured, placeholder):
                 forward.lines.append(f"{name} = {name}.contiguous()")
         elif _used(captured, placeholder):
-            path = captured.parameters.get(placeholder) or captured.constants[placeholder]
-            expression = forward.constructor.expressions.get(path, f"self.{path}")
+            expression = _read(forward, placeholder)
             value = values[placeholder]
             if isinstance(value, torch.Tensor) and not value.is_contiguous():
                 expression = f"{expression}.contiguous()"
@@ -134,6 +139,15 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
     for symbol, reading in forward.symbols.readings.items():
         name = forward.symbols.readings[symbol].replace(".shape[", "_dim").rstrip("]")
         forward.lines.append(f"{name} = {reading}")
+
+
+def _read(forward: Forward, placeholder: str) -> str:
+    """The Python that reads an input as it came, or a parameter, buffer or constant."""
+    if placeholder in forward.placeholders:
+        return forward.placeholders[placeholder]
+    captured = forward.captured
+    path = captured.parameters.get(placeholder) or captured.constants[placeholder]
+    return forward.constructor.expressions.get(path, f"self.{path}")
 
 
 def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
@@ -278,7 +292,9 @@ class _Code:
         return self.name
 
 
-def _assemble(forward: Forward, checked: Envelope, expected: str) -> Source:
+def _assemble(
+    forward: Forward, checked: Envelope, expected: str, gradients: GradientText
+) -> Source:
     constructor = forward.constructor
     head = f"def forward(self, {', '.join(forward.arguments)}):"
     method = textwrap.indent("\n".join([head, *textwrap.indent(
@@ -286,11 +302,12 @@ def _assemble(forward: Forward, checked: Envelope, expected: str) -> Source:
     model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
                        method])  # fmt: skip
     sections = [
-        "\n\n".join([module_docstring(forward.loaded, checked),
+        "\n\n".join([module_docstring(forward.loaded, checked, gradients.note),
                      import_block(constructor.imports), verified_text(expected, checked)]),
         *helper_sources(forward.helpers),
         *forward.pieces,
         *([constructor.helpers] if constructor.helpers else []),
+        *([gradients.section] if gradients.section else []),
         model,
     ]  # fmt: skip
     return Source("\n\n\n".join(sections) + "\n", tuple(forward.kernels), forward.schedule)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.utils._pytree import TreeSpec
@@ -12,6 +14,7 @@ from torch.utils._pytree import TreeSpec
 from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
 from agentkernel.agents.coders.compiler.emit import Names
 from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
+from agentkernel.agents.coders.compiler.gradients import GradientText, gradient_text
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
 from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
@@ -81,13 +84,41 @@ def _write(
     symbols = symbols_of(fixed, arguments)
     checked = envelope(loaded, fixed, limits, symbols, arguments, expected)
     forward = Forward(wrapper, options, names, "")
-    lines = [*signature.lines, *checked.arguments]
+    gradients = gradient_text(
+        loaded,
+        fixed,
+        names,
+        lambda item: _read(item, fixed, constructor, arguments),
+        partial(return_text, fixed),
+    )
+    lines = [*signature.lines, *checked.arguments, *gradients.lines]
     lines += _begin(forward, fixed, code, constructor, arguments)
     results = _results(wrapper, fixed)
     _name_outputs(forward, results, fixed)
     forward.run()
     lines += forward.lines + _end(forward, results, fixed, constructor)
-    return _assemble(loaded, signature, constructor, forward, checked, expected, lines)
+    file = _File(checked, expected, lines, gradients)
+    return _assemble(loaded, signature, constructor, forward, file)
+
+
+@dataclass(frozen=True)
+class _File:
+    """What stands around the kernels."""
+
+    checked: Envelope
+    expected: str
+    lines: list[str]
+    gradients: GradientText
+
+
+def _read(
+    placeholder: str, fixed: Captured, constructor: ConstructorText, arguments: Mapping[str, str]
+) -> str:
+    """The Python that reads an input as it came, or a parameter, buffer or constant."""
+    if placeholder in arguments:
+        return arguments[placeholder]
+    path = {**fixed.constants, **fixed.parameters}[placeholder]
+    return constructor.expressions.get(path, f"self.{path}")
 
 
 def _begin(
@@ -115,8 +146,7 @@ def _begin(
                 stored = Stored(text, shape, strides, own=False)
                 lines.append(f"{text} = {as_laid_out(stored, strides)}")
         else:
-            path = {**fixed.constants, **fixed.parameters}[placeholder]
-            text = constructor.expressions.get(path, f"self.{path}")
+            text = _read(placeholder, fixed, constructor, arguments)
             if not value.is_contiguous() and variable in read:
                 text = as_laid_out(Stored(text, shape, strides, own=False), strides)
         forward.values[variable] = Stored(text, shape, strides, own=False)
@@ -202,25 +232,24 @@ def _assemble(
     signature: Signature,
     constructor: ConstructorText,
     forward: Forward,
-    checked: Envelope,
-    expected: str,
-    lines: list[str],
+    file: _File,
 ) -> Source:
     if not forward.pieces:
         raise Unliftable("nothing is left to Triton: the library does it all")
     parameters = ", ".join(["self", *signature.parameters])
-    body = textwrap.indent("\n".join(lines), "    ")
+    body = textwrap.indent("\n".join(file.lines), "    ")
     method = textwrap.indent(f"def forward({parameters}):\n{body}", "    ")
     imports = [*constructor.imports, *([LIBDEVICE_IMPORT] if forward.libdevice else [])]
     model = "\n".join(
         [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
     )
     sections = [
-        "\n\n".join([module_docstring(loaded, checked), import_block(imports),
-                     verified_text(expected, checked)]),
+        "\n\n".join([module_docstring(loaded, file.checked, file.gradients.note),
+                     import_block(imports), verified_text(file.expected, file.checked)]),
         *helper_sources(forward.helpers),
         *forward.pieces,
         *([constructor.helpers] if constructor.helpers else []),
+        *([file.gradients.section] if file.gradients.section else []),
         model,
     ]  # fmt: skip
     text = "\n\n\n".join(sections) + "\n"

@@ -1,0 +1,174 @@
+"""The part of a drop-in that keeps gradients: kernels forward, the module's formula backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils._pytree import tree_unflatten
+
+from agentkernel.agents.coders.compiler.emit import Names
+from agentkernel.agents.coders.compiler.formula import FUNCTION, Formula, formula_of, tuple_text
+from agentkernel.agents.coders.lifted.layout_text import wrapped
+from agentkernel.domain.problem import ScalarSpec
+from agentkernel.tools.capture import Captured
+from agentkernel.tools.problems import LoadedProblem
+
+INDENT = "        "
+KEPT = "Gradients: the kernels run forward, the backward pass differentiates `{}`."
+REFUSED = "Forward only: calls that require gradients are refused."
+CLASS = '''class {name}(torch.autograd.Function):
+    """The kernels forward; backward differentiates `{formula}` at the saved inputs."""
+
+    @staticmethod
+{head}
+{save}
+{run}
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        if torch.is_grad_enabled():
+            raise RuntimeError("no second derivatives: use the original module for those")
+        needed = ctx.needs_input_grad[1:]
+        values = zip(ctx.saved_tensors, needed, strict=True)
+        inputs = [value.detach().requires_grad_(need) for value, need in values]
+        with torch.enable_grad():
+            outputs = {formula}(*inputs)
+        ends = [
+            (output, gradient)
+            for output, gradient in zip(outputs, gradients, strict=True)
+            if gradient is not None and output.requires_grad
+        ]
+        found = torch.autograd.grad(
+            [output for output, _ in ends],
+            [value for value in inputs if value.requires_grad],
+            [gradient for _, gradient in ends],
+            allow_unused=True,
+        )
+        left = iter(found)
+        return None, *(next(left) if need else None for need in needed)'''
+"""`needs_input_grad` has an entry for the module first, which has no gradient."""
+
+
+@dataclass(frozen=True)
+class GradientText:
+    """`section` is top-level code ("" where gradients are refused), `lines` come in forward after
+    the inputs were checked, `note` goes into the file's docstring."""
+
+    section: str
+    lines: tuple[str, ...]
+    note: str
+
+
+def gradient_text(
+    loaded: LoadedProblem,
+    captured: Captured,
+    names: Names,
+    expression: Callable[[str], str],
+    returned: Callable[[Sequence[str]], str],
+) -> GradientText:
+    """The gradients of the drop-in for `captured`, whose module-level names are `names`.
+
+    `expression` gives the Python that reads a placeholder in forward, `returned` the statement that
+    returns given outputs. Where no formula can be written, calls that require gradients are
+    refused.
+    """
+    formula = formula_of(loaded, captured)
+    paths = _output_paths(captured)
+    if isinstance(formula, str) or paths is None:
+        reason = formula if isinstance(formula, str) else "its outputs lie in no plain structure"
+        return _refusing(captured, reason, expression)
+    function, kind = names.unique(FUNCTION), names.unique("Differentiable")
+    text = formula.text.replace(f"def {FUNCTION}(", f"def {function}(", 1)
+    section = f"{text}\n\n\n{_class(loaded, captured, formula, paths, (function, kind))}"
+    call = f"{kind}.apply(self, *tensors)"
+    result = [f"return {call}"]
+    if paths != [""]:
+        kept = [f"outputs[{index}]" for index in range(len(paths))]
+        result = [f"outputs = {call}", *wrapped(returned(kept), "")]
+    lines = _lines([expression(item) for item in formula.placeholders], result)
+    return GradientText(section, lines, KEPT.format(function))
+
+
+def _lines(tensors: Sequence[str], result: Sequence[str]) -> tuple[str, ...]:
+    """In forward: `result` where a gradient is recorded of one of `tensors`."""
+    return (
+        "if torch.is_grad_enabled():",
+        *wrapped(f"tensors = {tuple_text(tensors)}", "    "),
+        "    if any(tensor.requires_grad for tensor in tensors):",
+        *(f"        {line}" for line in result),
+    )
+
+
+def _refusing(captured: Captured, reason: str, expression: Callable[[str], str]) -> GradientText:
+    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    known = [*captured.user_inputs, *captured.parameters]
+    floats = [
+        expression(name)
+        for name in known
+        if isinstance(value := values.get(name), torch.Tensor) and value.is_floating_point()
+    ]
+    if not floats:
+        return GradientText("", (), REFUSED)
+    words = f"this drop-in records no gradients ({reason}): "
+    result = [
+        "raise RuntimeError(",
+        f"    {words!r}",
+        '    "call it under torch.no_grad(), or use the original module"',
+        ")",
+    ]
+    return GradientText("", _lines(floats, result), REFUSED)
+
+
+def _class(
+    loaded: LoadedProblem,
+    captured: Captured,
+    formula: Formula,
+    paths: Sequence[str],
+    called: tuple[str, str],
+) -> str:
+    """The autograd function of the names `called`: the formula's and its own."""
+    own = dict(zip(formula.placeholders, formula.names, strict=True))
+    specs = loaded.problem.shape_sets[0].inputs
+    given = [
+        spec.literal if isinstance(spec, ScalarSpec) else own[name]
+        for name, spec in zip(captured.user_inputs, specs, strict=True)
+    ]
+    saved = [
+        f"{name}.clone()" if captured.parameters.get(item) in captured.mutated_buffers else name
+        for item, name in own.items()
+    ]
+    call = f"module.forward({', '.join(given)})"
+    run = wrapped(f"return {call}", INDENT)
+    if paths != [""]:
+        run = wrapped(f"outputs = {call}", INDENT)
+        results = tuple_text([f"outputs{path}" for path in paths])
+        run += wrapped(f"return {results}", INDENT)
+    return CLASS.format(
+        name=called[1],
+        formula=called[0],
+        head="\n".join(wrapped(f"def forward(ctx, module, {', '.join(own.values())}):", "    ")),
+        save="\n".join(wrapped(f"ctx.save_for_backward({', '.join(saved)})", INDENT)),
+        run="\n".join(run),
+    )
+
+
+def _output_paths(captured: Captured) -> list[str] | None:
+    """What follows what forward returns, to reach each tensor: `[0]["y"]`; "" for a tensor alone.
+    None where one lies in something else than tuples, lists and dicts."""
+    leaves = [None if name is None else index for index, name in enumerate(captured.outputs)]
+    found = list(_paths(tree_unflatten(leaves, captured.output_tree), ""))
+    wanted = [index for index in leaves if index is not None]
+    return [path for _, path in found] if [index for index, _ in found] == wanted else None
+
+
+def _paths(value: object, path: str) -> Iterator[tuple[int, str]]:
+    if isinstance(value, int):
+        yield value, path
+    elif isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield from _paths(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _paths(item, f"{path}[{key!r}]")
