@@ -88,6 +88,7 @@ def passed(
     operands: Sequence[Operand],
     given: Sequence[object],
     device: torch.device,
+    gradients: bool = False,
 ) -> Passed | None:
     """What the call with the inputs `given`, which the guard has just let through, had; None where
     this torch or this Python cannot tell quickly whether the next one has it too."""
@@ -115,7 +116,8 @@ def passed(
         operands=tensors,
         check=made.check,
         gpu=device.index if device.type == "cuda" else None,
-        only_without_grad=any(value.requires_grad for value in (*values, *tensors)),
+        only_without_grad=not gradients
+        and any(value.requires_grad for value in (*values, *tensors)),
         shared=tuple((item.module, *named) for item in watched for named in item.shared),
     )
 

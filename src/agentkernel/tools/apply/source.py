@@ -68,6 +68,12 @@ def check_kernel(kernel: Kernel) -> None:
         raise KernelRefused(f"{name} was not accepted by the judge. {NEXT}")
 
 
+def keeps_gradients(kernel: Kernel) -> bool:
+    """Whether the judge compared the kernel's gradients with those of the original."""
+    verdict = kernel.certificate.verdict
+    return verdict is not None and verdict.gradients is True
+
+
 def needs_triton(source: str) -> bool:
     """Whether the text launches kernels, which need a GPU or Triton's interpreter."""
     return TRITON.search(source) is not None

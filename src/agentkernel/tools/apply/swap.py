@@ -37,7 +37,7 @@ from agentkernel.tools.apply.guard import (
 )
 from agentkernel.tools.apply.operands import Operand, tie_operands
 from agentkernel.tools.apply.passed import Passed, passed
-from agentkernel.tools.apply.source import built, needs_triton
+from agentkernel.tools.apply.source import built, keeps_gradients, needs_triton
 from agentkernel.tools.apply.traced import REFUSED, Traced, traced_function
 
 ORIGINAL = "_agentkernel_original"
@@ -53,7 +53,8 @@ NO_DEVICE = torch.device("meta")
 class Swap:
     """A module's kernel and what became of its calls. `off` says why it is not used any more;
     `passed` is the last call that the guard let through, `traced` what torch.compile reads; where
-    there is none, it traces the guard itself, if that is `traceable`."""
+    there is none, it traces the guard itself, if that is `traceable`. `gradients`: the kernel's
+    were judged, and a call that requires some runs it."""
 
     kernel: Kernel
     names: tuple[str, ...]
@@ -62,6 +63,7 @@ class Swap:
     operands: tuple[Operand, ...]
     watched: tuple[Watched, ...]
     on_cpu: bool
+    gradients: bool = False
     traceable: bool = True
     called: int = 0
     raised: int = 0
@@ -96,7 +98,7 @@ class Swap:
         )
         if refusal is not None:
             return refusal
-        self.passed = passed(self.watched, self.operands, given, device)
+        self.passed = passed(self.watched, self.operands, given, device, self.gradients)
         return given
 
     def traced_inputs(
@@ -112,14 +114,21 @@ class Swap:
             return None
         if torch.is_autocast_enabled(device.type) or self._refusal(given, device) is not None:
             return None
+        if torch.is_grad_enabled() and self._records(given):
+            return None
         return given
+
+    def _records(self, given: Sequence[object]) -> bool:
+        """Whether autograd would record this call."""
+        tensors = (*given, *(item.current() for item in self.operands))
+        return any(isinstance(item, torch.Tensor) and item.requires_grad for item in tensors)
 
     def _refusal(self, given: Sequence[object], device: torch.device) -> str | None:
         for item in self.watched:
             refusal = item.refusal()
             if refusal is not None:
                 return refusal
-        grad = torch.is_grad_enabled()
+        grad = torch.is_grad_enabled() and not self.gradients
         return inputs_refusal(self.arguments.inputs, given, device, grad) or operands_refusal(
             self.operands, device, grad
         )
@@ -167,6 +176,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
         operands=operands,
         watched=watched,
         on_cpu=on_cpu,
+        gradients=keeps_gradients(kernel),
         traceable=all(item.traceable for item in watched),
         traced=traced_function(module, kernel, new, arguments, operands, watched, on_cpu),
     )

@@ -293,6 +293,24 @@ class _Reader(ast.NodeVisitor):
         self.own = own
         self.found: set[str] = set()
         self.plain = True
+        self._recording = False
+
+    def visit_If(self, node: ast.If) -> None:
+        """Where gradients are recorded, `self` goes to the autograd function: no such call is
+        traced, for one that needs a gradient is refused before."""
+        before = self._recording
+        self._recording |= ast.unparse(node.test) == "torch.is_grad_enabled()"
+        self.generic_visit(node)
+        self._recording = before
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """`Differentiable.apply(self, *tensors)`, or whatever lies below."""
+        handed = self._recording and ast.unparse(node.func).endswith(".apply")
+        if handed and node.args and ast.unparse(node.args[0]) == self.own:
+            for item in node.args[1:]:
+                self.visit(item)
+        else:
+            self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """A chain on self, or whatever lies below."""

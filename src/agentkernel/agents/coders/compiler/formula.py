@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from agentkernel.agents.coders.lifted.layout_text import wrapped
 from agentkernel.tools.capture import Captured, example_call, quiet
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.regions.signature import random_op
 
 INFIX = {
     operator.add: "+",
@@ -71,6 +72,9 @@ def formula_of(loaded: LoadedProblem, captured: Captured) -> Formula | str:
 def _checked(loaded: LoadedProblem, captured: Captured) -> Formula:
     if captured.mutated_inputs:
         raise _Unwritable("forward changes its inputs in place")
+    drawn = random_op(captured)
+    if drawn is not None:
+        raise _Unwritable(f"{drawn} draws random numbers")
     formula = _Writer(captured).formula()
     try:
         module, inputs = example_call(loaded)
@@ -175,8 +179,6 @@ class _Writer:
         words = str(node.target).split(".")
         if not isinstance(node.target, torch._ops.OpOverload) or words[0] != "aten":
             raise _Unwritable(f"it calls {getattr(node.target, '__name__', node.target)}")
-        if torch.Tag.nondeterministic_seeded in node.target.tags and "dropout" not in words[1]:
-            raise _Unwritable(f"{words[1]} draws random numbers")
         given = [self._value(item) for item in node.args]
         given += [f"{key}={self._value(item)}" for key, item in node.kwargs.items()]
         return f"{'.'.join(words)}({', '.join(given)})"

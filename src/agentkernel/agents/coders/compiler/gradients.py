@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +11,14 @@ from torch.utils._pytree import tree_unflatten
 
 from agentkernel.agents.coders.compiler.emit import Names
 from agentkernel.agents.coders.compiler.formula import FUNCTION, Formula, formula_of, tuple_text
+from agentkernel.agents.coders.compiler.head import quoted_text
 from agentkernel.agents.coders.lifted.layout_text import wrapped
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 
 INDENT = "        "
+WIDTH = 72
 KEPT = "Gradients: the kernels run forward, the backward pass differentiates `{}`."
 REFUSED = "Forward only: calls that require gradients are refused."
 CLASS = '''class {name}(torch.autograd.Function):
@@ -111,13 +114,10 @@ def _refusing(captured: Captured, reason: str, expression: Callable[[str], str])
     ]
     if not floats:
         return GradientText("", (), REFUSED)
-    words = f"this drop-in records no gradients ({reason}): "
-    result = [
-        "raise RuntimeError(",
-        f"    {words!r}",
-        '    "call it under torch.no_grad(), or use the original module"',
-        ")",
-    ]
+    words = f"no gradients are recorded here ({reason}); use torch.no_grad() or the original module"
+    parts = textwrap.wrap(words, WIDTH)
+    quoted = [quoted_text(f"{part} ") for part in parts[:-1]] + [quoted_text(parts[-1])]
+    result = ["raise RuntimeError(", *(f"    {part}" for part in quoted), ")"]
     return GradientText("", _lines(floats, result), REFUSED)
 
 

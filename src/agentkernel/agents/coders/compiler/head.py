@@ -38,10 +38,11 @@ def verified_text(name: str, checked: Envelope) -> str:
     whole = "; ".join([f"this drop-in was verified for {checked.text}", *checked.notes])
     parts = textwrap.wrap(f"{whole}; use the original module for others", WIDTH - 10)
     quoted = [f"{part} " for part in parts[:-1]] + parts[-1:]
-    return "\n".join([f"{name} = (", *(f"    {_quoted(part)}" for part in quoted), ")"])
+    return "\n".join([f"{name} = (", *(f"    {quoted_text(part)}" for part in quoted), ")"])
 
 
-def _quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
+    """A string's literal in double quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

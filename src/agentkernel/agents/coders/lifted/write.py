@@ -62,7 +62,7 @@ def lift(
         if differs_in_training is None:
             differs_in_training = eval_only_once(loaded, captured)
         limits = Limits({}, (), differs_in_training)
-        return _write(code, loaded, specialise(captured), constructor, choices or {}, limits)
+        return _write(code, loaded, captured, constructor, choices or {}, limits)
     except Unliftable as error:
         return NotLifted(reason=str(error))
 
@@ -70,11 +70,12 @@ def lift(
 def _write(
     code: InductorCode,
     loaded: LoadedProblem,
-    fixed: Captured,
+    captured: Captured,
     constructor: ConstructorText,
     choices: Mapping[str, int],
     limits: Limits,
 ) -> Source:
+    fixed = specialise(captured)
     wrapper = read_wrapper(code.source)
     options = chosen(options_of(code, wrapper), choices)
     names = Names(set(constructor.names))
@@ -86,7 +87,7 @@ def _write(
     forward = Forward(wrapper, options, names, "")
     gradients = gradient_text(
         loaded,
-        fixed,
+        captured,
         names,
         lambda item: _read(item, fixed, constructor, arguments),
         partial(return_text, fixed),
