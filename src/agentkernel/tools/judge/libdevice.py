@@ -62,34 +62,39 @@ FUNCTIONS = {**ARITHMETIC, **PARTS, **TRANSCENDENTAL}
 
 def add_libdevice() -> None:
     """Let kernels that are interpreted call the library, by either of its names."""
+    called: list[Function] = []
+
+    def elementwise(
+        _: object, library: str, path: str, symbol: str, args: Sequence[Handle], kind: object,
+        pure: bool,
+    ) -> object:  # fmt: skip
+        return _elementwise(called[-1], args, kind.scalar)  # type: ignore[attr-defined]
+
+    interpreter.InterpreterBuilder.create_extern_elementwise = elementwise
     for name, function in list(vars(cuda).items()):
         if hasattr(common, name) and callable(function):
             for module in (cuda, common):
-                setattr(module, name, _interpreted(name, function))
+                setattr(module, name, _interpreted(name, function, called))
 
 
-def _interpreted(name: str, function: Callable[..., object]) -> Callable[..., object]:
+def _interpreted(
+    name: str, function: Callable[..., object], called: list[Function]
+) -> Callable[..., object]:
     """The library's function `name` as the interpreter calls it: Triton checks the types."""
-    builder = interpreter.InterpreterBuilder
 
     @functools.wraps(function)
     def call(*args: object, _semantic: object = None) -> object:
-        known = FUNCTIONS.get(name)
-        if known is None:
+        if name not in FUNCTIONS:
             raise watch.refuse(InterpreterRefused(f"libdevice.{name} cannot be interpreted"))
-        builder.create_extern_elementwise = functools.partial(_elementwise, known)
+        called[:] = [FUNCTIONS[name]]
         return function(*args, _semantic=interpreter.interpreter_semantic)
 
     return call
 
 
-def _elementwise(
-    function: Function, library: str, path: str, symbol: str, args: Sequence[Handle], kind: object,
-    pure: bool,
-) -> object:  # fmt: skip
-    """`function` at every place, in place of the library's `symbol`."""
+def _elementwise(function: Function, args: Sequence[Handle], kind: object) -> object:
+    """`function` at every place, as values of `kind`."""
     given = [torch.from_numpy(np.array(item.data)) for item in args]
     wide = [item.double() if item.is_floating_point() else item for item in given]
-    scalar = kind.scalar  # type: ignore[attr-defined]
-    data = function(*wide).numpy().astype(interpreter._get_np_dtype(scalar))
-    return interpreter.TensorHandle(data, scalar)
+    data = function(*wide).numpy().astype(interpreter._get_np_dtype(kind))
+    return interpreter.TensorHandle(data, kind)
