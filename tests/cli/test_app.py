@@ -7,6 +7,8 @@ import json
 import resource
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import typer
@@ -100,3 +102,17 @@ def test_a_failure_is_an_object_with_json(capsys: pytest.CaptureFixture[str]) ->
 def test_debug_raises() -> None:
     with pytest.raises(ProblemError):
         run(["plan", "nowhere.py"], debug=True)
+
+
+def test_folders_that_cannot_be_read_do_not_drown_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2000):
+        (tmp_path / f"plus-20260101-000000-{number:04x}").mkdir()
+        (tmp_path / f"stray-{number}").mkdir()
+    began = time.process_time()
+    assert run(["runs", "--runs", str(tmp_path)]) == 0
+    assert time.process_time() - began < 3.0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == "1980 more that cannot be read; --json names them."
+    assert len(shown) == 22

@@ -222,3 +222,22 @@ def test_a_file_that_is_no_library_is_one_line(
     assert said.count("\n") == 1
     assert "is no library of kernels" in said
     assert text.read_text() == "mine"
+
+
+def test_the_newest_of_many_kernels_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("agentkernel.cli.library.MOST_LISTED", 2)
+    path = tmp_path / "library.sqlite"
+    with Library(path) as library:
+        for number in range(3):
+            library.put(kernel(number, created=days_ago(9 - number)))
+            library.put(kernel(at=key(number + 5), created=days_ago(9 - number)))
+    assert run(["library", "list", "--library", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "The newest 2 of 6 kernels; --limit shows more."
+    assert len(lines) == 4
+    assert run(["library", "list", "--library", str(path), "--limit", "9"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 7
+    assert run(["library", "show", kernel().sha256, "--library", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("The newest 2 of 4 keys")

@@ -36,6 +36,14 @@ MaybeSha = Annotated[
 ]
 AllKernels = Annotated[bool, typer.Option("--all", help="All kernels that may be used.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an old export.")]
+MOST_LISTED = 100
+"""Kernels that are listed for people without --limit, and keys and times that are shown of one."""
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", min=1, help=f"The newest so many; without it {MOST_LISTED}, with --json all."
+    ),
+]
 Valid = Annotated[bool, typer.Option("--valid", help="Leave out what was withdrawn.")]
 WithWithdrawn = Annotated[bool, typer.Option("--withdrawn", help="Also what was withdrawn.")]
 WithModules = Annotated[
@@ -64,19 +72,20 @@ NewestToo = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Drop them; without it they are only shown.")]
 
 
-def list_kernels(path: LibraryFile = None, valid: Valid = False, as_json: AsJson = False) -> None:
+def list_kernels(
+    path: LibraryFile = None, valid: Valid = False, limit: Limit = None, as_json: AsJson = False
+) -> None:
     """List the kernels, oldest first."""
     from agentkernel.cli.output import console, print_json
 
+    most = limit or (None if as_json else MOST_LISTED)
     with opened(path) as library:
-        lines = [
-            item
-            for item in library.checked_lines()
-            if not (valid and (item.withdrawn or item.unfit))
-        ]
+        lines = library.checked_lines(valid=valid, newest=most)
         if as_json:
             print_json([_line_values(item) for item in lines])
         elif lines:
+            if len(lines) == most and library.count() > most:
+                print(f"The newest {most} of {library.count()} kernels; --limit shows more.")
             console().print(kernel_table(lines))
         else:
             where = str(library.path)
@@ -88,9 +97,11 @@ def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None
     from agentkernel.cli.output import console, print_json
 
     with opened(path) as library:
-        lines = library.checked_lines(sha256=_named(library, sha256)[0].sha256)
-        kernels = library.kernels(sha256=lines[0].sha256)
-        measured = library.measurements(lines[0].sha256)
+        keys = _named(library, sha256)
+        most = None if as_json else MOST_LISTED
+        lines = library.checked_lines(sha256=keys[0].sha256, newest=most)
+        kernels = library.kernels(sha256=keys[0].sha256, newest=most)
+        measured = library.measurements(keys[0].sha256)
         if as_json:
             print_json(
                 {
@@ -101,7 +112,9 @@ def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None
             )
             return
         screen = console()
-        for line in kernel_lines(lines, kernels, measured):
+        if len(keys) > len(lines):
+            print(f"The newest {len(lines)} of {len(keys)} keys; --json shows all.")
+        for line in kernel_lines(lines, kernels, measured[-MOST_LISTED:]):
             screen.print(line, markup=False, soft_wrap=True)
 
 

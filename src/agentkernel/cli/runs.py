@@ -1,8 +1,11 @@
-"""`agentkernel runs`: which runs are there, and how did they end?"""
+"""`agentkernel runs`: the runs and how they ended."""
 
 from __future__ import annotations
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
+
+MOST_CORRUPT = 20
+"""Folders that cannot be read of which each has a line of its own."""
 
 
 def runs(
@@ -29,6 +32,12 @@ def runs(
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "created", "problem", "target", "status"):
         table.add_column(heading, overflow="fold")
+    corrupt = [item for item in found if item.error is not None]
+    left_out = {item.id for item in corrupt[MOST_CORRUPT:]}
     for item in found:
+        if item.id in left_out:
+            continue
         table.add_row(item.id, item.created[:19], item.problem, item.target, item.status)
     console().print(table)
+    if left_out:
+        print(f"{len(left_out)} more that cannot be read; --json names them.")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from agentkernel.database import transaction
@@ -154,14 +155,24 @@ class Library:
         return self._update("verified = ?", (when,), sha256, key)
 
     def kernels(
-        self, *, signature: str | None = None, sha256: str = "", withdrawn: bool = True
+        self,
+        *,
+        signature: str | None = None,
+        sha256: str = "",
+        withdrawn: bool = True,
+        newest: int | None = None,
     ) -> tuple[Kernel, ...]:
-        """All kernels, of one signature or whose hash begins with `sha256`, oldest first.
+        """All kernels, of one signature or whose hash begins with `sha256`, oldest first; of these
+        the `newest` at most.
 
         Without those that this version cannot read (`lines` has them).
         """
         where, values = _where(signature, sha256)
-        rows = self._rows(f"{FULL_QUERY} where {where} order by k.created, k.id", *values)
+        rows = self._rows(
+            f"{FULL_QUERY} where {where} order by k.created desc, k.id desc limit ?",
+            *values,
+            -1 if newest is None else newest,
+        )[::-1]
         found = (stored.kernel for row in rows if (stored := to_stored(row)) is not None)
         return tuple(kernel for kernel in found if withdrawn or kernel.withdrawn is None)
 
@@ -172,12 +183,23 @@ class Library:
         rows = self._rows(f"{LINE_QUERY} where {where} order by k.created, k.id", *values)
         return tuple(map(to_line, rows))
 
-    def checked_lines(self, *, sha256: str = "") -> tuple[KernelLine, ...]:
-        """As `lines`, each compared with its certificate: about 2 ms more a kernel."""
+    def checked_lines(
+        self, *, sha256: str = "", valid: bool = False, newest: int | None = None
+    ) -> tuple[KernelLine, ...]:
+        """As `lines`, each compared with its certificate: about 2 ms more a kernel. `valid`: those
+        alone that may be given out; `newest`: so many at most."""
         where, values = _where(None, sha256)
-        query = f"{FULL_QUERY} where {where} order by k.created, k.id"
+        query = f"select k.id from kernels k where {where} order by k.created desc, k.id desc"
         with self._snapshot() as db:  # one at a time: sources and certificates may be gigabytes
-            return tuple(map(to_checked_line, db.execute(query, values)))
+            names = db.execute(query, values).fetchall()
+            rows = (db.execute(f"{FULL_QUERY} where k.id = ?", tuple(name)) for name in names)
+            lines = (to_checked_line(row) for found in rows for row in found)
+            kept = (item for item in lines if not (valid and (item.withdrawn or item.unfit)))
+            return tuple(islice(kept, newest))[::-1]
+
+    def count(self) -> int:
+        """How many kernels and keys there are."""
+        return int(self._rows("select count(*) from kernels")[0][0])
 
     def stored(self, line: KernelLine) -> StoredKernel | None:
         """A kernel with its certificate as it was put; None: gone, or it cannot be read."""
