@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from agentkernel.tools.capture import capture
-from agentkernel.tools.memory_plan import RESERVE_BYTES, Footprint, measure, plan_memory
+from agentkernel.tools.memory_plan import RESERVE_BYTES, Footprint, Room, measure, plan_memory
 from agentkernel.tools.problems import problem_from_module
 from sliced_modules import Call
 
@@ -76,7 +76,7 @@ def routes(module: nn.Module, frees: list[float], shape: tuple[int, ...] = BIG) 
     with torch.device("meta"):
         loaded = problem_from_module(module.eval(), [torch.empty(shape)])
     captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
-    return [plan_memory(captured, inputs, int(free * 1e9), 1 << 40).route for free in frees]
+    return [plan_memory(captured, inputs, Room(int(free * 1e9), 1 << 40)).route for free in frees]
 
 
 def test_the_first_route_that_fits_is_taken() -> None:
@@ -100,7 +100,7 @@ def test_outputs_wait_on_the_host_where_the_device_is_short() -> None:
     captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
     placed = []
     for free in (20e9, 15e9, 10.5e9):
-        plan = plan_memory(captured, inputs, int(free), 1 << 40)
+        plan = plan_memory(captured, inputs, Room(int(free), 1 << 40))
         assert plan.route == "slices"
         assert plan.peak.device <= free
         placed.append((plan.eager_on_host, plan.found_on_host))
@@ -110,8 +110,8 @@ def test_outputs_wait_on_the_host_where_the_device_is_short() -> None:
 def test_what_does_not_fit_says_what_is_missing() -> None:
     with torch.device("meta"):
         loaded = problem_from_module(Call(torch.relu).eval(), [torch.empty(BIG)])
-    plan = plan_memory(capture(loaded), loaded.problem.shape_sets[0], 8 << 30)
+    plan = plan_memory(capture(loaded), loaded.problem.shape_sets[0], Room(8 << 30))
     assert plan.route == "none"
-    assert plan.peak.device > plan.free
-    assert plan.footprint.eager + RESERVE_BYTES > plan.free
+    assert plan.peak.device > plan.room.free
+    assert plan.footprint.eager + RESERVE_BYTES > plan.room.free
     assert "8.59 GB free" in plan.label

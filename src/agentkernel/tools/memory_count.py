@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.tools.judge.reference import exactly
 from agentkernel.tools.op_cost import op_name
+from agentkernel.tools.structures import value_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -124,7 +124,7 @@ def meta_inputs(inputs: ShapeSet, *, double: bool = False) -> list[object]:
     found: list[object] = []
     for spec in inputs.inputs:
         if isinstance(spec, ScalarSpec):
-            found.append(ast.literal_eval(spec.literal))
+            found.append(value_of(spec.literal))
             continue
         dtype: torch.dtype = getattr(torch, spec.dtype)
         wide = torch.float64 if double and dtype.is_floating_point else dtype

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ShapeSet
@@ -73,8 +75,17 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Room:
+    """Bytes that are free on the device and on the host, and what is kept back on the device."""
+
+    free: int
+    host_free: int = 1 << 62
+    reserve: int = RESERVE_BYTES
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
-    """How a module is judged with `free` bytes on the device and `host_free` on the host.
+    """How a module is judged in `room`.
 
     "slices": the axis is gone through in slices of `slice_units` units; "eager": nothing in fp64
     fits, so that eager's own output is what is compared with; "none": not even eager's call fits.
@@ -85,8 +96,7 @@ class MemoryPlan:
     footprint: Footprint
     stages: tuple[Stage, ...]
     route: Route
-    free: int
-    host_free: int
+    room: Room
     slicing: Slicing | None = field(default=None, compare=False)
     slice_units: int = 0
     eager_on_host: bool = False
@@ -112,21 +122,43 @@ class MemoryPlan:
         peak = self.peak
         words = {
             "whole": "whole tensors in fp64",
-            "slices": f"fp64 in slices ({self._slices} of an independent axis)",
+            "slices": f"fp64 in slices ({self.slices} of an independent axis)",
             "offload": "fp64 whole, kept on the host",
             "eager": "compared with eager, nothing in fp64",
             "none": "does not fit",
         }[self.route]
         return (
             f"{words}: {gigabytes(peak.device)} wanted in stage '{peak.name}', "
-            f"{gigabytes(self.free)} free"
+            f"{gigabytes(self.room.free)} free"
         )
 
     @property
-    def _slices(self) -> int:
+    def slices(self) -> int:
+        """Into how many slices the axis is cut; 0 for another route."""
         if self.slicing is None or not self.slice_units:
             return 0
         return math.ceil(self.slicing.extent / self.slice_units)
+
+
+def room_on(device: str, pretended: int | None = None) -> Room | None:
+    """What is free on `device` now, at most `pretended`; None on the CPU, where nothing is short
+    unless something is pretended."""
+    if device == "cpu":
+        return None if pretended is None else Room(pretended, host_free(), 0)
+    import torch
+
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    return Room(min(free, pretended or free), host_free())
+
+
+def host_free() -> int:
+    """Bytes of memory that the host can still give, as the kernel estimates it (proc(5))."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def gigabytes(size: int) -> str:
@@ -172,106 +204,103 @@ def _of_module(module: nn.Module | None, inputs: ShapeSet) -> Counted | None:
 
 
 def plan_memory(
-    captured: Captured,
-    inputs: ShapeSet,
-    free: int,
-    host_free: int = 1 << 62,
-    module: nn.Module | None = None,
+    captured: Captured, inputs: ShapeSet, room: Room, module: nn.Module | None = None
 ) -> MemoryPlan:
-    """The first route of a judgement at `inputs` that fits `free` bytes of device memory.
+    """The first route of a judgement at `inputs` that fits `room`.
 
     Raises as `measure` does.
     """
     held = measure(captured, inputs, module)
-    whole = _whole_stages(held)
-    if all(stage.device <= free for stage in whole):
-        return MemoryPlan(held, whole, "whole", free, host_free)
-    if held.eager + RESERVE_BYTES > free:
+    whole = _whole_stages(held, room)
+    if all(stage.device <= room.free for stage in whole):
+        return MemoryPlan(held, whole, "whole", room)
+    if held.eager + room.reserve > room.free:
         reason = (
-            f"eager itself takes {gigabytes(held.eager)} of {gigabytes(free)} and "
-            f"{gigabytes(RESERVE_BYTES)} are kept back"
+            f"eager itself takes {gigabytes(held.eager)} of {gigabytes(room.free)}, of which "
+            f"{gigabytes(room.reserve)} are kept back"
         )
-        return MemoryPlan(
-            held, _large_stages(held, free, 0), "none", free, host_free, reason=reason
-        )
+        return MemoryPlan(held, _large_stages(held, room, 0), "none", room, reason=reason)
     found = find_slicing(captured, inputs)
     if isinstance(found, Slicing):
-        plan = _sliced(held, found, free, host_free)
+        plan = _sliced(held, found, room)
         if plan is not None:
             return plan
         found = "one slice in fp64 takes more than is free"
-    stages = _large_stages(held, free, COMPARED * 8 * PIECE)
-    beside = _beside(held, free)
-    placed = {"eager_on_host": beside < 2, "found_on_host": beside < 1, "reason": found}
-    host = held.double_outputs + (2 - beside) * held.outputs
-    if _oracle_bytes(held) <= free and host <= HOST_SHARE * host_free:
-        stages = (Stage("oracle", _oracle_bytes(held), held.double_outputs), *stages)
-        return MemoryPlan(held, stages, "offload", free, host_free, **placed)  # type: ignore[arg-type]
-    return MemoryPlan(held, stages, "eager", free, host_free, **placed)  # type: ignore[arg-type]
+    return _uncut(held, room, found)
 
 
-def _whole_stages(held: Footprint) -> tuple[Stage, ...]:
+def _whole_stages(held: Footprint, room: Room) -> tuple[Stage, ...]:
     """Everything at once, as for small tensors: copies of inputs and weights for each side."""
-    weights, outputs = 3 * held.weights, held.outputs + held.double_outputs
+    resident, outputs = 3 * held.weights + room.reserve, held.outputs + held.double_outputs
     largest = held.double_outputs
     return (
-        Stage("eager", 2 * held.inputs + weights + held.weights + held.work + held.outputs),
-        Stage("oracle", 2 * held.inputs + weights + held.double + held.outputs),
-        Stage("candidate", 4 * held.inputs + weights + outputs + 2 * held.outputs + held.work),
-        Stage("compare", 3 * held.inputs + weights + outputs + held.outputs + COMPARED * largest),
+        Stage("eager", 2 * held.inputs + resident + held.weights + held.work + held.outputs),
+        Stage("oracle", 2 * held.inputs + resident + held.double + held.outputs),
+        Stage("candidate", 4 * held.inputs + resident + outputs + 2 * held.outputs + held.work),
+        Stage("compare", 3 * held.inputs + resident + outputs + held.outputs + COMPARED * largest),
     )
 
 
-def _apart(held: Footprint, outputs: int) -> int:
-    """The candidate's own call, with so many copies of the outputs beside it on the device."""
-    resident = held.inputs + 3 * held.weights
-    return resident + held.work + outputs * held.outputs + RESERVE_BYTES
+def _resident(held: Footprint, room: Room) -> int:
+    """Inputs once, weights for the original, the case and the candidate."""
+    return held.inputs + 3 * held.weights + room.reserve
 
 
-def _oracle_bytes(held: Footprint) -> int:
-    return held.inputs + 2 * held.weights + held.double + RESERVE_BYTES
+def _beside(held: Footprint, room: Room) -> int:
+    """Copies of the outputs that the device holds beside the candidate's own call."""
+    left = room.free - _resident(held, room) - held.work
+    return max((count for count in (0, 1, 2) if count * held.outputs <= left), default=0)
 
 
-def _large_stages(held: Footprint, free: int, slice_bytes: int) -> tuple[Stage, ...]:
-    """Inputs once; outputs beside them as far as they fit."""
-    beside = _beside(held, free)
-    resident = held.inputs + 3 * held.weights
-    host = (2 - beside) * held.outputs
+def _large_stages(held: Footprint, room: Room, compared: int) -> tuple[Stage, ...]:
+    """Inputs once; outputs beside them as far as they fit. `compared`: what a piece takes."""
+    beside = _beside(held, room)
+    resident, host = _resident(held, room), (2 - beside) * held.outputs
+    outputs = beside * held.outputs
     return (
         Stage("eager", resident + held.work),
-        Stage("candidate", _apart(held, beside), host),
-        Stage("compare", resident + beside * held.outputs + slice_bytes + RESERVE_BYTES, host),
+        Stage("candidate", resident + held.work + outputs, host),
+        Stage("compare", resident + outputs + compared, host),
     )
 
 
-def _beside(held: Footprint, free: int) -> int:
-    """Copies of the outputs that the device holds beside the candidate's own call."""
-    return max((count for count in (0, 1, 2) if _apart(held, count) <= free), default=0)
-
-
-def _sliced(held: Footprint, slicing: Slicing, free: int, host_free: int) -> MemoryPlan | None:
+def _sliced(held: Footprint, slicing: Slicing, room: Room) -> MemoryPlan | None:
     """With the largest slices that fit; None where one unit does not."""
-    beside = _beside(held, free)
-    resident = held.inputs + 3 * held.weights + beside * held.outputs + RESERVE_BYTES
-    room = min(SLICE_BYTES, free - resident - slicing.whole_bytes)
+    beside = _beside(held, room)
+    resident = _resident(held, room) + beside * held.outputs + slicing.whole_bytes
+    left = min(SLICE_BYTES, room.free - resident)
     compared = COMPARED * held.double_outputs
     unit = max(1, (held.double_inputs + held.double_work + compared) // slicing.extent)
-    units = min(slicing.extent, room // unit) if room > 0 else 0
-    host = (2 - beside) * held.outputs
-    if units < 1 or host > HOST_SHARE * host_free:
+    units = min(slicing.extent, left // unit) if left > 0 else 0
+    if units < 1 or (2 - beside) * held.outputs > HOST_SHARE * room.host_free:
         return None
-    stages = _large_stages(held, free, slicing.whole_bytes + units * unit)
-    return MemoryPlan(
-        held,
-        stages,
-        "slices",
-        free,
-        host_free,
-        slicing,
-        units,
-        eager_on_host=beside < 2,
-        found_on_host=beside < 1,
-    )
+    stages = _large_stages(held, room, slicing.whole_bytes + units * unit)
+    placed = (beside < 2, beside < 1)
+    return MemoryPlan(held, stages, "slices", room, slicing, units, *placed)
 
 
-__all__ = ["Footprint", "MemoryPlan", "Route", "Stage", "gigabytes", "measure", "plan_memory"]
+def _uncut(held: Footprint, room: Room, reason: str) -> MemoryPlan:
+    """Without slices: fp64 as a whole, before anything else lies beside it; else without fp64."""
+    compared = COMPARED * min(8 * PIECE, held.double_outputs)
+    stages = _large_stages(held, room, compared)
+    beside = _beside(held, room)
+    placed = (beside < 2, beside < 1)
+    oracle = held.inputs + 2 * held.weights + held.double + room.reserve
+    host = held.double_outputs + (2 - beside) * held.outputs
+    if oracle <= room.free and host <= HOST_SHARE * room.host_free:
+        stages = (Stage("oracle", oracle, held.double_outputs), *stages)
+        return MemoryPlan(held, stages, "offload", room, None, 0, *placed, reason)
+    return MemoryPlan(held, stages, "eager", room, None, 0, *placed, reason)
+
+
+__all__ = [
+    "Footprint",
+    "MemoryPlan",
+    "Room",
+    "Route",
+    "Stage",
+    "gigabytes",
+    "measure",
+    "plan_memory",
+    "room_on",
+]

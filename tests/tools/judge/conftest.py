@@ -65,7 +65,8 @@ def tried(prepared, worker):
 
     def run(problem, source, case=None, **wishes):
         loaded, captured = prepared(problem)
-        trial = Trial(worker, loaded, captured, JudgeSettings(policy="any"), [])
+        settings = JudgeSettings(policy="any", device_bytes=wishes.pop("device_bytes", None))
+        trial = Trial(worker, loaded, captured, settings, [])
         assert trial.build(source) is None
         inputs = wishes.pop("inputs", loaded.problem.shape_sets[0])
         wishes = {"distribution": "normal", "seed": 1} | wishes

@@ -76,6 +76,15 @@ def look(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     return {"hidden": _read_hidden(model, payload, state)}
 
 
+def rest(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """After a large call: give back the device memory that is held and not used."""
+    import torch
+
+    if state.device == "cuda":
+        torch.cuda.empty_cache()
+    return {}
+
+
 def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Call the model once; outputs that fit go to the parent's buffers, the reply describes all.
 

@@ -18,6 +18,7 @@ from agentkernel.domain.verdict import (
 )
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.compare import Comparison, compare_output
+from agentkernel.tools.judge.values import pieces
 from agentkernel.tools.judge.worst import Leeway
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import WorkerFailed
@@ -64,8 +65,8 @@ def check_outputs(
     precision: Precision,
 ) -> Outcome:
     """Compare form first, then values. `found` holds the parent's buffers, None for no tensor."""
-    launches = _strings(reply.get("launches"))
-    wrong = _check_form(case, answer, reply)
+    launches = reply_strings(reply.get("launches"))
+    wrong = check_form(case, answer, reply)
     if wrong is not None:
         return Outcome((), launches, wrong, outside=loads_outside(reply))
     compared: list[Comparison] = []
@@ -86,8 +87,8 @@ def check_outputs(
                 )
             )
     mismatch = next((item.mismatch for item in compared if item.mismatch is not None), None)
-    result = _result(case, compared, mismatch is None)
-    failure = _explained(mismatch, case, reply)
+    result = case_result(case, compared, mismatch is None)
+    failure = explained(mismatch, case, reply)
     permitted = next((item.permitted for item in compared if item.permitted), "")
     return Outcome((result,), launches, failure, None, permitted, loads_outside(reply))
 
@@ -112,8 +113,9 @@ def check_state(
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Bit for bit, any NaN being like any other."""
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    """Bit for bit, any NaN being like any other; piece by piece, so that masks stay small."""
+    pairs = zip(pieces(one), pieces(other), strict=True)
+    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
 
 
 def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Leeway:
@@ -131,7 +133,8 @@ def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Lee
     )
 
 
-def _explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) -> Mismatch | None:
+def explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) -> Mismatch | None:
+    """The mismatch in the words that the case's order and loads outside of tensors give it."""
     if mismatch is None:
         return None
     if case.order != "ascending" and case.after:
@@ -144,11 +147,12 @@ def _explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) ->
 
 def loads_outside(reply: dict[str, JSON]) -> str:
     """Which lines read memory of no tensor of the launch; "" for none."""
-    lines = _strings(reply.get("loads_outside"))
+    lines = reply_strings(reply.get("loads_outside"))
     return f"loads outside of every tensor: {', '.join(lines)}" if lines else ""
 
 
-def _check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta | None:
+def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta | None:
+    """What of the outputs is no tensor of the original's form; `answer.leaves` may be fakes."""
     outputs = reply.get("outputs")
     theirs = outputs if isinstance(outputs, list) else []
     tree = str(answer.spec).replace("\n", "").replace(" ", "")
@@ -235,7 +239,8 @@ def _same_scalar(leaf: object, text: str) -> bool:
     return repr(leaf) == text
 
 
-def _result(case: Case, compared: Sequence[Comparison], passed: bool) -> CaseResult:
+def case_result(case: Case, compared: Sequence[Comparison], passed: bool) -> CaseResult:
+    """The largest figures of what was compared."""
     return CaseResult(
         label=case.label,
         seed=case.seed,
@@ -251,5 +256,6 @@ def _result(case: Case, compared: Sequence[Comparison], passed: bool) -> CaseRes
     )
 
 
-def _strings(value: JSON | None) -> tuple[str, ...]:
+def reply_strings(value: JSON | None) -> tuple[str, ...]:
+    """A list of words from the worker, cut short."""
     return tuple(str(item)[:200] for item in value[:10_000]) if isinstance(value, list) else ()

@@ -76,7 +76,7 @@ class Asker:
         self._indices = index_inputs(captured)
         self._loaded = loaded
         self._orders: dict[int, list[tuple[int, ...] | None]] = {}
-        self._rounding = rounding(captured, settings.device)
+        self.rounding = rounding(captured, settings.device)
         self._permitted = permitted(captured)
         ignored = ignored_values(captured)
         self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
@@ -103,6 +103,19 @@ class Asker:
                     if not result.raised or not _has_integers(case):
                         break
         return result
+
+    def prepare(self, case: Case) -> None:
+        """Make the sample that integers and the problem's own distribution are drawn from, before
+        memory is short."""
+        if _has_integers(case) or case.distribution in ("normal", "own"):
+            self._sampler.own(case.shape.index)
+
+    def fill(
+        self, rooms: Sequence[object], case: Case, distribution: Distribution, scale: float
+    ) -> None:
+        """Draw the case's inputs into `rooms`, which have their form."""
+        shape = case.shape
+        self._sampler.fill(rooms, shape.inputs, shape.index, distribution, case.seed, scale)
 
     def follow(self, case: Case, before: Question, echo: Echo) -> Question | None:
         """`before` with `echo`'s change made to it; None where no change tried shows in the
@@ -180,7 +193,7 @@ class Asker:
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
-            return _raised(error)
+            return raised(error)
         answer = self.answer(case, model, inputs)
         if not isinstance(answer, Answer):
             return answer
@@ -204,11 +217,11 @@ class Asker:
             known = None
             if rule_of(self._settings.rule).honest and not answer.no_oracle:
                 known = Population(model, inputs, case.training, self._permitted)
-            return dataclasses.replace(answer, rounding=self._rounding, population=known)
+            return dataclasses.replace(answer, rounding=self.rounding, population=known)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
-            return _raised(error)
+            return raised(error)
 
     def _may_overrun(self, case: Case) -> bool:
         """True where a GPU's reference may end the whole process, by an index past a smaller table
@@ -326,9 +339,13 @@ def moved(before: Answer, after: Answer, settings: JudgeSettings) -> bool:
 
 
 def _finite(answer: Answer, distribution: str) -> bool:
-    if distribution in SPECIALS:
-        return True
-    return _finite_share(answer) >= (0.5 if distribution in HALF_FINITE else 1.0)
+    return distribution in SPECIALS or is_finite_enough(_finite_share(answer), distribution)
+
+
+def is_finite_enough(share: float, distribution: str) -> bool:
+    """Whether so large a share of numbers among the outputs makes a case of that distribution."""
+    least = 0.0 if distribution in SPECIALS else 0.5 if distribution in HALF_FINITE else 1.0
+    return share >= least
 
 
 def _finite_share(answer: Answer) -> float:
@@ -343,7 +360,8 @@ def _finite_share(answer: Answer) -> float:
     return finite / total if total else 1.0
 
 
-def _raised(error: BaseException) -> NotApplicable:
+def raised(error: BaseException) -> NotApplicable:
+    """The case in which the user's own code raised."""
     words = f"the reference raised {type(error).__name__}: {one_line(error, 200)}"
     return NotApplicable(words, raised=True)
 
@@ -364,4 +382,13 @@ def _has_integers(case: Case) -> bool:
     return any("int" in spec.dtype for spec in case.shape.inputs.tensors)
 
 
-__all__ = ["Asker", "NotApplicable", "Question", "edit", "moved", "rehearse"]
+__all__ = [
+    "Asker",
+    "NotApplicable",
+    "Question",
+    "edit",
+    "is_finite_enough",
+    "moved",
+    "raised",
+    "rehearse",
+]

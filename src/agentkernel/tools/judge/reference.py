@@ -84,9 +84,9 @@ class Blurred:
             double = doubled(self._model).train(self._training)
             narrow = self._model.state_dict()
             for name, value in double.state_dict().items():
-                value.copy_(_moved(value, narrow[name].dtype, least, next(numbers)))
+                value.copy_(moved(value, narrow[name].dtype, least, next(numbers)))
             given = [
-                _moved(cast("torch.Tensor", wide), item.dtype, least, next(numbers))
+                moved(cast("torch.Tensor", wide), item.dtype, least, next(numbers))
                 if isinstance(item, torch.Tensor)
                 else item
                 for item, wide in ((item, doubled_value(item)) for item in self._inputs)
@@ -99,7 +99,7 @@ class Blurred:
         return list(leaves)
 
 
-def _moved(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> torch.Tensor:
+def moved(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> torch.Tensor:
     """`value` times 1 + up to an ulp of `dtype` either way; integers as they are."""
     import torch
 
@@ -183,7 +183,7 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
         eager = copy.deepcopy(model).train(training)
         given = _copies(inputs)
         raw, spec = tree_flatten(eager(*given))
-        aliases = _aliases(raw, [*given, *eager.state_dict().values()])
+        aliases = aliases_of(raw, [*given, *eager.state_dict().values()])
         leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in raw]
         state = {name: value.detach() for name, value in eager.state_dict().items()}
         wrote = frozenset(n for n, v in model.state_dict().items() if not _same(v, state[n]))
@@ -209,7 +209,7 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
     )
 
 
-def _aliases(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool, ...]:
+def aliases_of(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool, ...]:
     """Which of `leaves` lie in the storage of one of `others`."""
     import torch
 

@@ -29,6 +29,9 @@ class JudgeSettings(Frozen):
     time_limit_s: float = 120.0
     budget_s: float = 25.0
     memory_bytes: int = 12 << 30
+    device_bytes: int | None = None
+    """As if so much memory were free on the device; None means what is. On the CPU, where nothing
+    is short otherwise, the judge then takes the routes of a device with so little."""
     allow_unsandboxed: bool = False
     kernelbench: bool = False
     """Ask KernelBench's own rule as well; see `allclose`. It never decides what is accepted."""

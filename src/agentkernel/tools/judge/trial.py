@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
@@ -14,6 +16,7 @@ from agentkernel.domain.verdict import (
     LoadFailed,
     RunFailed,
 )
+from agentkernel.errors import ProblemError
 from agentkernel.tools.judge.cases import Case, Echo
 from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.finding import (
@@ -22,11 +25,14 @@ from agentkernel.tools.judge.finding import (
     check_state,
     same_bits,
 )
+from agentkernel.tools.judge.large import LargeCase, Rooms
 from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import Asker, NotApplicable, Question, rehearse
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.state import HiddenState, find_hidden
+from agentkernel.tools.memory_plan import MemoryPlan, plan_memory, room_on
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -34,6 +40,7 @@ from agentkernel.tools.sandbox.tensors import TensorRef
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from agentkernel.tools.capture import Captured
 
@@ -64,6 +71,8 @@ class Trial:
         notes: list[str],
     ) -> None:
         self._captured = captured
+        self._room = room_on(settings.device, settings.device_bytes)
+        self._plans: dict[str, MemoryPlan] = {}
         self.worker = worker
         self._loaded = loaded
         self._settings = settings
@@ -115,6 +124,9 @@ class Trial:
     def run(self, case: Case, echoes: bool = False) -> Outcome | NotApplicable:
         """Ask, compare, and look whether anything was written to that should not have been; with
         `echoes` the case's further calls on the same memory too."""
+        plan = self.plan(case.shape)
+        if plan is not None and plan.route != "whole":
+            return self._run_large(case, plan)
         question = self.asker.ask(case)
         if isinstance(question, NotApplicable):
             return question
@@ -135,6 +147,43 @@ class Trial:
             return outcome
         finally:
             memory.release()
+
+    def plan(self, shape: CaseShape) -> MemoryPlan | None:
+        """How a case of this shape is judged; None where memory is not short, or where it is not
+        known what the call holds."""
+        if self._room is None:
+            return None
+        if shape.label not in self._plans:
+            with contextlib.suppress(RuntimeError, TypeError, ValueError, NotImplementedError):
+                self._plans[shape.label] = plan_memory(
+                    self._captured, shape.inputs, self._room, self._meta
+                )
+        return self._plans.get(shape.label)
+
+    def fits(self, shape: CaseShape) -> bool:
+        """Whether a case of this shape is judged with whole tensors in fp64."""
+        plan = self.plan(shape)
+        return plan is None or plan.route == "whole"
+
+    @functools.cached_property
+    def _meta(self) -> nn.Module | None:
+        """The original on the meta device; None where its constructor does not run there."""
+        try:
+            return self._loaded.build(seed=0, device="meta")
+        except (ProblemError, NotImplementedError, RuntimeError):
+            return None
+
+    def _run_large(self, case: Case, plan: MemoryPlan) -> Outcome | NotApplicable:
+        state = {name: self.worker.shared(ref) for name, ref in self._state.items()}
+        large = LargeCase(self.worker, self.asker, self._captured, self._settings, plan, self.call)
+        outcome = large.run(case, state)
+        if isinstance(outcome, NotApplicable) or outcome.refused is None:
+            return outcome
+        failure = _run_failure(outcome.refused, case.label)
+        if outcome.refused.error == "OutOfMemoryError" and isinstance(failure, RunFailed):
+            log = f"{failure.log}\nthe original's call fits: {plan.label}"
+            failure = failure.model_copy(update={"reason": "memory", "log": log})
+        return dataclasses.replace(outcome, failure=failure)
 
     def _echo(
         self, case: Case, echo: Echo, question: Question, memory: Memory, before: Outcome
@@ -217,7 +266,7 @@ class Trial:
         ]
 
     def call(
-        self, case: Case, question: Question, memory: Memory, recall: bool = False
+        self, case: Case, question: Question, memory: Memory | Rooms, recall: bool = False
     ) -> dict[str, JSON] | WorkerFailed:
         """One call with `question`'s inputs and weights, from `memory`, where its outputs are."""
         memory.write(question)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
@@ -46,6 +46,11 @@ SPECIAL_SHARE = 32
 """One element in so many is NaN or infinite, at most four of a tensor: most rows stay finite."""
 IGNORED_SHARE = 0.25
 SAMPLE_LIMIT_BYTES = 8 << 30
+THIN_BYTES = 256 << 20
+"""Of samples past this size THIN_ELEMENTS of each tensor are kept."""
+THIN_ELEMENTS = 1 << 20
+PIECE_ELEMENTS = 1 << 26
+"""So many elements of an input are drawn at once where memory is short."""
 
 
 class Sampler:
@@ -94,6 +99,29 @@ class Sampler:
                 values.append(value if cap is None or exact else value.clamp_(max=cap))
         return values
 
+    def fill(
+        self,
+        rooms: Sequence[object],
+        inputs: ShapeSet,
+        index: int,
+        distribution: Distribution,
+        seed: int,
+        scale: float,
+    ) -> None:
+        """As `draw`, into `rooms`, piece by piece along the first dimension: no tensor of the size
+        of an input is made beside them."""
+        import torch
+
+        generator = torch.Generator(device=self._device)
+        generator.manual_seed(seed)
+        for position, (room, spec) in enumerate(zip(rooms, inputs.inputs, strict=True)):
+            if isinstance(spec, ScalarSpec) or not isinstance(room, torch.Tensor):
+                continue
+            for piece in pieces(room):
+                part = spec.model_copy(update={"shape": tuple(piece.shape)})
+                drawn = self._tensor(part, index, position, distribution, generator, scale)
+                piece.copy_(drawn)
+
     def own(self, index: int) -> tuple[object, ...] | None:
         """The problem's own inputs of set `index`; None where they are too large to make."""
         if index not in self._samples:
@@ -105,9 +133,29 @@ class Sampler:
 
         specs = self._loaded.problem.shape_sets[index].tensors
         size = sum(torch.Size(s.shape).numel() * _dtype(s).itemsize for s in specs)
-        if size > SAMPLE_LIMIT_BYTES:
+        if size <= THIN_BYTES:
+            return self._loaded.make_inputs(index, seed=self._seed, device=self._device)
+        if size > SAMPLE_LIMIT_BYTES and self._device == "cpu":
             return None
-        return self._loaded.make_inputs(index, seed=self._seed, device=self._device)
+        try:
+            values = self._loaded.make_inputs(index, seed=self._seed, device=self._device)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            values = self._loaded.make_inputs(index, seed=self._seed, device="cpu")
+        return tuple(self._thinned(value) for value in values)
+
+    def _thinned(self, value: object) -> object:
+        """Of a large sample so much that it can be drawn from: the smallest and the largest value,
+        and some of those between."""
+        import torch
+
+        if not isinstance(value, torch.Tensor) or value.numel() <= THIN_ELEMENTS:
+            return value
+        flat = value.reshape(-1)
+        some = flat[:: flat.numel() // THIN_ELEMENTS + 1].clone()
+        if not some.dtype.is_floating_point and some.dtype != torch.bool:
+            some[0], some[-1] = flat.min(), flat.max()
+        return some.to(self._device)
 
     def _tensor(
         self,
@@ -179,6 +227,16 @@ class Sampler:
             0, max(1, flat.numel()), spec.shape, generator=generator, device=self._device
         )
         return flat[picks]
+
+
+def pieces(value: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Parts of `value` along its first dimension of at most PIECE_ELEMENTS, where one row fits."""
+    if value.ndim == 0 or value.numel() <= PIECE_ELEMENTS:
+        yield value
+        return
+    step = max(1, value.shape[0] * PIECE_ELEMENTS // value.numel())
+    for start in range(0, value.shape[0], step):
+        yield value[start : start + step]
 
 
 def _sparse(value: torch.Tensor, generator: torch.Generator, spike: float) -> torch.Tensor:

@@ -16,7 +16,13 @@ from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.process import SandboxProcess
 from agentkernel.tools.sandbox.protocol import JSON, pack_request, request_name
 from agentkernel.tools.sandbox.spares import Shelf
-from agentkernel.tools.sandbox.tensors import Shared, TensorRef, share_apart, share_resident
+from agentkernel.tools.sandbox.tensors import (
+    Shared,
+    TensorRef,
+    share_apart,
+    share_resident,
+    share_room,
+)
 from agentkernel.tools.sandbox.tiers import Tier, Walls, concede, find_walls
 
 if TYPE_CHECKING:
@@ -101,7 +107,13 @@ class Worker:
 
     def share(self, tensor: torch.Tensor) -> TensorRef:
         """Let the worker see a copy of `tensor`; see `shared` for the parent's side of it."""
-        shared = share_apart(tensor)
+        return self._keep(share_apart(tensor))
+
+    def share_room(self, shape: Sequence[int], dtype: torch.dtype, device: str) -> TensorRef:
+        """Let the worker see a tensor that `shared` gives and that nothing was copied to yet."""
+        return self._keep(share_room(shape, dtype, device))
+
+    def _keep(self, shared: Shared) -> TensorRef:
         self._shared[shared.ref.number] = shared
         self._unsent.append(shared)
         return shared.ref

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,42 @@ def share_resident(tensor: torch.Tensor) -> Shared:
             return found
         found.close()
     return share_apart(tensor)
+
+
+def share_room(shape: Sequence[int], dtype: torch.dtype, device: str) -> Shared:
+    """Memory for a contiguous tensor that a worker sees, with nothing in it: no copy is made. On a
+    device it has zeros; "cpu" is host memory for a worker of any kind."""
+    import torch
+
+    if torch.device(device).type != "cuda":
+        return _share_room(tuple(shape), dtype)
+    span = max(1, math.prod(shape)) * dtype.itemsize
+    data = own_block(span, torch.device(device).index or 0)[:span]
+    return _share_cuda(data.view(dtype)[: math.prod(shape)].view(tuple(shape)), alone=True)
+
+
+def _share_room(shape: tuple[int, ...], dtype: torch.dtype) -> Shared:
+    fd, data = _memory_file(math.prod(shape) * dtype.itemsize)
+    ref = TensorRef(
+        number=next(_numbers),
+        kind="memory",
+        dtype=str(dtype).removeprefix("torch."),
+        shape=shape,
+        stride=_strides(shape),
+        offset=0,
+        nbytes=data.numel(),
+    )
+    return Shared(ref, view_bytes(data, ref), fd)
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a contiguous tensor, as torch counts them."""
+    found: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        found.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(found))
 
 
 def apart(tensor: torch.Tensor, allocate: Callable[[int, int], torch.Tensor]) -> torch.Tensor:

@@ -1,0 +1,117 @@
+"""Is a case judged by slices, or beside eager, as it is with whole tensors?"""
+
+import pytest
+
+from agentkernel.tools.judge.question import NotApplicable
+from agentkernel.tools.memory_plan import Room, plan_memory
+
+HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
+PLAIN = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x):
+        return {}
+def get_inputs():
+    return [torch.randn(64, 512)]
+"""
+POINTWISE = PLAIN.format("torch.tanh(x) * 3")
+SCALED = PLAIN.format("x / torch.norm(x)")
+LOSS = PLAIN.format("(1 - x).clamp(min=0).mean()")
+SCAN = PLAIN.format("x.flatten().cumsum(0)")
+WHICH = PLAIN.format("(x.argmax(1), x.amax(1))")
+MODEL = (
+    HEAD
+    + """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        BODY
+"""
+)
+
+
+def candidate(body):
+    return MODEL.replace("BODY", body.replace("\n", "\n        "))
+
+
+@pytest.fixture
+def bytes_for(prepared):
+    """The device memory with which a problem takes a route."""
+
+    def find(problem, route):
+        loaded, captured = prepared(problem)
+        inputs = loaded.problem.shape_sets[0]
+        least = plan_memory(captured, inputs, Room(1, 1 << 40, 0)).footprint.eager
+        for times in (1.3, 1.6, 2.2, 3, 4, 5, 6):
+            room = Room(int(times * least), 1 << 40, 0)
+            if plan_memory(captured, inputs, room).route == route:
+                return room.free
+        raise AssertionError(f"no size for {route}")
+
+    return find
+
+
+RIGHT = [
+    (POINTWISE, "return torch.tanh(x) * 3"),
+    (SCALED, "return x / x.double().square().sum().sqrt().float()"),
+    (LOSS, "return (1 - x).clamp(min=0).double().mean().float()"),
+    (WHICH, "return x.argmax(1), x.amax(1)"),
+]
+WRONG = [
+    (POINTWISE, "y = torch.tanh(x) * 3\ny[63, 511] += 1e-3\nreturn y", "mismatch"),
+    (POINTWISE, "y = torch.tanh(x) * 3\nx[3, 5] += 1e-3\nreturn y", "inputs"),
+    (POINTWISE, "return (torch.tanh(x) * 3).half().float()", "mismatch"),
+    (POINTWISE, "return (torch.tanh(x) * 3).t().contiguous().t()", "meta"),
+    (SCALED, "return x / x[:60].square().sum().sqrt()", "mismatch"),
+    (LOSS, "return (1 - x)[:63].clamp(min=0).mean()", "mismatch"),
+    (WHICH, "i = x.argmax(1)\ni[7] = 0\nreturn i, x.amax(1)", "mismatch"),
+]
+
+
+@pytest.mark.parametrize(("problem", "body"), RIGHT)
+def test_a_right_candidate_passes_in_slices(tried, bytes_for, problem, body):
+    outcome, trial = tried(problem, candidate(body), device_bytes=bytes_for(problem, "slices"))
+    assert outcome.failure is None, outcome.failure
+    assert [item.passed for item in outcome.results] == [True]
+    (plan,) = trial._plans.values()
+    assert plan.route == "slices"
+    assert plan.slices > 2
+
+
+@pytest.mark.parametrize(("problem", "body", "kind"), WRONG)
+def test_a_wrong_candidate_is_refused_in_slices(tried, bytes_for, problem, body, kind):
+    outcome, _ = tried(problem, candidate(body), device_bytes=bytes_for(problem, "slices"))
+    assert outcome.failure is not None
+    assert outcome.failure.kind == kind
+    whole, _ = tried(problem, candidate(body))
+    assert whole.failure.kind == kind
+    if kind == "mismatch" and outcome.failure.first_index:
+        assert outcome.failure.first_index == whole.failure.first_index
+
+
+@pytest.mark.parametrize("route", ["offload", "eager"])
+def test_without_slices_outputs_are_compared_piece_by_piece(tried, bytes_for, route):
+    free = bytes_for(SCAN, route)
+    right = "return x.flatten().double().cumsum(0).float()"
+    outcome, _ = tried(SCAN, candidate(right), device_bytes=free)
+    assert outcome.failure is None, outcome.failure
+    wrong = "y = x.flatten().double().cumsum(0).float()\ny[-1] += 1\nreturn y"
+    outcome, _ = tried(SCAN, candidate(wrong), device_bytes=free)
+    assert outcome.failure.kind == "mismatch"
+    assert outcome.failure.first_index == (64 * 512 - 1,)
+
+
+def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
+    from agentkernel.tools.judge.cases import Case
+    from agentkernel.tools.judge.settings import JudgeSettings
+    from agentkernel.tools.judge.shapes import CaseShape
+    from agentkernel.tools.judge.trial import Trial
+
+    loaded, captured = prepared(POINTWISE)
+    trial = Trial(worker, loaded, captured, JudgeSettings(policy="any", device_bytes=100_000), [])
+    assert trial.build(candidate("return torch.tanh(x) * 3")) is None
+    shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
+    outcome = trial.run(Case(shape, "normal", 1))
+    assert isinstance(outcome, NotApplicable)
+    assert outcome.out_of_memory
+    assert "0.1 MB free" in outcome.reason
