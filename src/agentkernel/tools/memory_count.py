@@ -76,13 +76,21 @@ class _Counting(TorchDispatchMode):
             if isinstance(item, torch.Tensor):
                 storage = item.untyped_storage()
                 if storage._cdata not in self._resident:
-                    entry = (StorageWeakRef(storage), storage.nbytes())
+                    entry = (_weak(storage), storage.nbytes())
                     self._live.setdefault(storage._cdata, entry)
-        self._live = {key: item for key, item in self._live.items() if not item[0].expired()}
+        self._live = {key: item for key, item in self._live.items() if not _is_gone(item[0])}
         extra = TEMPORARIES.get(op_name(func), 0.0)
         work = int(extra * args[0].nbytes) if extra and isinstance(args[0], torch.Tensor) else 0
         self.peak = max(self.peak, work + sum(size for _, size in self._live.values()))
         return found
+
+
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _is_gone(storage: StorageWeakRef) -> bool:
+    return bool(storage.expired())  # type: ignore[no-untyped-call]
 
 
 class _Fused(TorchFunctionMode):
@@ -221,7 +229,7 @@ def count_graph(captured: Captured, inputs: ShapeSet, *, double: bool = False) -
         if double:
             with exactly():
                 return run_graph(captured, values, "meta")
-        with _Fused():  # type: ignore[no-untyped-call]
+        with _Fused():
             return run_graph(captured, values, "meta")
 
     return count_bytes(call, resident)
@@ -234,7 +242,7 @@ def count_module(module: nn.Module, inputs: ShapeSet) -> Counted:
     resident = [item for item in (*given, *state.values()) if isinstance(item, torch.Tensor)]
 
     def call() -> object:
-        with _Fused():  # type: ignore[no-untyped-call]
+        with _Fused():
             return module(*given)
 
     return count_bytes(call, resident)

@@ -147,6 +147,8 @@ def room_on(device: str, pretended: int | None = None) -> Room | None:
         return None if pretended is None else Room(pretended, host_free(), 0)
     import torch
 
+    if not torch.cuda.is_available():
+        return None
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     return Room(min(free, pretended or free), host_free())
@@ -286,6 +288,7 @@ def _uncut(held: Footprint, room: Room, reason: str) -> MemoryPlan:
     beside = _beside(held, room)
     placed = (beside < 2, beside < 1)
     oracle = held.inputs + 2 * held.weights + held.double + room.reserve
+    oracle += held.outputs if beside == 2 else 0
     host = held.double_outputs + (2 - beside) * held.outputs
     if oracle <= room.free and host <= HOST_SHARE * room.host_free:
         stages = (Stage("oracle", oracle, held.double_outputs), *stages)

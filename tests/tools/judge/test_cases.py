@@ -11,6 +11,7 @@ from agentkernel.tools.judge.layouts import arranged, copied, placed, placement,
 from agentkernel.tools.judge.question import TF32_STEP, edit, looks_up, rounding
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.values import Distribution, Sampler, randomise_state
+from agentkernel.tools.lift.specialise import specialise
 
 EVERY = set(Distribution.__args__)
 
@@ -31,6 +32,33 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
     assert sum(case.primary for case in cases) == 1
     others = plan_cases(loaded, captured, JudgeSettings(seed=1))
     assert [case.distribution for case in cases] != [case.distribution for case in others]
+
+
+def test_a_large_shape_is_asked_for_plain_values_alone(prepared, sources):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    settings = JudgeSettings(device="cuda")
+    large = loaded.problem.shape_sets[0].label
+    plain = plan_cases(loaded, captured, settings)
+    cases = plan_cases(loaded, captured, settings, lambda shape: shape.label != large)
+    there = [case for case in cases if case.shape.label == large]
+    assert [case.distribution for case in there] == ["normal"]
+    assert there[0].primary
+    asked = {case.distribution for case in cases if case.shape.label != large}
+    assert asked == EVERY
+    (stand_in,) = {case.shape.label for case in cases if case.distribution == "own"}
+    again = [case for case in cases if case.shape.label == stand_in and case.echoes]
+    assert {echo.change for echo in again[0].echoes} == {"again", "one", "weights"}
+    assert len(cases) == len(plain) + 1
+
+
+def test_a_large_shape_without_a_stand_in_is_asked_for_the_rest_as_time_allows(prepared, sources):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    fixed = specialise(captured)
+    settings = JudgeSettings(device="cuda", declared_sizes=True)
+    cases = plan_cases(loaded, fixed, settings, lambda shape: False)
+    assert len({case.shape.label for case in cases}) == 1
+    assert sum(case.required for case in cases) == 2
+    assert {case.distribution for case in cases} == EVERY
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny", "sparse
 SPECIAL: tuple[Distribution, ...] = ("constant", "nan", "inf")
 CONSTANT: tuple[Distribution, ...] = ("zeros", "ones")
 SEED_STEP = 7919
+LARGE_REQUIRED = 2
 STATIC_FACTOR = 4
 """Where no shape has so many times fewer elements than the declared one, special values take as
 long as any others and are tried while there is time."""
@@ -84,6 +85,14 @@ class Case:
         )
 
 
+@dataclass(frozen=True)
+class Large:
+    """What is known of a first shape that has no room for whole copies in fp64: the shape at which
+    most is asked instead, None where the module holds for no other."""
+
+    stand_in: CaseShape | None
+
+
 def interpreted_cases(
     declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
 ) -> list[Case]:
@@ -113,15 +122,24 @@ def interpreted_cases(
 
 
 def measured_cases(
-    declared: Sequence[CaseShape], odd: Sequence[CaseShape], seed: int, seeds: int
+    declared: Sequence[CaseShape],
+    odd: Sequence[CaseShape],
+    seed: int,
+    seeds: int,
+    large: Large | None = None,
 ) -> list[Case]:
-    """On a GPU: every seed at the real shapes, every distribution off the tile size."""
+    """On a GPU: every seed at the real shapes, every distribution off the tile size. Where the
+    first shape is `large`, plain values alone are asked for there, and all else at its stand-in; an
+    own case of the stand-in makes up for the calls that are not repeated at the large shape."""
     primary, small = declared[0], small_shape(declared[0], odd)
-    first = Case(
-        primary, "normal", seed, primary=True, echoes=(Echo("again"), Echo("one"), Echo("weights"))
-    )
-    cases = [first] + [
-        Case(primary, CYCLE[i % len(CYCLE)], seed + i * SEED_STEP) for i in range(1, max(1, seeds))
+    echoes = (Echo("again"), Echo("one"), Echo("weights"))
+    cases = [Case(primary, "normal", seed, primary=True, echoes=echoes)]
+    often = primary
+    if large is not None and large.stand_in is not None:
+        often = large.stand_in
+        cases.append(Case(often, "normal", seed, echoes=echoes))
+    cases += [
+        Case(often, CYCLE[i % len(CYCLE)], seed + i * SEED_STEP) for i in range(1, max(1, seeds))
     ]
     cases += [Case(shape, "normal", seed + SEED_STEP) for shape in [*declared[1:], *odd]]
     names = (*CYCLE[1:], *SPECIAL, *CONSTANT)
@@ -134,7 +152,19 @@ def measured_cases(
     cases += [*_laid_out(small, seed + 1)]
     cases += [Case(small, "sorted", seed + 3, echoes=(Echo("swap"), Echo("few"), Echo("values")))]
     cases += [Case(shape, "shifted", seed + 5) for shape in dict.fromkeys((small, places[0]))]
-    return [*shuffled(cases, seed), Case(primary, "own", seed, required=False)]
+    if large is not None:
+        cases = _spared(cases, primary)
+    return [*shuffled(cases, seed), Case(often, "own", seed, required=False)]
+
+
+def _spared(cases: Sequence[Case], large: CaseShape) -> list[Case]:
+    """Of the cases at the large shape the first two are required, the others as time allows."""
+    places = [place for place, case in enumerate(cases) if case.shape == large]
+    optional = set(places[LARGE_REQUIRED:])
+    return [
+        dataclasses.replace(case, required=False) if place in optional else case
+        for place, case in enumerate(cases)
+    ]
 
 
 def training_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
     Case,
+    Large,
     interpreted_cases,
     measured_cases,
     signs_case,
@@ -44,6 +45,7 @@ from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.workers import expect_judged, open_judged
 from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.memory_plan import room_on
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.session import Worker
 
@@ -64,6 +66,11 @@ row has five elements."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
+STAND_IN_ELEMENTS = 1 << 26
+"""Where whole copies of the declared inputs have no room, most is asked with so many elements."""
+BYTES_AN_ELEMENT = 200
+"""What an element of an input takes while whole copies of it, and of an output of its size, are
+compared."""
 UNLIMITED = 1 << 62
 OOM_RETRIES = 4
 PATIENCE = 2.0
@@ -155,7 +162,12 @@ def _judge_kernelbench(
             trial = Trial(worker, loaded, judged, settings, findings.notes)
             if trial.build(source) is not None:
                 return False
-        for case in allclose_cases(plan_cases(loaded, judged, settings), settings.seed):
+        plan = plan_cases(loaded, judged, settings, trial.fits)
+        cases = [case for case in allclose_cases(plan, settings.seed) if trial.fits(case.shape)]
+        if not cases:
+            findings.notes.append("KernelBench's rule not asked: whole copies have no room")
+            return None
+        for case in cases:
             with on_device(settings):
                 found = passes_allclose(trial, loaded, case, findings.notes)
             if not found:
@@ -219,7 +231,8 @@ def _judge_in(
         failure: Failure | None = trial.build(source)
     if failure is not None:
         return failure
-    plan = plan_cases(loaded, judged, settings)
+    plan = plan_cases(loaded, judged, settings, trial.fits)
+    findings.notes += _routes(trial, plan)
     failure = _judge_cases(trial, plan, judged, settings, findings)
     findings.repeatable = trial.repeatable
     if failure is not None:
@@ -302,7 +315,7 @@ def _judge_cases(
             continue
         begin = time.monotonic()
         with on_device(settings):
-            outcome = _run_scaled(trial, case, captured)
+            outcome = _run_scaled(trial, case, captured, findings.notes)
         slowest = max(slowest, time.monotonic() - begin)
         if isinstance(outcome, NotApplicable):
             findings.notes.append(f"left out: {case.label}: {outcome.reason}")
@@ -331,29 +344,59 @@ def _judge_training(
     return training.failure
 
 
-def _run_scaled(trial: Trial, case: Case, captured: Captured) -> Outcome | NotApplicable:
-    """Run `case`; where the reference and its oracle run out of memory, on a quarter, and so on."""
+def _run_scaled(
+    trial: Trial, case: Case, captured: Captured, notes: list[str]
+) -> Outcome | NotApplicable:
+    """Run `case`; where it has no room by any route, on a quarter, and so on, which is noted."""
+    wanted = case.shape.label
     outcome = trial.run(case, echoes=True)
+    first = outcome
     for _ in range(OOM_RETRIES):
         if not isinstance(outcome, NotApplicable) or not outcome.out_of_memory:
             break
         shape = scaled(case.shape.inputs, captured, case.shape.elements // 4, case.shape.index)
+        if shape.label == case.shape.label:
+            break
         case = dataclasses.replace(case, shape=shape)
         outcome = trial.run(case, echoes=True)
+    if isinstance(first, NotApplicable) and outcome is not first:
+        notes.append(f"{wanted} was judged at {case.shape.label} instead: {first.reason}")
     return outcome
 
 
-def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSettings) -> list[Case]:
-    """The cases of one judgement, in order."""
+def _routes(trial: Trial, plan: Sequence[Case]) -> list[str]:
+    """How shapes without room for whole copies are judged, and what is asked elsewhere."""
+    shapes = {case.shape.label: case.shape for case in plan if not trial.fits(case.shape)}
+    found = []
+    for label, shape in shapes.items():
+        route = trial.plan(shape)
+        asked = [case.distribution for case in plan if case.shape.label == label]
+        if route is not None:
+            names = ", ".join(dict.fromkeys(asked))
+            found.append(f"at {label}: {route.label}; asked there: {names}")
+    return found
+
+
+def plan_cases(
+    loaded: LoadedProblem,
+    captured: Captured,
+    settings: JudgeSettings,
+    fits: Callable[[CaseShape], bool] = lambda shape: True,
+) -> list[Case]:
+    """The cases of one judgement, in order. `fits` says of a shape whether whole copies in fp64
+    have room."""
     interpret = settings.device == "cpu"
     limit = INTERPRETED_ELEMENTS if interpret else UNLIMITED
     declared: list[CaseShape] = [
         scaled(inputs, captured, limit, index)
         for index, inputs in enumerate(loaded.problem.shape_sets)
     ]
-    plan = interpreted_cases if interpret else measured_cases
     odd = _odd_shapes(loaded, captured, settings)
-    cases = plan(declared, odd, settings.seed, settings.seeds)
+    if interpret:
+        cases = interpreted_cases(declared, odd, settings.seed, settings.seeds)
+    else:
+        large = None if fits(declared[0]) else Large(_stand_in(declared[0], captured, fits))
+        cases = measured_cases(declared, odd, settings.seed, settings.seeds, large)
     if captured.mutated_buffers or captured.side_effect is not None:
         cases.append(state_case(declared[0], odd, settings.seed))
     if signs_show(captured):
@@ -362,14 +405,35 @@ def plan_cases(loaded: LoadedProblem, captured: Captured, settings: JudgeSetting
     return [case for case in cases if shifted or case.distribution != "shifted"]
 
 
+def _stand_in(
+    shape: CaseShape, captured: Captured, fits: Callable[[CaseShape], bool]
+) -> CaseShape | None:
+    """The largest scaled shape of at most STAND_IN_ELEMENTS that fits; None where there is none."""
+    limit = min(STAND_IN_ELEMENTS, shape.elements // 2)
+    while limit > 1:
+        found = scaled(shape.inputs, captured, limit, shape.index)
+        if found.origin == "declared":
+            return None
+        if fits(found):
+            return found
+        limit //= 4
+    return None
+
+
 def elsewhere_cases(
     loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
 ) -> list[Case]:
     """A plain call at each size that the problem does not name: all sizes others, then one."""
     first = loaded.problem.shape_sets[0]
-    limit = LARGER_ELEMENTS if settings.device == "cuda" else 2 * count_elements(first)
+    limit = _larger(settings) if settings.device == "cuda" else 2 * count_elements(first)
     odd = (*_odd_shapes(loaded, captured, settings), *neighbours(first, captured, limit))
     return [Case(shape, "normal", settings.seed + 5) for shape in dict.fromkeys(odd)]
+
+
+def _larger(settings: JudgeSettings) -> int:
+    """Elements of a set past the declared sizes that whole copies have room for."""
+    room = room_on(settings.device, settings.device_bytes)
+    return LARGER_ELEMENTS if room is None else min(LARGER_ELEMENTS, room.free // BYTES_AN_ELEMENT)
 
 
 def _odd_shapes(
@@ -377,7 +441,7 @@ def _odd_shapes(
 ) -> tuple[CaseShape, ...]:
     first = loaded.problem.shape_sets[0]
     if settings.device == "cuda":
-        return odd_shapes(first, captured, ODD_ELEMENTS, LARGER_ELEMENTS)
+        return odd_shapes(first, captured, ODD_ELEMENTS, _larger(settings))
     few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
     return odd_shapes(first, captured, few, few, INTERPRETED_ODD_ROWS)
 

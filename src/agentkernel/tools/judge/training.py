@@ -20,6 +20,7 @@ from agentkernel.tools.judge.compare import REFUSED, describe
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
 from agentkernel.tools.judge.trial import Trial, is_refusal
+from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,8 @@ class Training:
 
 def judge_training(trial: Trial, case: Case) -> Training:
     """Judge one call in training mode, or several where the original is random there."""
+    if not trial.fits(case.shape):
+        return _judge_large(trial, case)
     plain = trial.asker.ask(dataclasses.replace(case, training=False))
     if isinstance(plain, NotApplicable):
         return Training()
@@ -57,8 +60,7 @@ def judge_training(trial: Trial, case: Case) -> Training:
     try:
         outcome = trial.ask_candidate(case, question, memory)
         if outcome.refused is not None and is_refusal(outcome.refused):
-            words = " ".join(outcome.refused.log.strip().splitlines()[-1:])[:120]
-            return Training(eval_only=True, note=f"eval mode only: in training it raises {words}")
+            return _eval_only(outcome.refused)
         if not random:
             return Training(failure=outcome.failure)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
@@ -66,6 +68,21 @@ def judge_training(trial: Trial, case: Case) -> Training:
         return _judge_random(trial, case, question, memory)
     finally:
         memory.release()
+
+
+def _judge_large(trial: Trial, case: Case) -> Training:
+    """Where there is no smaller shape: beside eager in training mode."""
+    outcome = trial.run(case)
+    if isinstance(outcome, NotApplicable):
+        return Training(note=f"training mode not judged: {outcome.reason}")
+    if outcome.refused is not None and is_refusal(outcome.refused):
+        return _eval_only(outcome.refused)
+    return Training(failure=outcome.failure)
+
+
+def _eval_only(refused: WorkerFailed) -> Training:
+    words = " ".join(refused.log.strip().splitlines()[-1:])[:120]
+    return Training(eval_only=True, note=f"eval mode only: in training it raises {words}")
 
 
 def is_random(model: nn.Module, inputs: Sequence[object]) -> bool:

@@ -16,7 +16,7 @@ from agentkernel.domain.verdict import (
     LoadFailed,
     RunFailed,
 )
-from agentkernel.errors import ProblemError
+from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.judge.cases import Case, Echo
 from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.finding import (
@@ -124,9 +124,19 @@ class Trial:
     def run(self, case: Case, echoes: bool = False) -> Outcome | NotApplicable:
         """Ask, compare, and look whether anything was written to that should not have been; with
         `echoes` the case's further calls on the same memory too."""
+        import torch
+
         plan = self.plan(case.shape)
         if plan is not None and plan.route != "whole":
             return self._run_large(case, plan)
+        try:
+            return self._run_whole(case, echoes)
+        except torch.OutOfMemoryError as error:
+            torch.cuda.empty_cache()
+            figures = "" if plan is None else f"; {plan.label}"
+            return NotApplicable(f"{one_line(error, 120)}{figures}", out_of_memory=True)
+
+    def _run_whole(self, case: Case, echoes: bool) -> Outcome | NotApplicable:
         question = self.asker.ask(case)
         if isinstance(question, NotApplicable):
             return question
