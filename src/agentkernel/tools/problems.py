@@ -375,9 +375,7 @@ def _load_class(
         )
     count = max(len(item) for item in parsed.values())
     calls = [
-        flatten_call(
-            module_class.forward, *_class_call(module_class, parsed, named, index), "--input"
-        )
+        flatten_call(module_class.forward, *_class_call(module_class, parsed, named, index), "--input")
         for index in range(count)
     ]
     sets = _shape_sets(calls)

@@ -257,6 +257,15 @@ def evaluate(
 
 
 @contextlib.contextmanager
+def honestly(seed: int, rounds: frozenset[str] = frozenset()) -> Iterator[None]:
+    """What runs inside is one honest evaluation, attention by its definition."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH), Honest(seed, rounds):
+        yield
+
+
+@contextlib.contextmanager
 def _by_definition(model: nn.Module) -> Iterator[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

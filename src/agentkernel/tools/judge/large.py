@@ -8,8 +8,10 @@ to them.
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +30,7 @@ from agentkernel.tools.judge.compare import Comparison, compare_output
 from agentkernel.tools.judge.finding import (
     ALIKE,
     CONSTANT,
+    PERMITTED,
     STEPS,
     Outcome,
     case_result,
@@ -37,6 +40,7 @@ from agentkernel.tools.judge.finding import (
     loads_outside,
     reply_strings,
 )
+from agentkernel.tools.judge.honest import honestly
 from agentkernel.tools.judge.memory import clear
 from agentkernel.tools.judge.question import (
     Asker,
@@ -53,10 +57,11 @@ from agentkernel.tools.judge.reference import (
     exactly,
     moved,
 )
+from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.sliced import Change, MissingValue, Sliced, widened
+from agentkernel.tools.judge.sliced import Change, MissingValue, Sliced, as_it_is, widened
 from agentkernel.tools.judge.values import pieces, scales
-from agentkernel.tools.judge.worst import Leeway
+from agentkernel.tools.judge.worst import Blur, Leeway
 from agentkernel.tools.memory_plan import MemoryPlan
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -75,6 +80,7 @@ Ask = Callable[[Case, Question, "Rooms"], Reply]
 
 OPS = "agentkernel.tools.judge.child"
 UNLIKE = 0.05
+Mode = Callable[[], AbstractContextManager[object]]
 
 
 class Unlike(Exception):
@@ -152,7 +158,9 @@ class Piece:
     oracle: torch.Tensor | None
     exact: torch.Tensor | None
     offset: tuple[int, ...]
-    blur: Callable[[int], torch.Tensor | None] | None = None
+    blur: Blur | None = None
+    honest: Blur | None = None
+    permitted: Blur | None = None
     no_oracle: bool = False
 
 
@@ -285,11 +293,15 @@ class LargeCase:
                 break
         result = case_result(case, compared, mismatch is None)
         failure = explained(mismatch, case, reply)
-        return Outcome((result,), launches, failure, outside=loads_outside(reply))
+        permitted = next((item.permitted for item in compared if item.permitted), "")
+        return Outcome((result,), launches, failure, None, permitted, loads_outside(reply))
 
     def _compare(self, case: Case, piece: Piece) -> Comparison:
         leeway = Leeway(
             blur=piece.blur,
+            honest=piece.honest,
+            permitted=piece.permitted,
+            permits=PERMITTED,
             columns=case.distribution in ALIKE and not case.after,
             constant=case.distribution in CONSTANT,
         )
@@ -314,7 +326,11 @@ class LargeCase:
         kept: list[object] | None,
     ) -> Iterator[Piece]:
         if self._plan.route == "slices" and not case.training:
-            reference = SlicedReference(self._captured, self._plan, model, rooms.values())
+            rounds = self._asker.permitted
+            honest = rule_of(self._settings.rule).honest
+            reference = SlicedReference(
+                self._captured, self._plan, model, rooms.values(), rounds, honest
+            )
             step = max(STEPS[self._settings.precision], self._asker.rounding)
             yield from reference.pieces(eager.values, rooms.found(), step)
             return
@@ -408,8 +424,16 @@ class SlicedReference:
     ulp or hold other values in place of NaN and infinities."""
 
     def __init__(
-        self, captured: Captured, plan: MemoryPlan, model: nn.Module, inputs: Sequence[object]
+        self,
+        captured: Captured,
+        plan: MemoryPlan,
+        model: nn.Module,
+        inputs: Sequence[object],
+        rounds: frozenset[str],
+        honest: bool,
     ) -> None:
+        self._rounds = rounds
+        self._honest = honest
         assert plan.slicing is not None
         self._captured = captured
         self._plan = plan
@@ -417,14 +441,14 @@ class SlicedReference:
         self._model = model
         self._inputs = inputs
         self._plain = self._with()
-        self._moved: dict[tuple[int, float], Sliced] = {}
+        self._drawn: dict[tuple[str, int], Sliced] = {}
         tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
         holes = any(not _all_finite(item) for item in tensors)
         self._filled = [self._with(_filler(size)) for size in STAND_INS] if holes else []
 
-    def _with(self, change: Change = widened) -> Sliced:
+    def _with(self, change: Change = widened, mode: Mode = exactly) -> Sliced:
         units = self._plan.slice_units
-        return Sliced(self._captured, self._slicing, self._model, self._inputs, units, change)
+        return Sliced(self._captured, self._slicing, self._model, self._inputs, units, change, mode)
 
     def pieces(
         self, eager: Sequence[object], found: Sequence[torch.Tensor | None], step: float
@@ -440,9 +464,9 @@ class SlicedReference:
                 wide = cast("torch.Tensor", block[index])
                 theirs, own = (_part(x, axis, start, stop).to(wide.device) for x in (value, mine))
                 offset = tuple(start * axis.factor * (d == axis.dim) for d in range(wide.ndim))
-                blur = self._blur(index, step, (start, stop))
                 filled = [cast("torch.Tensor", x.block(start, stop)[index]) for x in self._filled]
-                yield _piece(index, theirs, own, wide, offset, blur, filled)
+                piece = _piece(index, theirs, own, wide, offset, filled)
+                yield self._with_draws(piece, step, (start, stop))
         for index, axis in enumerate(self._slicing.outputs):
             value, mine = eager[index], found[index]
             wide_value = self._plain.whole()[index]
@@ -450,21 +474,39 @@ class SlicedReference:
                 wide = cast("torch.Tensor", wide_value)
                 filled = [cast("torch.Tensor", x.whole()[index]) for x in self._filled]
                 theirs, own = (item.to(wide.device) for item in (value, mine))
-                blur = self._blur(index, step, None)
-                yield _piece(index, theirs, own, wide, (0,) * wide.ndim, blur, filled)
+                piece = _piece(index, theirs, own, wide, (0,) * wide.ndim, filled)
+                yield self._with_draws(piece, step, None)
 
-    def _blur(
-        self, index: int, step: float, units: tuple[int, int] | None
-    ) -> Callable[[int], torch.Tensor | None]:
-        def draw(seed: int) -> torch.Tensor | None:
-            if (seed, step) not in self._moved:
-                self._moved[seed, step] = self._with(_mover(seed, step))
-            sliced = self._moved[seed, step]
-            values = sliced.whole() if units is None else sliced.block(*units)
-            value = values[index]
-            return value.double() if isinstance(value, torch.Tensor) else None
+    def _with_draws(self, piece: Piece, step: float, units: tuple[int, int] | None) -> Piece:
+        """With what the same part of the output comes to in other evaluations."""
 
-        return draw
+        def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Blur:
+            return lambda seed: self._draw(piece.output, units, (kind, seed), made)
+
+        mover = at("moved", lambda seed: (_mover(seed, step), exactly))
+        piece = dataclasses.replace(piece, blur=mover)
+        if self._honest:
+            honest = at("honest", lambda seed: (as_it_is, lambda: honestly(seed)))
+            piece = dataclasses.replace(piece, honest=honest)
+        if self._honest and self._rounds:
+            rounds = self._rounds
+            rounded = at("rounded", lambda seed: (as_it_is, lambda: honestly(seed, rounds)))
+            piece = dataclasses.replace(piece, permitted=rounded)
+        return piece
+
+    def _draw(
+        self,
+        output: int,
+        units: tuple[int, int] | None,
+        key: tuple[str, int],
+        made: Callable[[int], tuple[Change, Mode]],
+    ) -> torch.Tensor | None:
+        """A part of one output in another evaluation, whose slices share what is whole."""
+        if key not in self._drawn:
+            self._drawn[key] = self._with(*made(key[1]))
+        sliced = self._drawn[key]
+        value = (sliced.whole() if units is None else sliced.block(*units))[output]
+        return value if isinstance(value, torch.Tensor) else None
 
 
 def _piece(
@@ -473,7 +515,6 @@ def _piece(
     found: torch.Tensor,
     wide: torch.Tensor,
     offset: tuple[int, ...],
-    blur: Callable[[int], torch.Tensor | None],
     filled: Sequence[torch.Tensor],
 ) -> Piece:
     if not eager.is_floating_point():
@@ -485,7 +526,7 @@ def _piece(
         first, *rest = filled
         same = torch.stack([torch.isclose(first, x, rtol=1e-9, atol=0.0) for x in rest]).all(0)
         oracle = torch.where(same & special, first, oracle)
-    return Piece(index, found, eager, oracle, None, offset, blur)
+    return Piece(index, found, eager, oracle, None, offset)
 
 
 def _mover(seed: int, least: float) -> Change:

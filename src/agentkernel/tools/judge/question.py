@@ -77,7 +77,7 @@ class Asker:
         self._loaded = loaded
         self._orders: dict[int, list[tuple[int, ...] | None]] = {}
         self.rounding = rounding(captured, settings.device)
-        self._permitted = permitted(captured)
+        self.permitted = permitted(captured)
         ignored = ignored_values(captured)
         self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
 
@@ -216,7 +216,7 @@ class Asker:
             answer = call_reference(model, inputs, case.training)
             known = None
             if rule_of(self._settings.rule).honest and not answer.no_oracle:
-                known = Population(model, inputs, case.training, self._permitted)
+                known = Population(model, inputs, case.training, self.permitted)
             return dataclasses.replace(answer, rounding=self.rounding, population=known)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)

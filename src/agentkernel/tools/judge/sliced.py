@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -36,12 +37,18 @@ def widened(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
     return value.double() if value.is_floating_point() else value
 
 
+def as_it_is(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
+    """No change: the graph runs in the problem's own dtypes."""
+    return value
+
+
 class MissingValue(Exception):
     """The graph names a weight or a constant that the module does not have."""
 
 
 class Sliced:
-    """The module's outputs in fp64. `units` make a slice; `inputs` are read, never written."""
+    """The module's outputs in fp64, or as `change` and `mode` have it. `units` make a slice;
+    `inputs` are read, never written."""
 
     def __init__(
         self,
@@ -51,7 +58,9 @@ class Sliced:
         inputs: Sequence[object],
         units: int,
         change: Change = widened,
+        mode: Callable[[], AbstractContextManager[object]] = exactly,
     ) -> None:
+        self._mode = mode
         self._captured = captured
         self._slicing = slicing
         self._units = units
@@ -60,7 +69,7 @@ class Sliced:
         self._nodes = {node.name: node for node in captured.graph.graph.nodes}
         self._device = _device_of(inputs)
         self._plans: dict[tuple[str, ...], list[Node]] = {}
-        with torch.no_grad(), exactly():
+        with torch.no_grad(), self._mode():
             self._whole = self._resident(model)
             self._gather()
 
@@ -75,7 +84,7 @@ class Sliced:
             name if axis is not None else None
             for name, axis in zip(self._captured.outputs, self._slicing.outputs, strict=True)
         ]
-        with torch.no_grad(), exactly():
+        with torch.no_grad(), self._mode():
             found = self._evaluate([name for name in names if name is not None], start, stop)
         return [None if name is None else cast("torch.Tensor", found[name]) for name in names]
 
@@ -283,4 +292,4 @@ def _last_uses(steps: Sequence[Node], names: Sequence[str]) -> dict[str, list[st
     return found
 
 
-__all__ = ["Change", "Gathered", "MissingValue", "Sliced", "widened"]
+__all__ = ["Change", "Gathered", "MissingValue", "Sliced", "as_it_is", "widened"]
