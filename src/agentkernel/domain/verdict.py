@@ -217,6 +217,9 @@ class Verdict(Frozen, defer_build=True):
     """The same call twice gave the same bits; None where nothing was called twice."""
     eval_only: bool = False
     """In training mode the original computes something else, and the candidate raises."""
+    gradients: bool | None = None
+    """The candidate's gradients are the original's; False where it refuses to record some, None
+    where it declares no backward pass."""
     declared_sizes: bool = False
     """Judged at the declared sizes alone; at the others that were asked it raised or was right."""
     kernelbench: bool | None = None

@@ -23,7 +23,6 @@ from torch import nn
 
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import KernelRefused, one_line
-from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.apply.guard import (
     STATE,
     Arguments,
@@ -39,6 +38,7 @@ from agentkernel.tools.apply.operands import Operand, tie_operands
 from agentkernel.tools.apply.passed import Passed, passed
 from agentkernel.tools.apply.source import built, keeps_gradients, needs_triton
 from agentkernel.tools.apply.traced import REFUSED, Traced, traced_function
+from agentkernel.tools.arguments import called_flat
 
 ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""

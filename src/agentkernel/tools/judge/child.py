@@ -175,6 +175,25 @@ def _is_ref(item: object) -> bool:
     return type(item).__name__ == "TensorRef"
 
 
+def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Differentiate one call for `ends`, gradients of its outputs; those of inputs and parameters
+    go to the buffers in `gradients`."""
+    import torch
+
+    from agentkernel.tools.judge.gradients import differentiate as differentiated
+
+    model = cast("nn.Module", state.memory["model"]).eval()
+    refs = cast("Sequence[object]", payload["ends"])
+    ends = [None if ref is None else state.open(ref) for ref in refs]
+    found = differentiated(model, dict(model.named_parameters()), _inputs(payload, state), ends)
+    rooms = cast("Mapping[str, object]", payload["gradients"])
+    with torch.no_grad():
+        for name, ref in rooms.items():
+            if name in found:
+                _deliver(found[name], state.open(ref))
+    return {}
+
+
 def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:
     """The call's inputs; the same tensor as the same object, so that caching by identity shows."""
     given = cast("Sequence[object]", payload["inputs"])

@@ -83,6 +83,8 @@ def check_execution(
     seen = ask(worker, settings)
     if isinstance(seen, RunFailed):
         return seen
+    kept = tuple(call for at, call in enumerate(seen.calls) if at not in trial.refused)
+    seen = dataclasses.replace(seen, calls=kept)
     labels = [item.label for item in judged]
     failure: Failure | None = _complete(seen, labels) or weigh(seen, settings.policy, labels)
     if failure is None:

@@ -35,6 +35,7 @@ from agentkernel.tools.judge.edges import index_inputs, signs_show
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
+from agentkernel.tools.judge.gradients import judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.rule import rule_of
@@ -99,6 +100,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     repeatable: bool | None = None
     eval_only: bool = False
+    gradients: bool | None = None
     kernelbench: bool | None = False
 
 
@@ -246,6 +248,9 @@ def _judge_in(
     if failure is None:
         with on_device(settings):
             failure = _judge_training(trial, plan, settings, findings)
+    if failure is None:
+        with on_device(settings):
+            failure = _judge_gradients(trial, plan, source, findings)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
             elsewhere = elsewhere_cases(loaded, captured, settings)
@@ -342,6 +347,18 @@ def _judge_training(
     findings.notes += [training.note] if training.note else []
     findings.eval_only = training.eval_only
     return training.failure
+
+
+def _judge_gradients(
+    trial: Trial, plan: Sequence[Case], source: str, findings: Findings
+) -> Failure | None:
+    """Of a file that declares a backward pass, at the smallest shape."""
+    small = min((case for case in plan if case.required), key=lambda case: case.shape.elements)
+    case = Case(small.shape, "normal", small.seed + 8, gradients=True)
+    judged = judge_gradients(trial, case, source)
+    findings.notes += [judged.note] if judged.note else []
+    findings.gradients = judged.kept
+    return judged.failure
 
 
 def _run_scaled(
@@ -473,6 +490,7 @@ def _verdict(
         notes=tuple(dict.fromkeys(findings.notes)),
         repeatable=findings.repeatable,
         eval_only=findings.eval_only,
+        gradients=findings.gradients,
         declared_sizes=settings.declared_sizes,
         kernelbench=_kernelbench(settings, findings, failure),
     )

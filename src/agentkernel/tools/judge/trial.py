@@ -60,7 +60,8 @@ THROW_AWAY_SEED = 20_231
 
 class Trial:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
-    `truths` has the values that were right of each output of truth values."""
+    `truths` has the values that were right of each output of truth values, `refused` the numbers of
+    the calls that it refused to record gradients of."""
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class Trial:
         self.repeatable: bool | None = None
         self.truths: dict[int, set[bool]] = {}
         self._spans: dict[int, tuple[float, float]] = {}
+        self.refused: set[int] = set()
+        self._calls = 0
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -201,6 +204,11 @@ class Trial:
         """One more call; what the call before returned must not change with it."""
         kept = memory.results()
         again = self.ask_candidate(case.echoed(echo), question, memory, recall=True)
+        if echo.change == "again" and again.refused is not None and is_refusal(again.refused):
+            # Without gradients, then: what records none may refuse a call that requires some.
+            self.refused.add(self._calls - 1)
+            plain = dataclasses.replace(case.echoed(echo), gradients=False)
+            again = self.ask_candidate(plain, question, memory, recall=True)
         outcome = dataclasses.replace(
             before, results=(*before.results, *again.results), failure=again.failure
         )
@@ -279,6 +287,7 @@ class Trial:
         self, case: Case, question: Question, memory: Memory | Rooms, recall: bool = False
     ) -> dict[str, JSON] | WorkerFailed:
         """One call with `question`'s inputs and weights, from `memory`, where its outputs are."""
+        self._calls += 1
         memory.write(question)
         moved = self._write_state(question)
         payload = memory.payload(recall) | {
@@ -290,6 +299,14 @@ class Trial:
         hidden = self._hidden_state(case, question)
         payload |= {} if hidden is None else hidden.payload(question)
         return self._call("run", payload)
+
+    def differentiate(
+        self, case: Case, question: Question, memory: Memory, more: Mapping[str, object]
+    ) -> dict[str, JSON] | WorkerFailed:
+        """Gradients of one call on `question`, into the buffers that `more` names."""
+        memory.write(question)
+        self._write_state(question)
+        return self._call("differentiate", memory.payload(recall=False) | dict(more))
 
     def _hidden_state(self, case: Case, question: Question) -> HiddenState | None:
         """The state that no state dict shows, from the first call on that moves any, in eval or in

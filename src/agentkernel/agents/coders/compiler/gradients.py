@@ -14,6 +14,7 @@ from agentkernel.agents.coders.compiler.formula import FUNCTION, Formula, formul
 from agentkernel.agents.coders.compiler.head import quoted_text
 from agentkernel.agents.coders.lifted.layout_text import wrapped
 from agentkernel.domain.problem import ScalarSpec
+from agentkernel.domain.structure import Structure
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 
@@ -139,7 +140,7 @@ def _class(
         f"{name}.clone()" if captured.parameters.get(item) in captured.mutated_buffers else name
         for item, name in own.items()
     ]
-    call = f"module.forward({', '.join(given)})"
+    call = f"module.forward({', '.join(_arguments(loaded.problem.arguments, given))})"
     run = wrapped(f"return {call}", INDENT)
     if paths != [""]:
         run = wrapped(f"outputs = {call}", INDENT)
@@ -152,6 +153,31 @@ def _class(
         save="\n".join(wrapped(f"ctx.save_for_backward({', '.join(saved)})", INDENT)),
         run="\n".join(run),
     )
+
+
+def _arguments(structure: Structure | None, given: Sequence[str]) -> list[str]:
+    """A call's arguments of these inputs, as `structure` nests them and names them."""
+    if structure is None:
+        return list(given)
+    inputs = iter(given)
+    positional, named = structure.items
+    found = [_nested(item, inputs) for item in positional.items]
+    return found + [
+        f"{key[1:-1]}={_nested(item, inputs)}"
+        for key, item in zip(named.keys, named.items, strict=True)
+    ]
+
+
+def _nested(structure: Structure, inputs: Iterator[str]) -> str:
+    if structure.kind == "tensor":
+        return next(inputs)
+    items = [_nested(item, inputs) for item in structure.items]
+    if structure.kind == "dict":
+        pairs = zip(structure.keys, items, strict=True)
+        return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+    if structure.kind == "list":
+        return f"[{', '.join(items)}]"
+    return tuple_text(items) if structure.kind == "tuple" else structure.literal
 
 
 def _output_paths(captured: Captured) -> list[str] | None:

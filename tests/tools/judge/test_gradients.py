@@ -1,0 +1,76 @@
+"""Are a drop-in's gradients compared with the original's?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.coders.compiler.coder import family, partitions
+from agentkernel.domain.verdict import Mismatch, Verdict
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import load_problem
+from agentkernel.tools.targets import find_target
+
+PROBLEM = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(24))
+        self.shift = nn.Parameter(torch.randn(24))
+
+    def forward(self, x):
+        return torch.tanh(x * self.scale) + self.shift
+
+
+def get_inputs():
+    return [torch.randn(4, 24)]
+
+
+def get_init_inputs():
+    return []
+"""
+Judge = Callable[..., Verdict]
+
+
+@pytest.fixture(scope="module")
+def drop_in(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path: Path = tmp_path_factory.mktemp("problem") / "small.py"
+    path.write_text(PROBLEM)
+    loaded = load_problem(str(path))
+    choices = partitions(loaded, capture(loaded), "mixed")
+    return family(choices, "default", lambda _: None, find_target("h100").target)[0].source.text
+
+
+def test_the_gradients_of_a_drop_in_are_the_originals(judged: Judge, drop_in: str) -> None:
+    verdict = judged(PROBLEM, drop_in)
+    assert verdict.accepted, verdict.failure
+    assert verdict.gradients is True
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return None, *(next(left)", "return None, *(2 * next(left)"),
+        ("aten.tanh.default(", "aten.sin.default("),
+    ],
+)
+def test_another_gradient_is_refused(judged: Judge, drop_in: str, old: str, new: str) -> None:
+    assert old in drop_in
+    verdict = judged(PROBLEM, drop_in.replace(old, new))
+    assert verdict.gate == "correctness"
+    assert isinstance(verdict.failure, Mismatch)
+    assert "the gradient of " in verdict.failure.case
+
+
+def test_a_drop_in_may_refuse_to_record(judged: Judge, drop_in: str) -> None:
+    old = "return Differentiable.apply(self, *tensors)"
+    assert old in drop_in
+    verdict = judged(PROBLEM, drop_in.replace(old, 'raise RuntimeError("no gradients")'))
+    assert verdict.accepted, verdict.failure
+    assert verdict.gradients is False
+    assert any("gradients are refused" in note for note in verdict.notes)
