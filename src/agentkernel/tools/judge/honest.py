@@ -85,6 +85,8 @@ PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_add
 LINEAR = {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "col2im"}
 LINEAR |= {"index_add", "scatter_add", "scatter_reduce", "upsample_bilinear2d"}
 """Sums of few terms, whose rounding is as large as the same sum of their sizes."""
+CHAINED = ("sum", "mean", "var", "var_mean", "linalg_vector_norm")
+"""Reductions that the first evaluation makes term after term."""
 SPLIT = (
     *("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit"),
     *("_native_batch_norm_legit_no_training", "cudnn_batch_norm", "_softmax", "_log_softmax"),
@@ -149,6 +151,9 @@ class Honest(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number: int,
     ) -> None:
         """Move `value`, output `number` of `func`, in place."""
+        if self._seed == 0 and name in CHAINED and _reduces(args):
+            value.copy_(_chained(name, func, args, kwargs, value, number))
+            return
         deviation = self._deviation(name, func, args, kwargs, value, number)
         if deviation is None:
             ulps = 0.5 if name in ROUNDED else 2.0
@@ -156,6 +161,8 @@ class Honest(TorchDispatchMode):  # type: ignore[no-untyped-call]
             moved = _wide(value) * (1 + step * (2 * self._noise(value, normal=False) - 1))
         else:
             off = torch.nan_to_num(deviation, 0.0, 0.0, 0.0) * self._noise(value, normal=True)
+            if name in ("var", "var_mean") and number == 0:
+                off += self._mean_error(func, args, kwargs, value).square_()
             moved = _wide(value) + (
                 off.cumsum(_dim(func, args, kwargs)) if name == "cumsum" else off
             )
@@ -181,23 +188,34 @@ class Honest(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if given is None or given.numel() == 0 or not given.is_floating_point():
             return None
-        count = max(1, given.numel() // max(1, value.numel()))
-        wide = _wide(given)
+        asked = (func, args, kwargs, value)
         if name in ("sum", "nansum", "mean"):
-            total = _wide(value) * (count if name == "mean" else 1)
-            squares = _wide(cast("torch.Tensor", func(wide.square(), *args[1:], **_same(kwargs))))
-            found = chain(total, squares * (count if name == "mean" else 1), count)
-            return unit * found / (count if name == "mean" else 1)
-        if (name in ("var", "var_mean") and number == 0) or name == "linalg_vector_norm":
-            return unit * _wide(value).abs() * math.sqrt(min(count, CHAIN) / 3)
-        if name == "var_mean":
-            spread = _wide(value).square() * count**2 / 3 * (min(count, CHAIN) / count)
-            return unit * spread.sqrt() / math.sqrt(count)
+            return unit * _sum_error(given, *asked, mean=name == "mean")
+        if name == "var_mean" and number == 1:
+            return unit * _sum_error(given, *asked, mean=True)
+        if name in ("var", "var_mean", "linalg_vector_norm"):
+            return (
+                unit
+                * _wide(value).abs()
+                * _relative_error(given, *asked, name != "linalg_vector_norm")
+            )
         if name in ("prod", "cumprod"):
             return unit * _wide(value).abs() * math.sqrt(given.numel() / 3)
         if name == "cumsum":
             return unit * _wide(value).abs() / math.sqrt(3)
         return None
+
+    def _mean_error(
+        self,
+        func: Callable[..., object],
+        args: Sequence[object],
+        kwargs: dict[str, object],
+        value: torch.Tensor,
+    ) -> torch.Tensor:
+        """A draw of how far off the mean is, which adds its square to a variance."""
+        given = cast("torch.Tensor", args[0])
+        deviation = _sum_error(given, func, args, kwargs, value, mean=True)
+        return _unit(value.dtype) * deviation * self._noise(value, normal=True)
 
     def _noise(self, like: torch.Tensor, *, normal: bool) -> torch.Tensor:
         """Standard normal values, or uniform ones from 0 to 1."""
@@ -221,6 +239,109 @@ def chain(total: torch.Tensor, squares: torch.Tensor, count: int) -> torch.Tenso
         found = variance.mul_(links * count / 2).add_(total.square(), alpha=links**2 / count / 3)
         found.add_(total.square(), alpha=min(count / links, CHAIN) / 3)
     return found.div_(3).sqrt_()
+
+
+def _sum_error(
+    given: torch.Tensor,
+    func: Callable[..., object],
+    args: Sequence[object],
+    kwargs: dict[str, object],
+    value: torch.Tensor,
+    *,
+    mean: bool,
+) -> torch.Tensor:
+    """The rms error, in units of half an ulp, of sums (means) of `given`: of a chain in the order
+    in which the terms lie, or in any order, whichever is larger."""
+    rows = torch.nan_to_num(_rows(given, func, args, kwargs), 0.0, 0.0, 0.0)
+    count = rows.shape[-1]
+    found = chain(rows.sum(-1), rows.square().sum(-1), count)
+    partial = torch.zeros_like(found)
+    for block in rows.split(CHAIN, dim=-1):
+        partial += block.cumsum(-1).square_().sum(-1)
+    found = torch.maximum(found, partial.div_(3).sqrt_())
+    return found.reshape(value.shape) / (count if mean else 1)
+
+
+def _reduces(args: Sequence[object]) -> bool:
+    given = args[0] if args else None
+    return isinstance(given, torch.Tensor) and given.numel() > 0 and given.is_floating_point()
+
+
+def _chained(
+    name: str,
+    func: Callable[..., object],
+    args: Sequence[object],
+    kwargs: dict[str, object],
+    value: torch.Tensor,
+    number: int,
+) -> torch.Tensor:
+    """A reduction as one chain in the order in which the terms lie, of at most `CHAIN` at a time:
+    where terms are alike their rounding errors are too, which no noise shows."""
+    rows = _rows(cast("torch.Tensor", args[0]), func, args, kwargs)
+    count = rows.shape[-1]
+    named = named_arguments(func, args, kwargs)
+    if name == "linalg_vector_norm":
+        usual = named.get("ord", 2) == 2
+        found = sequential(rows.square()).sqrt() if usual else _wide(value).reshape(-1)
+    elif name in ("sum", "mean") or number == 1:
+        found = sequential(rows) / (1 if name == "sum" else count)
+    else:
+        off = rows - (sequential(rows) / count)[..., None]
+        correction = named.get("correction")
+        less = 1 if correction is None else cast("float", correction)
+        found = sequential(off.square()) / max(count - less, 0)
+    return found.reshape(value.shape).to(value.dtype)
+
+
+def sequential(rows: torch.Tensor) -> torch.Tensor:
+    """Sums over the last dimension, term after term."""
+    blocks = rows.split(CHAIN, dim=-1)
+    while len(blocks) > 1:
+        rows = torch.stack([sequential(block) for block in blocks], -1)
+        blocks = rows.split(CHAIN, dim=-1)
+    found = torch.zeros_like(rows[..., 0])
+    for term in rows.movedim(-1, 0).contiguous():
+        found += term
+    return found
+
+
+def _rows(
+    given: torch.Tensor, func: object, args: Sequence[object], kwargs: dict[str, object]
+) -> torch.Tensor:
+    """`given`, wide, with the dimensions of a reduction as the last one."""
+    inner = _reduced(given, func, args, kwargs)
+    outer = [dim for dim in range(given.ndim) if dim not in inner]
+    sizes = [given.shape[dim] for dim in outer]
+    return _wide(given).permute(*outer, *inner).reshape(*sizes, -1)
+
+
+def _relative_error(
+    given: torch.Tensor,
+    func: Callable[..., object],
+    args: Sequence[object],
+    kwargs: dict[str, object],
+    value: torch.Tensor,
+    centred: bool,
+) -> torch.Tensor:
+    """That of a sum of squares, around the mean with `centred`, relative to the sum."""
+    wide = _wide(given)
+    inner = _reduced(given, func, args, kwargs)
+    if centred:
+        wide = wide - wide.mean(dim=inner, keepdim=True)
+    squares = wide.square()
+    total = squares.sum(dim=inner).reshape(value.shape)
+    return _sum_error(squares, func, args, kwargs, value, mean=False) / total.clamp(min=1e-38)
+
+
+def _reduced(
+    given: torch.Tensor, func: object, args: Sequence[object], kwargs: dict[str, object]
+) -> list[int]:
+    """The dimensions that a reduction goes over."""
+    dims = cast("Sequence[int] | int | None", named_arguments(func, args, kwargs).get("dim"))
+    if dims is None or dims == []:
+        return list(range(given.ndim))
+    several = [dims] if isinstance(dims, int) else list(dims)
+    return [dim % given.ndim for dim in several] if given.ndim else []
 
 
 def in_tf32(value: torch.Tensor, nearest: bool) -> torch.Tensor:
@@ -325,9 +446,13 @@ def _sizes(args: Sequence[object]) -> list[object]:
     ]
 
 
-def _same(kwargs: dict[str, object]) -> dict[str, object]:
-    """Without a dtype: squares are summed in the wide one."""
-    return {name: value for name, value in kwargs.items() if name != "dtype"}
+def named_arguments(
+    func: object, args: Sequence[object], kwargs: dict[str, object]
+) -> dict[str, object]:
+    """The arguments of a call by their names, defaults among them."""
+    schema = func._schema.arguments  # type: ignore[attr-defined]
+    given = dict(zip((item.name for item in schema), args, strict=False)) | kwargs
+    return {item.name: item.default_value for item in schema} | given
 
 
 def _dim(func: object, args: Sequence[object], kwargs: dict[str, object]) -> int:
@@ -344,4 +469,4 @@ def _unit(dtype: torch.dtype) -> float:
     return (2.0**-53) if dtype == torch.float64 else 2.0**-24
 
 
-__all__ = ["CHAIN", "Honest", "chain", "evaluate", "in_tf32"]
+__all__ = ["CHAIN", "Honest", "chain", "evaluate", "in_tf32", "named_arguments"]

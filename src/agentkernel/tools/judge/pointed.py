@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.tools.judge.honest import Honest, evaluate
+from agentkernel.tools.judge.honest import Honest, evaluate, named_arguments
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,7 +60,7 @@ class Picks(Honest):
         else:
             result = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
-        given = _named(func, args, kwargs or {})
+        given = named_arguments(func, args, kwargs or {})
         source = args[0] if args else None
         if name in PICKERS and isinstance(source, torch.Tensor):
             places = result if PICKERS[name] == 0 else result[1] if isinstance(result, tuple) else 0
@@ -150,13 +150,6 @@ def _at(source: torch.Tensor, dim: int | None, places: torch.Tensor) -> torch.Te
 def _repeats(places: torch.Tensor, dim: int | None) -> bool:
     ordered = places.sort(dim=-1 if dim is None else dim).values
     return bool((ordered.diff(dim=-1 if dim is None else dim) == 0).any())
-
-
-def _named(func: object, args: Sequence[object], kwargs: dict[str, object]) -> dict[str, object]:
-    """The arguments of a call by their names, defaults among them."""
-    schema = func._schema.arguments  # type: ignore[attr-defined]
-    given = dict(zip((item.name for item in schema), args, strict=False)) | kwargs
-    return {item.name: item.default_value for item in schema} | given
 
 
 __all__ = ["Pick", "Picks", "points_as_well"]
