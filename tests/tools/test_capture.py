@@ -119,6 +119,23 @@ def test_a_size_of_one_that_another_set_lets_vary_stays_free(order: tuple[int, .
     assert all(captured.admits({free[0].symbol: b, free[1].symbol: b}) for b in order)
 
 
+class Constants(nn.Module):
+    """Tensors that forward makes of numbers: here, on its input's device, with dimensions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        low = torch.min(x, torch.tensor(0.5)) + torch.tensor(3, device=x.device)
+        return low * torch.tensor([1.0, float("inf")], device=x.device)
+
+
+def test_tensors_of_numbers_are_calls_or_have_a_text() -> None:
+    captured = capture(problem_from_module(Constants(), (torch.randn(4, 2),)))
+    made = [node.args for node in captured.graph.graph.nodes if "full" in str(node.target)]
+    assert made == [([], 0.5), ([], 3)]
+    (path,) = captured.constants.values()
+    text = 'torch.tensor([1.0, float("inf")], dtype=torch.float32)'
+    assert captured.literals == {path: text}
+
+
 def test_training_statistics_are_listed_as_mutations() -> None:
     captured = capture(problem_from_module(Statistics(), (torch.randn(4, 8),)))
     assert captured.mutated_buffers == ("bn.running_mean", "bn.running_var")

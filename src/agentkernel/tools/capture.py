@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 KNOWN_TORCH = ("2.11", "2.12", "2.13")
 """Releases whose export keeps composite operators whole as `_kept_tables` has it."""
+LIFTED = "lifted_tensor"
+"""What export calls a tensor that forward makes of plain numbers."""
+MOST_LITERALS = 256
+"""Numbers in such a tensor that a drop-in may write out."""
 DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
 
 
@@ -63,6 +69,8 @@ class Captured:
     static_reason: str | None
     guards: tuple[sympy.Basic, ...] = ()
     side_effect: str | None = None
+    literals: dict[str, str] = field(default_factory=dict)
+    """Attribute path of a constant -> the text that makes it, where forward's own text does."""
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the graph holds for these values of the free symbols (symbol -> size).
@@ -125,7 +133,18 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
 
 def _capture(loaded: LoadedProblem, shape_set: int, training: bool, *, static: bool) -> Captured:
     """The trace with these very sizes; `static`: where they cannot be symbols, as numbers."""
-    example = _example(loaded, shape_set)
+    captured = _trace(loaded, _example(loaded, shape_set), shape_set, training, static)
+    unknown = [path for path in captured.constants.values() if path.startswith(LIFTED)]
+    if set(unknown) - set(captured.literals):
+        # On meta a tensor that forward makes of numbers has none.
+        with contextlib.suppress(Exception):
+            return _trace(loaded, _real_example(loaded, shape_set), shape_set, training, static)
+    return captured
+
+
+def _trace(
+    loaded: LoadedProblem, example: _Example, shape_set: int, training: bool, static: bool
+) -> Captured:
     example.module.train(training)
     with _watched(example.module) as effects:
         try:
@@ -210,6 +229,11 @@ def _example(loaded: LoadedProblem, shape_set: int) -> _Example:
             return _Example(module, _inputs(loaded, shape_set, "meta"))
     except (ProblemError, NotImplementedError):
         pass
+    return _real_example(loaded, shape_set)
+
+
+def _real_example(loaded: LoadedProblem, shape_set: int) -> _Example:
+    """The module on the CPU, with fake inputs."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     module = loaded.build(seed=0, device="cpu")
@@ -425,11 +449,12 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
     tree = program.call_spec.out_spec
     if tree is None:
         raise ProblemError("The module returns nothing. Expected a tensor or several.")
+    constants, literals = _literals(program, named(InputKind.CONSTANT_TENSOR))
     return Captured(
         graph=program.graph_module,
         user_inputs=users,
         parameters={**named(InputKind.PARAMETER), **named(InputKind.BUFFER)},
-        constants=named(InputKind.CONSTANT_TENSOR),
+        constants=constants,
         outputs=outputs,
         output_tree=tree,
         mutated_buffers=tuple(signature.buffers_to_mutate.values()),
@@ -437,7 +462,54 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
         free_dims=_free_dims(program.graph_module, users),
         static_reason=static_reason,
         guards=_guards(program.graph_module),
+        literals=literals,
     )
+
+
+def _literals(
+    program: ExportedProgram, constants: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The constants that are left, and the text of those that forward makes of numbers.
+
+    A tensor of one number and no dimension, `torch.tensor(0.5)`, becomes a call in the graph.
+    """
+    import torch
+
+    graph = program.graph_module.graph
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    last = list(nodes.values())[-1]
+    left, texts = dict(constants), {}
+    for name, path in constants.items():
+        value = program.constants.get(path)
+        known = isinstance(value, torch.Tensor) and value.device.type != "meta"
+        if not path.startswith(LIFTED) or not known or value.numel() > MOST_LITERALS:
+            continue
+        if value.ndim:
+            texts[path] = f"torch.tensor({_listed(value.tolist())}, dtype={value.dtype})"
+            continue
+        node = nodes[name]
+        device = node.meta["val"].device
+        with graph.inserting_after(last):
+            made = graph.call_function(
+                torch.ops.aten.full.default,
+                ([], value.item()),
+                {"dtype": value.dtype, "device": device, "pin_memory": False},
+            )
+        made.meta.update(node.meta)
+        node.replace_all_uses_with(made)
+        if node is not last:
+            graph.erase_node(node)
+            del left[name]
+    program.graph_module.recompile()
+    return left, texts
+
+
+def _listed(value: object) -> str:
+    """Nested numbers as Python."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_listed, value))}]"
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return repr(value) if finite else f'float("{value}")'
 
 
 def _guards(graph: GraphModule) -> tuple[sympy.Basic, ...]:

@@ -193,3 +193,14 @@ def test_fp64_is_computed_in_fp64(box: Sandboxed) -> None:
     _, text = written(module, x)
     for ours, theirs in zip(box.call(text, module, (x,)), module(x), strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-14, atol=0.0), text
+
+
+def test_tensors_that_forward_makes_of_numbers_are_written_out(box: Sandboxed) -> None:
+    module = Each(
+        lambda x: torch.max(x, torch.tensor(float("-inf"))) * torch.tensor(2),
+        lambda x: x * torch.tensor([0.5, 2.0, -1.0], device=x.device),
+    )
+    x = torch.randn(5, 3)
+    _, text = written(module, x)
+    for ours, theirs in zip(box.call(text, module, (x,)), module(x), strict=True):
+        assert torch.equal(ours, theirs), text

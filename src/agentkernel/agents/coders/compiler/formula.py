@@ -72,6 +72,8 @@ def formula_of(loaded: LoadedProblem, captured: Captured) -> Formula | str:
 def _checked(loaded: LoadedProblem, captured: Captured) -> Formula:
     if captured.mutated_inputs:
         raise _Unwritable("forward changes its inputs in place")
+    if captured.literals:
+        raise _Unwritable("forward makes tensors of numbers")
     drawn = random_op(captured)
     if drawn is not None:
         raise _Unwritable(f"{drawn} draws random numbers")

@@ -79,9 +79,7 @@ def signature_of(loaded: LoadedProblem, names: Names, count: int, constant: str)
 
 def _leading(parameters: Sequence[_Parameter]) -> int:
     """How many of them have a plain default before the first that has none."""
-    return next(
-        (at for at, item in enumerate(parameters) if item.default is None), len(parameters)
-    )
+    return next((at for at, item in enumerate(parameters) if item.default is None), len(parameters))
 
 
 def _parameters(loaded: LoadedProblem) -> tuple[list[_Parameter], list[_Parameter]]:

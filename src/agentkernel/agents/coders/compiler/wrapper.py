@@ -19,7 +19,7 @@ from agentkernel.agents.coders.compiler.fusion import LibraryStep, Output, Parti
 from agentkernel.agents.coders.compiler.gradients import GradientText, gradient_text
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
 from agentkernel.agents.coders.compiler.helpers import helper_sources
-from agentkernel.agents.coders.compiler.ir import Node, Shape, same
+from agentkernel.agents.coders.compiler.ir import Node, Shape, Uncovered, same
 from agentkernel.agents.coders.compiler.kernel import KernelCode, KernelRequest, emit_kernel
 from agentkernel.agents.coders.compiler.library import library_call
 from agentkernel.agents.coders.compiler.limits import limits_of
@@ -131,9 +131,14 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
                 forward.lines.append(f"{name} = {name}.contiguous()")
         elif _used(captured, placeholder):
             expression = _read(forward, placeholder)
+            path = captured.parameters.get(placeholder) or captured.constants[placeholder]
             value = values[placeholder]
             if isinstance(value, torch.Tensor) and not value.is_contiguous():
                 expression = f"{expression}.contiguous()"
+            if path in captured.literals:
+                expression = forward.names.unique("constant")
+                made = literal_text(captured.literals[path], forward.device)
+                forward.lines.append(f"{expression} = {made}")
             forward.buffers[node] = expression
             forward.device = forward.device or f"{expression}.device"
     for symbol, reading in forward.symbols.readings.items():
@@ -148,6 +153,13 @@ def _read(forward: Forward, placeholder: str) -> str:
     captured = forward.captured
     path = captured.parameters.get(placeholder) or captured.constants[placeholder]
     return forward.constructor.expressions.get(path, f"self.{path}")
+
+
+def literal_text(text: str, device: str) -> str:
+    """A tensor that forward makes of numbers, made on `device`."""
+    if not device:
+        raise Uncovered("constant", "nothing says on which device to make a tensor")
+    return f"{text.removesuffix(')')}, device={device})"
 
 
 def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:

@@ -19,7 +19,7 @@ from agentkernel.agents.coders.compiler.head import import_block, module_docstri
 from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import symbols_of
-from agentkernel.agents.coders.compiler.wrapper import Source, return_text
+from agentkernel.agents.coders.compiler.wrapper import Source, literal_text, return_text
 from agentkernel.agents.coders.lifted.forward import Forward
 from agentkernel.agents.coders.lifted.helpers import helper_sources
 from agentkernel.agents.coders.lifted.layout_text import forward_lines
@@ -132,6 +132,7 @@ def _begin(
     """Lines that bring the inputs into the layout that the code was written for."""
     tensors = _tensors(fixed)
     lines = []
+    late: list[tuple[str, str, tuple[int, ...], tuple[int, ...]]] = []
     if len(forward.wrapper.arguments) != len(code.inputs):
         raise Unliftable(
             f"the wrapper takes {len(forward.wrapper.arguments)} tensors, not {len(code.inputs)}"
@@ -147,7 +148,13 @@ def _begin(
                 stored = Stored(text, shape, strides, own=False)
                 lines.append(f"{text} = {as_laid_out(stored, strides)}")
         else:
+            path = {**fixed.constants, **fixed.parameters}[placeholder]
             text = _read(placeholder, fixed, constructor, arguments)
+            if path in fixed.literals and variable in read:
+                late.append((variable, path, shape, strides))
+                continue
+            if path.startswith("lifted_tensor") and variable in read:
+                raise Unliftable("forward makes a tensor of numbers, too many to write out")
             if not value.is_contiguous() and variable in read:
                 text = as_laid_out(Stored(text, shape, strides, own=False), strides)
         forward.values[variable] = Stored(text, shape, strides, own=False)
@@ -156,6 +163,10 @@ def _begin(
         if first is None:
             raise Unliftable("nothing that goes in says on which device to work")
         forward.device = f"{first.text}.device"
+    for variable, path, shape, strides in late:
+        name = forward.names.unique("constant")
+        lines.append(f"{name} = {literal_text(fixed.literals[path], forward.device)}")
+        forward.values[variable] = Stored(name, shape, strides, own=False)
     return lines
 
 

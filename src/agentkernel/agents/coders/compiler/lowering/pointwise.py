@@ -39,6 +39,8 @@ def _register_tables() -> None:
     for name, op in BINARY.items():
         if op in SUPPORTED_BINARY:
             lowers(f"{name}.Tensor", f"{name}.Scalar", f"{name}.default")(_binary(op))
+    lowers("max.other")(_binary("maximum"))
+    lowers("min.other")(_binary("minimum"))
 
 
 def _unary(op: str) -> Callable[..., Lowered]:

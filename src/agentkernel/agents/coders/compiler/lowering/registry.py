@@ -65,6 +65,10 @@ class Lowering:
         """`node` as `dtype`; between floats of one compute type it only names the stored type."""
         if node.dtype == dtype:
             return node
+        if node.kind == "constant":
+            (value,) = node.attrs
+            made = torch.tensor(value, dtype=node.dtype).to(dtype).item()
+            return self.b.constant(made, dtype)
         return self.b.pointwise("cast", node, dtype=dtype)
 
     def compute(self, node: Node) -> Node:
@@ -131,7 +135,8 @@ def _only_asserts(node: fx.Node) -> bool:
 
 def _check_readable(captured: Captured, node: fx.Node) -> None:
     path = captured.constants.get(node.name)
-    if path is not None and path.startswith("lifted_tensor") and node.users:
+    written = path in captured.literals
+    if path is not None and path.startswith("lifted_tensor") and node.users and not written:
         raise Uncovered(node.name, "a tensor constant made inside forward")
 
 
