@@ -16,6 +16,8 @@ from typing import IO
 from agentkernel.errors import AgentKernelError, DiskFailure, OutputError
 
 LOOK_AGAIN_S = 0.1
+ROOM_BYTES = 2**20
+"""What a library that keeps an index needs beside it: less fails in the middle of a write."""
 LONGEST_NAME = 200
 """Bytes of somebody's name in the name of a file, which a file system bounds at 255."""
 LONGEST_DATABASE_PATH = 500
@@ -51,6 +53,23 @@ def explaining(path: Path, line: Line) -> Iterator[None]:
         told = line(path, _sqlite_words(path, error), "full" in str(error))
         machines = is_machines(error) or is_read_only(path)
         raise (DiskFailure if machines else OutputError)(told) from error
+
+
+def room_failure(folder: Path, size: int = ROOM_BYTES) -> OSError | None:
+    """Why `folder` cannot take `size` more bytes, which are written and removed again; None: it
+    can. What fails there is no damage of what lies there."""
+    probe = folder / f".room.{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+    return None
 
 
 def is_read_only(path: Path) -> bool:

@@ -195,3 +195,20 @@ def test_a_folder_that_cannot_be_made_gets_one_line(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="Expected a folder that can be written") as caught:
         open_base(tmp_path / "file" / "below")
     assert "\n" not in str(caught.value)
+
+
+def test_a_search_goes_on_without_vectors_that_fail(
+    base: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chromadb.errors import InternalError
+
+    def fail(*_: object) -> None:
+        raise InternalError("disk I/O error")
+
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(base, "_say", said.append)
+        patch.setattr(base._dense, "search", fail)
+        assert base.search(SOFTMAX)
+    assert len(said) == 1
+    assert said[0].startswith("The vectors cannot be searched: disk I/O error.")

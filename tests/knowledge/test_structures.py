@@ -1,10 +1,11 @@
+import errno
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agentkernel.domain.knowledge import Filters, Structure
-from agentkernel.errors import OutputError
+from agentkernel.errors import DiskFailure, OutputError
 from agentkernel.knowledge import structures
 from agentkernel.knowledge.facts import facts_of
 from agentkernel.knowledge.structures import StructureIndex
@@ -192,3 +193,41 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Cannot keep the structures"):
         opened(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["structures.json", "*[0-9].npy", "*.ends.npy", "*.groups.npy", "*.jsonl"]
+)
+def test_flipped_bits_are_damage_that_is_said_and_mended(
+    tmp_path: Path, index: StructureIndex, truth: MemoryTruth, pattern: str
+) -> None:
+    path = next(tmp_path.glob(pattern))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    said: list[str] = []
+    again = StructureIndex(tmp_path, op_vector, similarity, "1", said.append)
+    assert again.seq == 0
+    assert found(again, "matmul") == []
+    assert len(said) == 1
+    assert said[0].startswith("Structure index was damaged (")
+    assert again.catch_up(truth) == 5
+    whole = StructureIndex(tmp_path, op_vector, similarity, "1", pytest.fail)
+    assert found(whole, "matmul") == ["e/gemm", "e/gemm2"]
+
+
+def test_a_full_disk_is_the_machines_and_leaves_the_index(
+    index: StructureIndex, truth: MemoryTruth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    truth.put(entry("e/new", "x", ops=("exp",)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(DiskFailure, match="No space left"):
+            index.catch_up(truth)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert index.catch_up(truth) == 6

@@ -1,5 +1,7 @@
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.errors import OutputError, SettingError
+from agentkernel.errors import DiskFailure, OutputError, SettingError
 from agentkernel.knowledge import vector_folder, vectors
 from agentkernel.knowledge.truth_types import Gone
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
@@ -419,3 +421,30 @@ def test_a_server_that_is_not_there() -> None:
 
 def test_the_state_is_what_was_reached(tmp_path: Path, index: DenseIndex) -> None:
     assert json.loads((_folder(tmp_path) / "state.json").read_text())["seq"] == index.seq == 4
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_no_damage(small_disk: Path, truth: MemoryTruth) -> None:
+    open_vectors(small_disk / "v", EMBEDDER, pytest.fail).catch_up(truth)
+    rest = shutil.disk_usage(small_disk).free - 36 * 1024
+    (small_disk / "others").write_bytes(bytes(rest))
+    files = [path for path in (small_disk / "v").rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    with contextlib.suppress(DiskFailure):  # where SQLite has its files open, it can be read
+        open_vectors(small_disk / "v", EMBEDDER, pytest.fail)
+    assert {path: path.read_bytes() for path in files} == before
+    with pytest.raises(DiskFailure, match="No space left"):
+        open_vectors(small_disk / "new", EMBEDDER, pytest.fail)
+    (small_disk / "others").unlink()
+    again = open_vectors(small_disk / "v", EMBEDDER, pytest.fail)
+    assert find(again, "matrix product", limit=1) == ["pair/gemm"]

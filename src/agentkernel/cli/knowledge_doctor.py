@@ -110,7 +110,12 @@ def _indexes(place: Place, last: int) -> Iterator[Finding]:
     for line in mended:
         yield Finding("vectors", False, line, BUILD)
     yield _lag("vectors", dense.seq, last)
-    structures = StructureIndex(place.folder / "structures", op_vector, similarity, VECTORS)
+    mended.clear()
+    structures = StructureIndex(
+        place.folder / "structures", op_vector, similarity, VECTORS, mended.append
+    )
+    for line in mended:
+        yield Finding("structures", False, line, BUILD)
     yield _lag("structures", structures.seq, last)
 
 

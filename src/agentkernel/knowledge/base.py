@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
 from agentkernel.errors import OutputError, SettingError, one_line
+from agentkernel.knowledge.damage import keeping, refuse_failing_disk
 from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
@@ -29,6 +30,10 @@ PACKAGED = "the package"
 """The source under which the truth keeps what the packaged entries were made from."""
 GONE = "the package does not bring it any more"
 Say = Callable[[str], None]
+
+
+def ignore(line: str) -> None:
+    """Nobody listens."""
 
 
 class Brought(NamedTuple):
@@ -52,9 +57,15 @@ class KnowledgeBase:
     """An open knowledge folder. Several processes may read and write one at once."""
 
     def __init__(
-        self, truth: Truth, dense: DenseIndex, structures: StructureIndex, retriever: Retriever
+        self,
+        truth: Truth,
+        dense: DenseIndex,
+        structures: StructureIndex,
+        retriever: Retriever,
+        say: Say = ignore,
     ) -> None:
         self.truth = truth
+        self._say = say
         self._dense = dense
         self._structures = structures
         self._retriever = retriever
@@ -86,19 +97,32 @@ class KnowledgeBase:
     def _catch_up(self, progress: Watch | None, wait: bool) -> int:
         from chromadb.errors import ChromaError
 
-        try:
-            return self._dense.catch_up(self.truth, progress, wait)
-        except ChromaError as error:
-            raise OutputError(
-                f"Cannot keep the vectors of {str(self.truth.path.parent)!r}: "
-                f"{one_line(error, 120)}. Expected room for them. Next: make room, and run "
-                "'agentkernel knowledge build'; if that fails too, remove the folder 'vectors'."
-            ) from error
+        folder = self.truth.path.parent
+        with keeping("vectors", folder):
+            try:
+                return self._dense.catch_up(self.truth, progress, wait)
+            except ChromaError as error:
+                refuse_failing_disk(folder)
+                raise OutputError(
+                    f"Cannot keep the vectors of {str(folder)!r}: {one_line(error, 120)}. Expected "
+                    "an index that can be written. Next: run 'agentkernel knowledge build'; if "
+                    "that fails too, remove the folder 'vectors'."
+                ) from error
 
     def search(self, query: Query, mixture: Mixture | None = None) -> tuple[Hit, ...]:
-        """At most `query.limit` hits, best first; `mixture` in place of the base's own."""
+        """At most `query.limit` hits, best first; `mixture` in place of the base's own. Where the
+        vectors fail, which is said, by words and structures alone."""
+        from chromadb.errors import ChromaError
+
         searching = self._retriever if mixture is None else self._retriever.mixed(mixture)
-        return searching.search(query)
+        try:
+            return searching.search(query)
+        except ChromaError as error:
+            self._say(
+                f"The vectors cannot be searched: {one_line(error, 120)}. The answer is by "
+                "words and structures alone."
+            )
+            return searching.without_dense().search(query)
 
     def get(self, entry_id: str) -> Entry | None:
         """The current entry of that id."""
@@ -184,10 +208,10 @@ def open_base(
     with ExitStack() as cleanup:
         truth = cleanup.enter_context(open_truth(folder, say))
         dense = open_vectors(chroma or folder / "vectors", vectors, say)
-        structures = StructureIndex(folder / "structures", op_vector, similarity, VECTORS)
+        structures = StructureIndex(folder / "structures", op_vector, similarity, VECTORS, say)
         retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
-    return KnowledgeBase(truth, dense, structures, retriever)
+    return KnowledgeBase(truth, dense, structures, retriever, say or ignore)
 
 
 def checked_server(chroma: str) -> str:

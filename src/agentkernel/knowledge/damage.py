@@ -1,9 +1,13 @@
-"""Is a database whole?"""
+"""What is damaged of an index, and what its disk refuses."""
 
 from __future__ import annotations
 
-import sqlite3
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from agentkernel.database import UNREADABLE, is_damage, reading
+from agentkernel.disk import explaining, room_failure
+from agentkernel.errors import one_line
 
 
 def database_damage(database: Path) -> str | None:
@@ -11,11 +15,29 @@ def database_damage(database: Path) -> str | None:
     if not database.is_file():
         return "its database is missing"
     try:
-        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-        try:
+        with reading(database) as connection:
             answer = connection.execute("PRAGMA quick_check").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
-        return str(error)
-    return None if answer == ("ok",) else str(answer)[:120]
+    except UNREADABLE as error:
+        if not is_damage(error):
+            raise
+        return one_line(error, 120)
+    return None if answer == ("ok",) else one_line(answer, 120)
+
+
+def keeping(what: str, folder: Path) -> AbstractContextManager[None]:
+    """Turn a failed write of the index `what` in `folder` into one clear OutputError."""
+
+    def line(path: Path, problem: str, full: bool) -> str:
+        return (
+            f"Cannot keep the {what} in {str(path)!r}: {problem}. Expected a folder that can be "
+            f"written. Next: {'make room' if full else 'choose another folder, or make room'}."
+        )
+
+    return explaining(folder, line)
+
+
+def refuse_failing_disk(folder: Path) -> None:
+    """Raise the OSError of a disk that is full or read-only: what lies there is not damaged."""
+    failure = room_failure(folder)
+    if failure is not None:
+        raise failure

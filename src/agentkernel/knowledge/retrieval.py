@@ -57,6 +57,18 @@ class DenseLike(Protocol):
     def facts(self, entry_id: str) -> Facts | None: ...
 
 
+class NoVectors:
+    """An index of vectors that finds nothing."""
+
+    def search(self, vector: Vectors, limit: int, filters: Filters | None = None) -> list[Near]:
+        """Nothing."""
+        return []
+
+    def facts(self, entry_id: str) -> Facts | None:
+        """Nothing that is at hand."""
+        return None
+
+
 class StructuresLike(Protocol):
     """What `structures.StructureIndex` offers to a search."""
 
@@ -157,6 +169,11 @@ class Retriever:
         """The same search with another mixture."""
         parts = (self._truth, self._dense, self._structures, self._embedder)
         return Retriever(*parts, mixture, self._literal)
+
+    def without_dense(self) -> Retriever:
+        """The same search where the vectors cannot be read."""
+        parts = (self._truth, NoVectors(), self._structures, self._embedder)
+        return Retriever(*parts, self._mixture, self._literal)
 
     def search(self, query: Query) -> tuple[Hit, ...]:
         """At most `query.limit` hits, best first; the same question over the same store has the

@@ -1,10 +1,11 @@
-"""Which entries compute nearly the same as a given structure?"""
+"""Which entries compute nearly the same as a structure: an index that is made from the truth."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Structure
-from agentkernel.errors import OutputError
+from agentkernel.errors import one_line
+from agentkernel.knowledge.damage import keeping
 from agentkernel.knowledge.facts import group_of, passing
-from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.truth_types import Gone, Say
 from agentkernel.knowledge.vector_types import Changes
 from agentkernel.knowledge.vectors import Progress
 
@@ -25,8 +28,10 @@ OpVector = Callable[[Structure], NDArray[Any]]
 Similarity = Callable[[Structure, Structure], float]
 """How alike two structures are, 0 to 1."""
 
-FORMAT = 2
+FORMAT = 3
 POINTER = "structures.json"
+PARTS = (".npy", ".ends.npy", ".jsonl", ".groups.npy")
+"""The ends of the names of an index's files, whose hashes the pointer holds."""
 SHORTLIST = 200
 """Candidates of the op vectors that are compared exactly."""
 FEW_OPS = 48
@@ -92,18 +97,23 @@ class StructureIndex:
     """
 
     def __init__(
-        self, folder: Path, op_vector: OpVector, similarity: Similarity, version: str = "1"
+        self,
+        folder: Path,
+        op_vector: OpVector,
+        similarity: Similarity,
+        version: str = "1",
+        say: Say | None = None,
     ) -> None:
+        """`say` gets one line where a damaged index is to be made anew."""
         self._folder = folder
         self._op_vector = op_vector
         self._similarity = similarity
         self._version = f"{FORMAT}/{version}"
+        self._say = say
         self._stamp = 0
         self._table = EMPTY
-        try:
+        with keeping("structures", folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(folder, error) from error
         self._refresh()
 
     @property
@@ -125,23 +135,20 @@ class StructureIndex:
         One process writes at a time; where another one does, wait for it, or return at once if
         `wait` is False. Readers keep the state that they have mapped.
         """
-        try:
-            with self._writing(wait) as ours:
-                if not ours:
-                    return self.seq
-                self._refresh()
-                if truth.last_seq < self.seq:
-                    self._table = EMPTY
-                while self.seq < truth.last_seq:
-                    changes = truth.entries(self.seq, BATCH_ENTRIES)
-                    table = _merged(self._table, changes, self.unit_vector)
-                    if table.seq == self.seq:
-                        break
-                    self._store(table)
-                    if progress is not None:
-                        progress(self.seq, truth.last_seq)
-        except OSError as error:
-            raise _unwritable(self._folder, error) from error
+        with keeping("structures", self._folder), self._writing(wait) as ours:
+            if not ours:
+                return self.seq
+            self._refresh()
+            if truth.last_seq < self.seq:
+                self._table = EMPTY
+            while self.seq < truth.last_seq:
+                changes = truth.entries(self.seq, BATCH_ENTRIES)
+                table = _merged(self._table, changes, self.unit_vector)
+                if table.seq == self.seq:
+                    break
+                self._store(table)
+                if progress is not None:
+                    progress(self.seq, truth.last_seq)
         return self.seq
 
     @contextmanager
@@ -180,15 +187,18 @@ class StructureIndex:
         return found[:limit]
 
     def _refresh(self) -> None:
-        """Map the current files, if they are others than those at hand. What is damaged or of
-        another version counts as missing: the next catch-up makes it anew."""
+        """Map the current files, if they are others than those at hand. What is damaged, which is
+        said, or of another version counts as missing: the next catch-up makes it anew."""
         pointer = self._folder / POINTER
         try:
             stamp = pointer.stat().st_mtime_ns
             if stamp == self._stamp:
                 return
             table = _read(self._folder, json.loads(pointer.read_text("utf-8")), self._version)
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            if pointer.is_file() and self._say is not None:
+                self._say(f"Structure index was damaged ({one_line(error, 120)}): it is made anew.")
+                self._say = None
             return
         self._stamp = stamp
         self._table = table
@@ -198,6 +208,19 @@ class StructureIndex:
         stem = f"structures-{table.seq}"
         while (self._folder / f"{stem}.npy").exists():
             stem += "x"
+        try:
+            self._write(stem, table)
+        except OSError:
+            # On a full disk nothing is left of it: others need the room.
+            for part in self._folder.glob(f"{stem}.*"):
+                part.unlink(missing_ok=True)
+            raise
+        for old in self._folder.glob("structures-*"):
+            if not old.name.startswith(f"{stem}."):
+                old.unlink(missing_ok=True)
+        self._refresh()
+
+    def _write(self, stem: str, table: _Table) -> None:
         np.save(self._folder / f"{stem}.npy", table.vectors)
         np.save(self._folder / f"{stem}.ends.npy", table.ends)
         (self._folder / f"{stem}.jsonl").write_bytes(table.lines.tobytes())
@@ -208,14 +231,23 @@ class StructureIndex:
             "seq": table.seq,
             "ids": table.ids,
             "groups": table.groups,
+            "files": {name: _sha256(self._folder / f"{stem}{name}") for name in PARTS},
         }
         draft = self._folder / f"{stem}.tmp"
+        text["sha256"] = _own_sha256(text)
         draft.write_text(json.dumps(text), encoding="utf-8")
         draft.replace(self._folder / POINTER)
-        for old in self._folder.glob("structures-*"):
-            if not old.name.startswith(f"{stem}."):
-                old.unlink(missing_ok=True)
-        self._refresh()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _own_sha256(pointer: Mapping[str, object]) -> str:
+    """Of what the pointer says, but for this."""
+    own = {name: value for name, value in pointer.items() if name != "sha256"}
+    return sha256_text(json.dumps(own, sort_keys=True))
 
 
 def _cosines(vectors: Floats, query: Floats) -> Floats:
@@ -285,8 +317,16 @@ def _merged(
 
 
 def _read(folder: Path, pointer: dict[str, Any], version: str) -> _Table:
-    """The files that `pointer` names. Raises ValueError where they do not fit together."""
+    """The files that `pointer` names; nothing of another version. Raises ValueError where they are
+    not as they were written, or do not fit together."""
+    if pointer["version"] != version:
+        return EMPTY
+    if pointer["sha256"] != _own_sha256(pointer):
+        raise ValueError(f"{POINTER} is not as it was written")
     stem = str(pointer["stem"])
+    for name, noted in pointer["files"].items():
+        if _sha256(folder / f"{stem}{name}") != noted:
+            raise ValueError(f"{stem}{name} is not as it was written")
     ids = [str(name) for name in pointer["ids"]]
     # A plain array over the mapping: numpy.memmap itself makes each small operation slower.
     vectors = np.asarray(np.load(folder / f"{stem}.npy", mmap_mode="r")) if ids else EMPTY.vectors
@@ -296,15 +336,8 @@ def _read(folder: Path, pointer: dict[str, Any], version: str) -> _Table:
     path = folder / f"{stem}.jsonl"
     lines = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else EMPTY.lines
     size = int(ends[-1]) if len(ends) else 0
-    if pointer["version"] != version or size != len(lines):
+    if size != len(lines):
         raise ValueError(f"{stem} does not fit")
     if ids and not vectors.shape[1] == len(ends) == len(group_of) == len(ids):
         raise ValueError(f"{stem} does not fit")
     return _Table(int(pointer["seq"]), ids, groups, group_of, vectors, lines, ends)
-
-
-def _unwritable(folder: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"Cannot keep the structures in {str(folder)!r}: {error.strerror or error}. Expected a "
-        "folder that can be written. Next: choose another folder, or free some space."
-    )

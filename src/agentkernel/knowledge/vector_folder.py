@@ -1,9 +1,10 @@
-"""How does a folder keep an index of vectors, which several processes read and write?"""
+"""An index of vectors in a folder, which several processes read and write."""
 
 from __future__ import annotations
 
 import fcntl
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentkernel.domain.knowledge import Filters
-from agentkernel.errors import OutputError, one_line
-from agentkernel.knowledge.damage import database_damage
+from agentkernel.errors import one_line
+from agentkernel.knowledge.damage import database_damage, keeping, refuse_failing_disk
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, passing
 from agentkernel.knowledge.truth_types import Say
@@ -43,6 +44,8 @@ that pass are compared."""
 REOPEN_SECONDS = 30.0
 """What another process wrote is seen after this at the latest: Chroma keeps the index in memory
 and only a fresh client reads it again (1.6 s for 100,000 rows)."""
+UNFIT = (ValueError, KeyError, TypeError, RuntimeError)
+"""What reading an index raises whose files do not fit together."""
 STALE_SECONDS = 7 * 24 * 3600.0
 """After this, an unused index of another embedder is removed."""
 
@@ -161,7 +164,7 @@ def open_folder(
     written.
     """
     stem, lock = f"vectors-{key}-", root / "lock"
-    try:
+    with keeping("vectors", root):
         root.mkdir(parents=True, exist_ok=True)
         found = _opened(_current(root, stem), lock, fingerprint, width)
         if isinstance(found, FolderStore):
@@ -184,11 +187,6 @@ def open_folder(
                 # What was damaged serves nobody; a process that has it open keeps its files.
                 shutil.rmtree(folder, ignore_errors=True)
             return _created(root / f"{stem}{number}", lock, fingerprint, width)
-    except OSError as error:
-        raise OutputError(
-            f"Cannot keep the vectors in {str(root)!r}: {error.strerror or error}. Expected a "
-            "folder that can be written. Next: choose another folder, or free some space."
-        ) from error
 
 
 def _current(root: Path, stem: str) -> Path | None:
@@ -210,20 +208,32 @@ def _opened(folder: Path | None, lock: Path, fingerprint: str, width: int) -> Fo
         return damage or FolderStore(folder, lock, fingerprint, width)
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
-    except (ChromaError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (sqlite3.OperationalError, ChromaError, *UNFIT) as error:
+        # Chroma fails alike where there is no room beside an index that is whole.
+        refuse_failing_disk(folder)
         return one_line(error, 120)
 
 
 def _created(folder: Path, lock: Path, fingerprint: str, width: int) -> FolderStore:
     """An empty index; `state.json` comes last, so that a half-made one is seen as damaged."""
-    _client(folder).create_collection(
-        COLLECTION,
-        metadata={"fingerprint": fingerprint, "format": FORMAT},
-        configuration={"hnsw": HNSW},
-        embedding_function=None,
-    )
-    Ledger(folder, width).clear()
-    return FolderStore(folder, lock, fingerprint, width)
+    from chromadb.errors import ChromaError
+
+    try:
+        refuse_failing_disk(folder.parent)
+        _client(folder).create_collection(
+            COLLECTION,
+            metadata={"fingerprint": fingerprint, "format": FORMAT},
+            configuration={"hnsw": HNSW},
+            embedding_function=None,
+        )
+        Ledger(folder, width).clear()
+        return FolderStore(folder, lock, fingerprint, width)
+    except (ChromaError, OSError, *UNFIT) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise
+        refuse_failing_disk(folder.parent)
+        raise OSError(one_line(error, 120)) from error
 
 
 def _collection(folder: Path) -> tuple[Collection, int]:
