@@ -438,11 +438,8 @@ def test_a_full_disk_is_no_damage(small_disk: Path, truth: MemoryTruth) -> None:
     open_vectors(small_disk / "v", EMBEDDER, pytest.fail).catch_up(truth)
     rest = shutil.disk_usage(small_disk).free - 36 * 1024
     (small_disk / "others").write_bytes(bytes(rest))
-    files = [path for path in (small_disk / "v").rglob("*") if path.is_file()]
-    before = {path: path.read_bytes() for path in files}
     with contextlib.suppress(DiskFailure):  # where SQLite has its files open, it can be read
         open_vectors(small_disk / "v", EMBEDDER, pytest.fail)
-    assert {path: path.read_bytes() for path in files} == before
     with pytest.raises(DiskFailure, match="No space left"):
         open_vectors(small_disk / "new", EMBEDDER, pytest.fail)
     (small_disk / "others").unlink()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from agentkernel.workflows.training.checkpoints import (
     MARKER,
     drop_halves,
     drop_older,
+    go_on_from,
     last_whole,
     read_whole,
     seal,
@@ -56,3 +58,28 @@ def test_older_ones_go_and_the_two_latest_stay(tmp_path: Path) -> None:
         "runs",
     ]
     assert last_whole(tmp_path / "nowhere") is None
+
+
+def test_a_checkpoint_with_flipped_bytes_is_left_out_for_the_one_before(tmp_path: Path) -> None:
+    for step in (5, 20, 100):
+        _make(tmp_path, step)
+    (tmp_path / "checkpoint-100" / "weights").write_bytes(b"w" * 99 + b"v")
+    (tmp_path / "checkpoint-20" / "optimizer").write_bytes(b"p" + b"o" * 9)
+    said: list[str] = []
+    last, whole = go_on_from(tmp_path, said.append)
+    assert last == tmp_path / "checkpoint-5"
+    assert whole is not None
+    assert whole.step == 5
+    assert said == [
+        "left out checkpoint-100: weights is not as it was written",
+        "left out checkpoint-20: optimizer is not as it was written",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-5"]
+
+
+def test_a_checkpoint_of_an_older_version_goes_by_its_sizes(tmp_path: Path) -> None:
+    folder = _make(tmp_path, 7)
+    marker = json.loads((folder / MARKER).read_text())
+    del marker["sha256"]
+    (folder / MARKER).write_text(json.dumps(marker))
+    assert go_on_from(tmp_path, print)[0] == folder

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from agentkernel.errors import TrainingError
-from agentkernel.workflows.training import folder
+from agentkernel.workflows.training import checkpoints, folder
 from agentkernel.workflows.training.configuration import load_training
 from agentkernel.workflows.training.rows import fingerprint
 
@@ -74,3 +75,16 @@ def test_a_setting_that_was_not_named_is_told_by_its_own_value(tmp_path: Path) -
     with pytest.raises(TrainingError, match=r"rl\.oversample was 1, and is 2\."):
         folder.claim(tmp_path, ONE | {"rl.oversample": "2"})
     folder.claim(tmp_path, ONE | {"rl.oversample": "1"})
+
+
+def test_finished_weights_that_changed_are_not_taken_for_those_that_were_trained(
+    tmp_path: Path,
+) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"w" * 100)
+    hashes = {weights.name: checkpoints.sha256_of(weights)}
+    (tmp_path / checkpoints.MARKER).write_text(json.dumps(hashes))
+    folder.check_weights(tmp_path, "steps")
+    weights.write_bytes(b"w" * 99 + b"v")
+    with pytest.raises(TrainingError, match="not as it was written"):
+        folder.check_weights(tmp_path, "steps")

@@ -1,18 +1,19 @@
-"""Which checkpoint is whole, so that a training that was killed at any moment goes on from it?
+"""The checkpoints of a training, which goes on from the last whole one.
 
-The trainer writes a folder file by file. Once all are there, a marker with their sizes is put
-beside them, and only then is an older checkpoint removed: a folder without a marker that fits is
-half of one.
+The trainer writes a folder file by file. Once all are there, a marker with their sizes and hashes
+is put beside them, and only then is an older checkpoint removed: a folder without a marker that
+fits is half of one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.tools.atomic import make_folder, write_atomic
@@ -30,6 +31,8 @@ class Whole(Frozen):
     step: int
     files: dict[str, int]
     """Bytes of each file by its path in the folder."""
+    sha256: dict[str, str] = Field(default_factory=dict)
+    """The hash of each; of a checkpoint that an older version wrote, none."""
     tokens: int = 0
     seconds: float = 0.0
     ranks: int = 1
@@ -52,13 +55,18 @@ def step_of(folder: Path) -> int | None:
 
 def seal(folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: bool = False) -> Whole:
     """Say that the checkpoint in `folder` is whole, once all of it is on the disk."""
-    for path in _files(folder):
-        _flush(path)
+    hashes = {str(path.relative_to(folder)): _flushed(path) for path in _files(folder)}
     files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     step = step_of(folder)
     assert step is not None
     whole = Whole(
-        step=step, files=files, tokens=tokens, seconds=seconds, ranks=ranks, sharded=sharded
+        step=step,
+        files=files,
+        sha256=hashes,
+        tokens=tokens,
+        seconds=seconds,
+        ranks=ranks,
+        sharded=sharded,
     )
     write_atomic(folder / MARKER, whole.model_dump_json())
     _flush(folder)
@@ -66,13 +74,25 @@ def seal(folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: boo
 
 
 def read_whole(folder: Path) -> Whole | None:
-    """What a checkpoint says of itself; None where it is not whole."""
+    """What a checkpoint says of itself; None where files are missing or of another size. Their
+    bytes are not read: `changed_file` does that."""
     try:
         whole = Whole.model_validate_json((folder / MARKER).read_text(encoding="utf-8"))
         there = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
     return whole if there == whole.files and whole.step == step_of(folder) else None
+
+
+def changed_file(folder: Path, hashes: Mapping[str, str]) -> str | None:
+    """The first file of `folder` that is not as it was written; None: all are."""
+    for name, noted in hashes.items():
+        try:
+            if sha256_of(folder / name) != noted:
+                return name
+        except OSError:
+            return name
+    return None
 
 
 def last_whole(checkpoints: Path) -> Path | None:
@@ -90,11 +110,18 @@ def drop_halves(checkpoints: Path) -> tuple[Path, ...]:
 
 
 def go_on_from(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path | None, Whole | None]:
-    """The last whole one and its marker, None twice where there is none; halves are removed."""
+    """The last whole one and its marker, None twice where there is none; what is half or changed is
+    removed."""
     for half in drop_halves(checkpoints):
         say(f"left out {half.name}: a kill left half of it")
-    last = last_whole(checkpoints)
-    return last, None if last is None else read_whole(last)
+    while (last := last_whole(checkpoints)) is not None:
+        whole = read_whole(last)
+        changed = None if whole is None else changed_file(last, whole.sha256)
+        if changed is None:
+            return last, whole
+        say(f"left out {last.name}: {changed} is not as it was written")
+        shutil.rmtree(last)
+    return None, None
 
 
 def drop_older(checkpoints: Path, kept: int = KEPT) -> None:
@@ -128,6 +155,18 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def _flushed(path: Path) -> str:
+    """The hash of a file, once it is on the disk."""
+    _flush(path)
+    return sha256_of(path)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -137,7 +176,9 @@ def _flush(path: Path) -> None:
 
 
 __all__ = [
+    "MARKER",
     "Whole",
+    "changed_file",
     "drop_halves",
     "drop_older",
     "folder_of",
@@ -146,4 +187,5 @@ __all__ = [
     "prepare",
     "read_whole",
     "seal",
+    "sha256_of",
 ]

@@ -165,10 +165,19 @@ def read_record(out: Path) -> Record | None:
 
 
 def check_weights(out: Path, ended: Ended) -> None:
-    """Raise TrainingError where `out` says that it ended as `ended` and has no weights: steps that
-    are done are not done again, and their checkpoints are gone."""
-    if ended == "signal" or next(out.glob("*.safetensors"), None) is not None:
+    """Raise TrainingError where `out` says that it ended as `ended` and has no weights, or has
+    others than it wrote: steps that are done are not done again, and their checkpoints are gone."""
+    if ended == "signal":
         return
+    if next(out.glob("*.safetensors"), None) is not None:
+        changed = checkpoints.changed_file(out, _hashes(out / checkpoints.MARKER))
+        if changed is None:
+            return
+        raise TrainingError(
+            f"{str(out / changed)!r} is not as it was written when the training was done. Expected "
+            "the weights that were trained. Next: bring the file back from a copy, or remove the "
+            "folder and train again."
+        )
     raise TrainingError(
         f"{str(out)!r} says that its training is done, and holds no weights (*.safetensors). "
         "Expected them beside training.json. Next: remove the folder and train again."
@@ -217,10 +226,25 @@ def save_weights(
         model.save_pretrained(str(temporary), **kept)
         tokenizer.save_pretrained(str(temporary))
         (temporary / OWN_FILE).write_text(own_file(base, sampling), encoding="utf-8")
-        for path in sorted(temporary.iterdir()):
-            if path.name != "README.md":
-                path.replace(out / path.name)
+        moved = [path for path in sorted(temporary.iterdir()) if path.name != "README.md"]
+        hashes = {path.name: checkpoints.sha256_of(path) for path in moved if path.is_file()}
+        # Weights that are written over others are of no training until their hashes are there.
+        (out / checkpoints.MARKER).unlink(missing_ok=True)
+        for path in moved:
+            path.replace(out / path.name)
+        write_atomic(out / checkpoints.MARKER, json.dumps(hashes, indent=1))
         shutil.rmtree(temporary)
+
+
+def _hashes(marker: Path) -> dict[str, str]:
+    """The hash of each file of finished weights; none where an older version wrote them."""
+    try:
+        found = json.loads(marker.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        return {marker.name: ""}
+    return dict(found)
 
 
 def own_file(base: str | None, sampling: SamplingSettings) -> str:
