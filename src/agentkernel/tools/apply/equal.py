@@ -9,6 +9,7 @@ from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import AgentKernelError, KernelRefused, ProblemError, one_line
 from agentkernel.tools.apply.operands import contiguous_strides
+from agentkernel.tools.arguments import identifiers
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import restore_problem
 from agentkernel.tools.regions.arguments import Bound, describe
@@ -70,7 +71,7 @@ def _bound(kernel: Kernel) -> Bound:
         steps = stride or contiguous_strides(spec.shape)
         dtype = getattr(torch, spec.dtype)
         inputs.append(torch.empty_strided(spec.shape, steps, dtype=dtype, device="meta"))
-    names = tuple(spec.name for spec in specs)
+    names = identifiers([spec.name for spec in specs])
     return Bound(tuple(inputs), names, kernel.arguments, kernel.returns)
 
 

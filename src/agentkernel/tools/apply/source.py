@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import AgentKernelError, KernelRefused, one_line
+from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.certificate import hash_errors
 from agentkernel.tools.problems import restore_problem
 
@@ -36,14 +37,15 @@ def kernel_class(kernel: Kernel) -> type[nn.Module]:
 
 def built(kernel: Kernel) -> nn.Module:
     """A `ModelNew` of the kernel's text in eval mode, with the constructor's arguments that its
-    problem names. Raises KernelRefused."""
+    problem names, called on the flat list of inputs. Raises KernelRefused."""
     made = kernel_class(kernel)
     problem = kernel.certificate.problem
     try:
         if problem.origin == "live":
-            return made().eval()
+            return called_flat(made().eval(), problem.arguments)
         loaded = restore_problem(problem)
-        return made(*loaded.init_args, **loaded.init_kwargs).eval()
+        new = made(*loaded.init_args, **loaded.init_kwargs).eval()
+        return called_flat(new, problem.arguments)
     except (TypeError, AgentKernelError) as error:
         raise KernelRefused(
             f"Kernel {kernel.sha256[:10]!r} cannot be built: {one_line(error)}. Expected a "
