@@ -54,7 +54,9 @@ class Captured:
     `graph` carries a fake or meta tensor in `node.meta["val"]`; `parameters` maps placeholders to
     state_dict names (parameters and buffers), `constants` placeholders to attribute paths of plain
     tensors. `outputs` names the nodes that forward returns, in order, None for a non-tensor.
-    `side_effect` is the path of a plain attribute that forward sets, which no drop-in does.
+    `mutated_buffers` and `mutated_inputs` are what forward changes in place; the graph returns their
+    new values, in this order, before the outputs. `returned_inputs` has, for an output that is an
+    input itself, that input's placeholder. `side_effect` is the path of a plain attribute that forward sets, which no drop-in does.
     """
 
     graph: GraphModule
@@ -69,8 +71,17 @@ class Captured:
     static_reason: str | None
     guards: tuple[sympy.Basic, ...] = ()
     side_effect: str | None = None
+    returned_inputs: tuple[str | None, ...] = ()
     literals: dict[str, str] = field(default_factory=dict)
     """Attribute path of a constant -> the text that makes it, where forward's own text does."""
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The nodes with the new values of `mutated_buffers`, then of `mutated_inputs`."""
+        count = len(self.mutated_buffers) + len(self.mutated_inputs)
+        (values,) = self.graph.graph.output_node().args
+        assert isinstance(values, tuple | list)
+        return tuple(str(item) for item in values[:count])
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the graph holds for these values of the free symbols (symbol -> size).
@@ -146,7 +157,7 @@ def _trace(
     loaded: LoadedProblem, example: _Example, shape_set: int, training: bool, static: bool
 ) -> Captured:
     example.module.train(training)
-    with _watched(example.module) as effects:
+    with _watched(example.module) as seen:
         try:
             program, reason = _export(example, dynamic=True), None
         except (Exception, SystemExit) as error:  # any refusal of symbolic sizes: the actual ones
@@ -154,7 +165,12 @@ def _trace(
                 raise
             reason = one_line(error, 200)
             program = _export_static(loaded, example, shape_set)
-    return replace(_captured(program, reason), side_effect=next(iter(effects), None))
+    found = _captured(program, reason)
+    return replace(
+        found,
+        side_effect=next(iter(seen.effects), None),
+        returned_inputs=tuple(None if at is None else found.user_inputs[at] for at in seen.same),
+    )
 
 
 def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:
@@ -198,24 +214,37 @@ def _declared(captured: Captured, loaded: LoadedProblem, shape_set: int) -> Capt
     return replace(captured, free_dims=tuple(sizes))
 
 
+@dataclass
+class _Seen:
+    """What no graph shows: plain attributes that forward sets, and for each output the number of
+    the input that it is."""
+
+    effects: list[str] = field(default_factory=list)
+    same: list[int | None] = field(default_factory=list)
+
+
 @contextmanager
-def _watched(module: nn.Module) -> Iterator[list[str]]:
-    """The plain attributes that forward sets. Export takes them back once it has returned."""
+def _watched(module: nn.Module) -> Iterator[_Seen]:
+    """What forward does beside its graph. Export takes attributes back once it has returned."""
+    from torch.utils._pytree import tree_leaves
+
     from agentkernel.tools.attributes import Picture, changed, picture
 
     before: list[Picture] = []
-    effects: list[str] = []
+    seen = _Seen()
 
     def enter(module: nn.Module, args: object) -> None:
         before.append(picture(module))
 
-    def leave(module: nn.Module, args: object, output: object) -> None:
+    def leave(module: nn.Module, args: tuple[object, ...], output: object) -> None:
         effect = changed(module, before.pop())
-        effects.extend([] if effect is None else [effect])
+        seen.effects.extend([] if effect is None else [effect])
+        places = {id(item): at for at, item in enumerate(args) if hasattr(item, "shape")}
+        seen.same = [places.get(id(leaf)) for leaf in tree_leaves(output)]
 
     hooks = (module.register_forward_pre_hook(enter), module.register_forward_hook(leave))
     try:
-        yield effects
+        yield seen
     finally:
         for hook in hooks:
             hook.remove()

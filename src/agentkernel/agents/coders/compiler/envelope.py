@@ -136,6 +136,8 @@ def _size_names(symbols: Symbols) -> list[str]:
 
 def _empty(captured: Captured, limits: Limits, symbols: Symbols) -> list[str]:
     """Symbols that leave every output without elements where they are 0."""
+    if captured.written:  # what forward writes to may have elements where its outputs have none
+        return []
     values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     shapes = [
         {str(to_expr(size)) for size in value.shape}

@@ -100,7 +100,10 @@ def eval_only(loaded: LoadedProblem, captured: Captured) -> bool:
         other = capture(loaded, training=True)
     except ProblemError:
         return True
-    return bool(other.mutated_buffers) or other.graph.code != captured.graph.code
+    return (
+        other.mutated_buffers != captured.mutated_buffers
+        or other.graph.code != captured.graph.code
+    )
 
 
 def eval_only_once(loaded: LoadedProblem, captured: Captured) -> bool:

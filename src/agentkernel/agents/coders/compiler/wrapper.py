@@ -53,6 +53,8 @@ class Forward:
     names: Names
     arguments: list[str] = field(default_factory=list)
     placeholders: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+    """Placeholder -> the variable of an input that forward changes, as it was given."""
     buffers: dict[Node, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
@@ -100,7 +102,9 @@ def write(
         else:
             _library(forward, step)
     results = [forward.buffers[output.node] for output in partition.outputs]
-    forward.lines.append(return_text(captured, results))
+    returned = len(results) - len(captured.written)
+    forward.lines += written_back(captured, constructor, forward.given, results[returned:])
+    forward.lines.append(return_text(captured, results[:returned], forward.given))
     return _assemble(forward, checked, expected, gradients)
 
 
@@ -127,7 +131,11 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
         if placeholder in forward.placeholders:
             name = forward.placeholders[placeholder]
             forward.buffers[node] = name
+            forward.given[placeholder] = name
             if node.shape and _used(captured, placeholder):
+                if placeholder in captured.mutated_inputs:
+                    forward.given[placeholder] = forward.names.unique(f"{name}_given")
+                    forward.lines.append(f"{forward.given[placeholder]} = {name}")
                 forward.lines.append(f"{name} = {name}.contiguous()")
         elif _used(captured, placeholder):
             expression = _read(forward, placeholder)
@@ -275,10 +283,31 @@ def _library(forward: Forward, step: LibraryStep) -> None:
     forward.buffers[step.node] = name
 
 
-def return_text(captured: Captured, outputs: Sequence[str]) -> str:
-    """Return the outputs in the structure that the original has."""
+def written_back(
+    captured: Captured,
+    constructor: ConstructorText,
+    given: Mapping[str, str],
+    values: Sequence[str],
+) -> list[str]:
+    """Lines that change the buffers and inputs which the original changes; `values` are the
+    variables of `captured.written`."""
+    buffers = [constructor.expressions.get(x, f"self.{x}") for x in captured.mutated_buffers]
+    targets = [*buffers, *(given[item] for item in captured.mutated_inputs)]
+    return [f"{to}.copy_({value})" for to, value in zip(targets, values, strict=True)]
+
+
+def return_text(
+    captured: Captured, outputs: Sequence[str], given: Mapping[str, str] | None = None
+) -> str:
+    """Return the outputs in the structure that the original has; an input that it changes and
+    returns is that input, by its variable in `given`."""
+    same = captured.returned_inputs or (None,) * len(captured.outputs)
+    own = [item if item in captured.mutated_inputs else None for item in same]
     names = iter(outputs)
-    leaves = [None if name is None else _Code(next(names)) for name in captured.outputs]
+    leaves: list[object] = []
+    for name, item in zip(captured.outputs, own, strict=True):
+        made = None if name is None else _Code(next(names))
+        leaves.append(_Code(given[item]) if item is not None and given else made)
     value = torch.utils._pytree.tree_unflatten(leaves, captured.output_tree)
     return f"return {_plain_tuples(value)!r}"
 

@@ -90,7 +90,8 @@ class Lowering:
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """IR of a whole forward. `outputs` follow `captured.outputs`, without the None entries."""
+    """IR of a whole forward. `outputs` follow `captured.outputs`, without the None entries; then
+    come `captured.written`."""
 
     outputs: tuple[Node, ...]
     output_names: tuple[str, ...]
@@ -123,7 +124,7 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
         elif node.op == "get_attr":
             raise Uncovered(str(node.target), "a tensor made inside forward")
     by_name = {node.name: value for node, value in state.values.items()}
-    names = tuple(name for name in captured.outputs if name is not None)
+    names = (*(name for name in captured.outputs if name is not None), *captured.written)
     outputs = tuple(_output(state, by_name[name], name) for name in names)
     return LoweredGraph(outputs, names, inputs)
 
