@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import inspect
 import json
 import os
 import signal
@@ -139,14 +138,15 @@ def _optimise(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
 
     held = admit_torchvision()
     wide = chosen.device == "cuda"
-    called = _moved(take(block, wide=wide), chosen.device)
+    called = _given(_moved(take(block, wide=wide), chosen.device))
     refused: list[str] = []
     runs = chosen.rows.resolve().parent / "runs"
     try:
         result = agentkernel.optimize(
             called.module,
-            *_arguments(called),
-            target=chosen.target,
+            called.args,
+            chosen.target,
+            example_kwargs=called.kwargs,
             time=chosen.time,
             rounds=chosen.rounds,
             runs=str(runs),
@@ -165,16 +165,9 @@ def _optimise(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
     return row | _what_runs(result)
 
 
-def _arguments(called: Called) -> tuple[tuple[object, ...], ...]:
-    """The example inputs in the order of forward's parameters, without what is left to default."""
-    signature = inspect.signature(type(called.module).forward)
-    variable = {item.name for item in signature.parameters.values() if item.kind == item.VAR_KEYWORD}
-    given = {key: value for key, value in called.kwargs.items() if value is not None}
-    known = {key: value for key, value in given.items() if key in signature.parameters or variable}
-    bound = signature.bind_partial(called.module, *called.args, **known)
-    bound.apply_defaults()
-    values = [bound.arguments[name] for name in list(signature.parameters)[1:] if name not in variable]
-    return (tuple(values),)
+def _given(called: Called) -> Called:
+    """The call without keywords that say None, which is what they say by default."""
+    return called._replace(kwargs={k: v for k, v in called.kwargs.items() if v is not None})
 
 
 def _refusals(event: Any) -> Iterator[str]:
@@ -220,11 +213,11 @@ def _check(question: dict[str, Any], chosen: argparse.Namespace) -> dict[str, An
     held = admit_torchvision()
     folder = Path(question.pop("run"))
     result = Result.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
-    called = _moved(take(Block(**question), wide=chosen.device == "cuda", seed=1), chosen.device)
-    inputs = _arguments(called)[0]
+    taken = take(Block(**question), wide=chosen.device == "cuda", seed=1)
+    called = _given(_moved(taken, chosen.device))
     with torch.no_grad():
-        found = load_drop_in(result, called.module)(*inputs)
-        expected = called.module(*inputs)
+        found = load_drop_in(result, called.module)(*called.args, **called.kwargs)
+        expected = called.module(*called.args, **called.kwargs)
     del held
     pairs = list(zip(_tensors(expected), _tensors(found), strict=True))
     worst = max(((_error(*pair), index) for index, pair in enumerate(pairs)), default=(0.0, 0))
