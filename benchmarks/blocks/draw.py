@@ -1,4 +1,4 @@
-"""Draws blocks of public libraries at random and takes each out of its model with one call's inputs.
+"""Blocks of public libraries, drawn at random and taken out of their models with one call's inputs.
 
 A block is a module of a class that the library defines, as its model calls it: one of each class,
 no more than `MOST_LEAVES` modules without children, with inputs that are tensors or plain values.

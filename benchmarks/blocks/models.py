@@ -52,13 +52,13 @@ SMALL_PIXELS = {
     "patch_size": 8,
 }
 STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 24, 32, 48], "image_size": 32}
-TEXT = (
-    "bert roberta electra xlm-roberta ernie camembert roformer mpnet rembert megatron-bert "
-    "nystromformer deberta-v2 albert llama mistral qwen2 qwen3 gemma gemma2 phi phi3 starcoder2 "
-    "stablelm cohere granite olmo olmo2 glm nemotron persimmon helium smollm3 exaone4 falcon "
-    "gpt_neox mixtral qwen3_moe olmoe granitemoe"
-).split()
-PIXELS = "vit deit beit dinov2 vit_mae vit_msn clip_vision_model siglip_vision_model".split()
+TEXT = """
+bert roberta electra xlm-roberta ernie camembert roformer mpnet rembert megatron-bert nystromformer
+deberta-v2 albert llama mistral qwen2 qwen3 gemma gemma2 phi phi3 starcoder2 stablelm cohere granite
+olmo olmo2 glm nemotron persimmon helium smollm3 exaone4 falcon gpt_neox mixtral qwen3_moe olmoe
+granitemoe
+"""
+PIXELS = "vit deit beit dinov2 vit_mae vit_msn clip_vision_model siglip_vision_model"
 
 
 class Recipe(NamedTuple):
@@ -114,9 +114,9 @@ def pretrained(kind: str, call: Any, small: Mapping[str, Any], **more: Any) -> R
 
 def transformers_models() -> Iterator[tuple[str, Recipe]]:
     """Text, pictures and both sides of translation."""
-    for kind in TEXT:
+    for kind in TEXT.split():
         yield kind, pretrained(kind, tokens, SMALL_TEXT)
-    for kind in PIXELS:
+    for kind in PIXELS.split():
         yield kind, pretrained(kind, pixels("pixel_values"), SMALL_PIXELS)
     for kind in ("t5", "bart", "pegasus", "blenderbot"):
         yield kind, pretrained(kind, both_sides, SMALL_SIDES)

@@ -60,7 +60,7 @@ def main() -> None:
         _add(chosen.rows, row)
         print(f"{row['status']:12} {row['seconds']:5.0f} s  {block.class_name}: {row['reason']}")
     if chosen.table is not None:
-        write_table(chosen.rows, chosen.table, chosen.seed)
+        write_table(_rows(chosen.rows), chosen.table, chosen.seed, chosen.target)
 
 
 def _waiting(chosen: argparse.Namespace) -> Iterator[Block]:

@@ -196,3 +196,16 @@ TEAM = Limits(replans=3)
 def test_turns_after_an_estimate(given: LoopState, stop: str | None, outdone: bool) -> None:
     assert routing.stop_reason(given) == stop
     assert routing.outdone(given) == outdone
+
+
+def test_a_time_limit_that_left_nothing_is_the_reason() -> None:
+    limit = Limits(time_s=40.0)
+    over = state(limits=limit, spent_s=46.0)
+    assert routing.why_nothing(over) == (
+        "the time limit of 40 s was over before a candidate was drafted"
+    )
+    unjudged = state(limits=limit, spent_s=46.0, history=(attempt(judged=False),))
+    assert routing.why_nothing(unjudged).endswith("before a candidate was judged")
+    assert routing.why_nothing(state(limits=limit, spent_s=46.0, history=(BAD,))) == ""
+    assert routing.why_nothing(over.model_copy(update={"nothing": "no pattern"})) == "no pattern"
+    assert routing.why_nothing(state(limits=limit, spent_s=1.0)) == ""

@@ -32,6 +32,7 @@ from agentkernel.workflows.outcome import (
     of_this_run,
     ratio_against,
 )
+from agentkernel.workflows.routing import why_nothing
 from agentkernel.workflows.state import LoopState
 
 PICTURE = "roofline.svg"
@@ -45,7 +46,7 @@ def conclude(
     timed = None if measured or interrupted else context.tools.baselines()
     baselines = timed if isinstance(timed, Baselines) else None
     outcome = decide_outcome(
-        state.history, state.goals, nothing=state.nothing, baselines=baselines, crash=crash
+        state.history, state.goals, nothing=why_nothing(state), baselines=baselines, crash=crash
     )
     if isinstance(timed, ProfileFailed):
         lost = f"{outcome.reason}; the baselines have no times: {timed.side}: {timed.reason}"

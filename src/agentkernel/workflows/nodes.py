@@ -20,7 +20,13 @@ from agentkernel.workflows.context import Context
 from agentkernel.workflows.experience import keep_experience
 from agentkernel.workflows.handover import conclude
 from agentkernel.workflows.outcome import EARLIER, best_attempt, decide_outcome
-from agentkernel.workflows.routing import after_decide, misled, outdone, stop_reason
+from agentkernel.workflows.routing import (
+    after_decide,
+    misled,
+    outdone,
+    stop_reason,
+    why_nothing,
+)
 from agentkernel.workflows.state import LoopState, Update
 from agentkernel.workflows.triage import hopeless, second_chance
 
@@ -303,7 +309,7 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     if again is not None:
         stop = None
     state = state.model_copy(update={"stop": stop, "candidate": again})
-    outcome = decide_outcome(state.history, state.goals, nothing=state.nothing)
+    outcome = decide_outcome(state.history, state.goals, nothing=why_nothing(state))
     best = best_attempt(state.history, state.goals)
     context.emit(
         events.Decided(

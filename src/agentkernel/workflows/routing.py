@@ -7,7 +7,7 @@ from typing import Literal
 from agentkernel.agents.experience import holds, won_for
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.settings import MODEL_PREFIXES
-from agentkernel.workflows.outcome import best_attempt, goals_met
+from agentkernel.workflows.outcome import best_attempt, goals_met, of_this_run
 from agentkernel.workflows.state import LoopState, StopReason
 
 DecidedNext = Literal["approve_candidate", "judge", "draft", "plan", "finish"]
@@ -110,6 +110,16 @@ def stagnant(state: LoopState) -> bool:
 def time_is_up(state: LoopState) -> bool:
     """True where the wall seconds of all sessions together reach the limit."""
     return state.limits.time_s is not None and state.spent_s >= state.limits.time_s
+
+
+def why_nothing(state: LoopState) -> str:
+    """Why there is no candidate: the coder's reason, or a time limit that was over before one was
+    drafted or judged."""
+    own = of_this_run(state.history)
+    if state.nothing or not time_is_up(state) or any(item.verdict for item in own):
+        return state.nothing
+    missed = "judged" if own else "drafted"
+    return f"the time limit of {state.limits.time_s:g} s was over before a candidate was {missed}"
 
 
 def no_headroom(attempt: Attempt, headroom: float) -> bool:
