@@ -5,8 +5,10 @@ A recipe builds one model with random weights and makes the arguments of one cal
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -474,9 +476,15 @@ def recipe(library: str, model: str) -> Recipe:
 
 
 def admit_torchvision() -> torch.library.Library:
-    """Declare the operators that a torchvision built for CUDA does not bring beside a torch for the
-    CPU; no block here calls them. Hold what this returns for as long as torchvision is in use."""
+    """Declare the operators of a torchvision whose library does not load beside this torch, such as
+    one built for CUDA beside a torch for the CPU; no block here calls them. Hold what this returns
+    for as long as torchvision is in use."""
     library = torch.library.Library("torchvision", "FRAGMENT")
+    found = importlib.util.find_spec("torchvision")
+    folders = [] if found is None else list(found.submodule_search_locations or ())
+    for path in (path for folder in folders for path in Path(folder).glob("_C*.so")):
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(path)
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
