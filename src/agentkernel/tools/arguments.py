@@ -1,4 +1,4 @@
-"""The arguments of a forward as one flat list of inputs, and modules that are called on that list."""
+"""A forward's arguments as one flat list of inputs, and modules that are called on that list."""
 
 from __future__ import annotations
 

@@ -54,9 +54,10 @@ class Captured:
     `graph` carries a fake or meta tensor in `node.meta["val"]`; `parameters` maps placeholders to
     state_dict names (parameters and buffers), `constants` placeholders to attribute paths of plain
     tensors. `outputs` names the nodes that forward returns, in order, None for a non-tensor.
-    `mutated_buffers` and `mutated_inputs` are what forward changes in place; the graph returns their
-    new values, in this order, before the outputs. `returned_inputs` has, for an output that is an
-    input itself, that input's placeholder. `side_effect` is the path of a plain attribute that forward sets, which no drop-in does.
+    `mutated_buffers` and `mutated_inputs` are what forward changes in place; the graph returns
+    their new values, in this order, before the outputs. `returned_inputs` has, for an output that
+    is an input itself, that input's placeholder. `side_effect` is the path of a plain attribute
+    that forward sets, which no drop-in does.
     """
 
     graph: GraphModule

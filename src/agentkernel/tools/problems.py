@@ -70,8 +70,9 @@ class LoadedProblem:
     def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
         """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
 
-        It is called on the flat list of inputs, however its class's forward takes them. On "cpu" and "meta" construction happens there; on a GPU it happens on the CPU first, so
-        that the same seed draws the same numbers as on a box without one.
+        It is called on the flat list of inputs, however its class's forward takes them. On "cpu"
+        and "meta" construction happens there; on a GPU it happens on the CPU first, so that the
+        same seed draws the same numbers as on a box without one.
         """
         names = [item.name for item in self.problem.shape_sets[0].inputs]
         return called_flat(self._built(seed, device), self.problem.arguments, names)
@@ -375,7 +376,9 @@ def _load_class(
         )
     count = max(len(item) for item in parsed.values())
     calls = [
-        flatten_call(module_class.forward, *_class_call(module_class, parsed, named, index), "--input")
+        flatten_call(
+            module_class.forward, *_class_call(module_class, parsed, named, index), "--input"
+        )
         for index in range(count)
     ]
     sets = _shape_sets(calls)

@@ -67,7 +67,6 @@ def kernel_of_run(certificate: Path) -> Kernel:
         input_strides=graph.input_strides,
         arguments=found.problem.arguments,
         parameter_strides=graph.parameter_strides,
-        arguments=found.problem.arguments,
         certificate=found,
         run=found.run,
         created=found.created,

@@ -38,7 +38,6 @@ from agentkernel.tools.apply.operands import Operand, tie_operands
 from agentkernel.tools.apply.passed import Passed, passed
 from agentkernel.tools.apply.source import built, keeps_gradients, needs_triton
 from agentkernel.tools.apply.traced import REFUSED, Traced, traced_function
-from agentkernel.tools.arguments import called_flat
 
 ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""
@@ -164,7 +163,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
             f"{type(module).__name__} is an instance with {what}: no kernel can stand for it. "
             "Expected a module whose class has the forward. Next: leave it out."
         )
-    new = called_flat(built(kernel), kernel.certificate.problem.arguments)
+    new = built(kernel)
     arguments, watched = arguments_of(kernel, module), watched_in(module)
     operands = tie_operands(module, new, kernel, names)
     on_cpu = not needs_triton(kernel.source) or _interpreted()

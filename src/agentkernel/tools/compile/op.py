@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from agentkernel.domain.profile import CompileReport, OpCost
-from agentkernel.domain.target import Target
 from agentkernel.domain.structure import Structure
+from agentkernel.domain.target import Target
 from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.compile.kernels import compile_launches
 from agentkernel.tools.compile.library import record_library

@@ -101,8 +101,7 @@ def eval_only(loaded: LoadedProblem, captured: Captured) -> bool:
     except ProblemError:
         return True
     return (
-        other.mutated_buffers != captured.mutated_buffers
-        or other.graph.code != captured.graph.code
+        other.mutated_buffers != captured.mutated_buffers or other.graph.code != captured.graph.code
     )
 
 
