@@ -34,6 +34,8 @@ COMPARED = 14
 DEVICE_BYTES_PER_S = 1e12
 HOST_BYTES_PER_S = 5e9
 """Of a copy through pageable memory."""
+WHOLE_SHARE = 0.9
+"""Of what is free, whole copies may take: an allocator's blocks do not lie side by side."""
 PIECE = 1 << 24
 """Elements of an output that are compared at once where no axis makes slices."""
 SLICE_BYTES = 4 << 30
@@ -112,7 +114,8 @@ class MemoryPlan:
     def seconds(self) -> float:
         """A rough time for one case: what is moved over the device's and the host's bandwidth."""
         held = self.footprint
-        moved = 12 * held.inputs + 20 * held.outputs + 4 * held.double
+        passes = 1 if self.slicing is None else self.slicing.passes
+        moved = 20 * held.inputs + 120 * held.outputs + 4 * passes * held.double
         host = held.outputs * (self.eager_on_host + self.found_on_host) * 2
         return moved / DEVICE_BYTES_PER_S + host / HOST_BYTES_PER_S
 
@@ -214,7 +217,7 @@ def plan_memory(
     """
     held = measure(captured, inputs, module)
     whole = _whole_stages(held, room)
-    if all(stage.device <= room.free for stage in whole):
+    if all(stage.device <= WHOLE_SHARE * room.free for stage in whole):
         return MemoryPlan(held, whole, "whole", room)
     if held.eager + room.reserve > room.free:
         reason = (
@@ -270,10 +273,15 @@ def _sliced(held: Footprint, slicing: Slicing, room: Room) -> MemoryPlan | None:
     """With the largest slices that fit; None where one unit does not."""
     beside = _beside(held, room)
     resident = _resident(held, room) + beside * held.outputs + slicing.whole_bytes
-    left = min(SLICE_BYTES, room.free - resident)
-    compared = COMPARED * held.double_outputs
-    unit = max(1, (held.double_inputs + held.double_work + compared) // slicing.extent)
-    units = min(slicing.extent, left // unit) if left > 0 else 0
+    left = room.free - resident
+    computed, compared = held.double_inputs + held.double_work, COMPARED * held.double_outputs
+    unit = max(1, (computed + compared) // slicing.extent)
+    units = min(slicing.extent, min(SLICE_BYTES, left) // unit) if left > 0 else 0
+    if units < 1:
+        # One unit is compared in pieces of its own.
+        few = min(compared, COMPARED * 8 * PIECE)
+        unit = (computed + 2 * held.double_outputs) // slicing.extent + few
+        units = int(unit <= left)
     if units < 1 or (2 - beside) * held.outputs > HOST_SHARE * room.host_free:
         return None
     stages = _large_stages(held, room, slicing.whole_bytes + units * unit)

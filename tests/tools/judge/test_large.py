@@ -115,3 +115,16 @@ def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
     assert isinstance(outcome, NotApplicable)
     assert outcome.out_of_memory
     assert "0.1 MB free" in outcome.reason
+
+
+@pytest.mark.parametrize("name", ["NORM", "SOFTMAX"])
+def test_a_judgement_in_slices_ends_as_one_with_whole_tensors(judged, sources, name):
+    problem = getattr(sources, f"{name}_PROBLEM").replace("DTYPE", "float32")
+    source = getattr(sources, name).replace("DTYPE", "float32")
+    verdict = judged(problem, source, device_bytes=600_000)
+    assert verdict.accepted, verdict.failure
+    assert any("fp64 in slices" in note for note in verdict.notes), verdict.notes
+    wrong = judged(
+        problem, source.replace("mask=cols < n,", "mask=cols < n - 1,"), device_bytes=600_000
+    )
+    assert wrong.gate == "correctness"

@@ -150,7 +150,8 @@ class Rooms:
 @dataclass(frozen=True)
 class Piece:
     """A part of one output: eager's, the candidate's and the fp64 values (or integers, `exact`).
-    `offset`: where it begins in the output. `blur` gives moved fp64 values by the draw's seed."""
+    `offset`: where it begins in the output, which may have more dimensions, of one entry, in front.
+    `blur` gives moved fp64 values by the draw's seed."""
 
     output: int
     found: torch.Tensor
@@ -506,7 +507,7 @@ class SlicedReference:
             self._drawn[key] = self._with(*made(key[1]))
         sliced = self._drawn[key]
         value = (sliced.whole() if units is None else sliced.block(*units))[output]
-        return value if isinstance(value, torch.Tensor) else None
+        return _compact(value) if isinstance(value, torch.Tensor) else None
 
 
 def _piece(
@@ -517,6 +518,8 @@ def _piece(
     offset: tuple[int, ...],
     filled: Sequence[torch.Tensor],
 ) -> Piece:
+    found, eager, wide = _compact(found), _compact(eager), _compact(wide)
+    filled = [_compact(item) for item in filled]
     if not eager.is_floating_point():
         exact = wide if wide.dtype == eager.dtype and wide.shape == eager.shape else None
         return Piece(index, found, eager, None, exact, offset)
@@ -561,8 +564,17 @@ def _together(
 
 def _placed(mismatch: Mismatch, piece: Piece) -> Mismatch:
     """The first wrong element, counted in the whole output."""
-    where = tuple(a + b for a, b in zip(mismatch.first_index, piece.offset, strict=True))
+    first = mismatch.first_index
+    first = (0,) * (len(piece.offset) - len(first)) + first
+    where = tuple(a + b for a, b in zip(first, piece.offset, strict=True))
     return mismatch.model_copy(update={"first_index": where})
+
+
+def _compact(value: torch.Tensor) -> torch.Tensor:
+    """Without the leading dimensions of one entry: blocks are cut along the first dimension."""
+    while value.ndim > 1 and value.shape[0] == 1:
+        value = value[0]
+    return value
 
 
 def _part(value: torch.Tensor, axis: Axis, start: int, stop: int) -> torch.Tensor:
