@@ -90,7 +90,7 @@ def gradient_text(
     result = [f"return {call}"]
     if paths != [""]:
         kept = [f"outputs[{index}]" for index in range(len(paths))]
-        result = [f"outputs = {call}", *wrapped(returned(kept), "")]
+        result = [f"outputs = {call}", returned(kept)]
     lines = _lines([expression(item) for item in formula.placeholders], result)
     return GradientText(section, lines, KEPT.format(function))
 
@@ -99,10 +99,15 @@ def _lines(tensors: Sequence[str], result: Sequence[str]) -> tuple[str, ...]:
     """In forward: `result` where a gradient is recorded of one of `tensors`."""
     return (
         "if torch.is_grad_enabled():",
-        *wrapped(f"tensors = {tuple_text(tensors)}", "    "),
+        *_inside(f"tensors = {tuple_text(tensors)}", 4),
         "    if any(tensor.requires_grad for tensor in tensors):",
-        *(f"        {line}" for line in result),
+        *(part for line in result for part in _inside(line, 8)),
     )
+
+
+def _inside(line: str, indent: int) -> list[str]:
+    """A line of forward's body, which is indented later, broken where it is long."""
+    return [part.removeprefix(INDENT) for part in wrapped(line, INDENT + " " * indent)]
 
 
 def _refusing(captured: Captured, reason: str, expression: Callable[[str], str]) -> GradientText:
