@@ -16,10 +16,18 @@ from pathlib import Path
 from typing import IO
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.problem import ShapeSet
 from agentkernel.tools import gate
+from agentkernel.tools.memory_count import bytes_of, count_module, meta_inputs
+from agentkernel.tools.problems import LoadedProblem
 
 LEDGER = "memory"
 POLL_S = 0.2
+COPIES = 4
+"""What eager holds, so many times: the candidate's and eager's results and the fp64 oracle, which
+counts twice, are there at once where they fit."""
+OVERHEAD_BYTES = 3 << 30
+"""Contexts of four processes, regions for flushes, and what libraries allocate for themselves."""
 
 
 class Entry(Frozen):
@@ -51,6 +59,29 @@ def reserved(nbytes: int, capacity: int) -> Iterator[None]:
         yield
     finally:
         _change(ledger, lambda entries: _without(entries, own.pid))
+
+
+def wanted_bytes(loaded: LoadedProblem) -> int:
+    """Device memory of a run on `loaded`: a judgement and a timing with every copy that they make
+    where there is room, at its largest shape set. `OVERHEAD_BYTES` where the module does not run
+    without storage."""
+    return OVERHEAD_BYTES + COPIES * max(
+        _eager_bytes(loaded, inputs) for inputs in loaded.problem.shape_sets
+    )
+
+
+def _eager_bytes(loaded: LoadedProblem, inputs: ShapeSet) -> int:
+    try:
+        module = loaded.build(seed=0, device="meta")
+        counted = count_module(module, inputs)
+    except Exception:  # noqa: BLE001 - the user's forward may raise anything
+        return 0
+    return bytes_of([*meta_inputs(inputs), *module.state_dict().values()]) + counted.peak
+
+
+def ran_out(text: str | None) -> bool:
+    """True where the reason of a failure is a device without room."""
+    return text is not None and "out of memory" in text.lower()
 
 
 def _admitted(ledger: Path, own: Entry, capacity: int) -> bool:

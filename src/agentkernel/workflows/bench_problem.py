@@ -17,6 +17,7 @@ from agentkernel.errors import (
     one_line,
     raised_at,
 )
+from agentkernel.tools.admission import ran_out, reserved, wanted_bytes
 from agentkernel.tools.atomic import make_folder
 from agentkernel.tools.bench.baselines import (
     BaselineKey,
@@ -72,10 +73,32 @@ def run_problem(task: Task) -> Row:
 def bench_problem(task: Task, hands: Hands) -> Row:
     """Every sample of a problem, then its baselines. What breaks stands in the row's `error`.
 
-    Raises what is the machine's or the caller's, and KeyboardInterrupt where a run was interrupted.
+    On a GPU that others use too it waits until what it holds is free; where memory ran out all the
+    same it is tried once more with the device to itself. Raises what is the machine's or the
+    caller's, and KeyboardInterrupt where a run was interrupted.
     """
+    resolved = hands.resolve(task.asked.settings.target)
+    gpu = resolved.local if resolved.measurable else None
+    if gpu is None:
+        return _row(task, hands, resolved)
+    with reserved(_wanted_bytes(task), gpu.memory_bytes):
+        row = _row(task, hands, resolved)
+    if ran_out(row.error):
+        with reserved(gpu.memory_bytes, gpu.memory_bytes):
+            row = _row(task, hands, resolved)
+    return row
+
+
+def _wanted_bytes(task: Task) -> int:
+    """Nothing where the problem cannot be loaded, which its row says."""
+    try:
+        return wanted_bytes(load_problem(task.problem.path))
+    except AgentKernelError:
+        return 0
+
+
+def _row(task: Task, hands: Hands, resolved: ResolvedTarget) -> Row:
     settings = task.asked.settings
-    resolved = hands.resolve(settings.target)
     samples: list[Sample] = []
     times, error = Times(autotune_note=task.asked.autotune_note), None
     try:
