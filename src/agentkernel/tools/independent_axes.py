@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.capture import Captured
-from agentkernel.tools.memory_count import bytes_of, graph_values
+from agentkernel.tools.memory_count import NOT_COUNTED, bytes_of, graph_values
 from agentkernel.tools.op_cost import op_name
 
 FEW = 16
@@ -99,7 +99,7 @@ def all_slicings(
         return
     try:
         values = graph_values(captured, inputs)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except NOT_COUNTED as error:
         kind = type(error).__name__
         reasons.append(f"the graph does not run on tensors without storage ({kind})")
         return

@@ -47,6 +47,19 @@ SCANS = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
 """On tensors without storage torch makes a scan of a square mask, whose size overflows."""
 
 
+NOT_COUNTED = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+)
+"""What a graph may raise on tensors without storage, at sizes that it was not captured for."""
+
+
 class Counted(NamedTuple):
     """`peak` and `outputs` in bytes, beyond what was there before the call."""
 
@@ -219,8 +232,8 @@ def _last_uses(captured: Captured) -> dict[str, list[str]]:
 
 def count_graph(captured: Captured, inputs: ShapeSet, *, double: bool = False) -> Counted:
     """What eager holds for the captured graph at `inputs`; in fp64 as the judge runs it where
-    `double`, attention by its definition then. Raises RuntimeError, TypeError or ValueError where
-    the graph does not run at these sizes."""
+    `double`, attention by its definition then. Raises one of NOT_COUNTED where the graph does not
+    run at these sizes."""
     given = dict(zip(captured.user_inputs, meta_inputs(inputs, double=double), strict=True))
     values: dict[str, object] = {**given, **meta_weights(captured, double=double)}
     resident = [item for item in values.values() if isinstance(item, torch.Tensor)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.tools.independent_axes import Slicing, find_slicing
 from agentkernel.tools.memory_count import (
+    NOT_COUNTED,
     Counted,
     bytes_of,
     count_graph,
@@ -181,7 +182,7 @@ def measure(captured: Captured, inputs: ShapeSet, module: nn.Module | None = Non
             is missing or does not run there, the graph does.
 
     Raises:
-        RuntimeError, TypeError or ValueError where the graph does not run at these sizes.
+        One of NOT_COUNTED where the graph does not run at these sizes.
     """
     given, weights = meta_inputs(inputs), meta_weights(captured)
     wide, wide_weights = meta_inputs(inputs, double=True), meta_weights(captured, double=True)
@@ -305,6 +306,7 @@ def _uncut(held: Footprint, room: Room, reason: str) -> MemoryPlan:
 
 
 __all__ = [
+    "NOT_COUNTED",
     "Footprint",
     "MemoryPlan",
     "Room",

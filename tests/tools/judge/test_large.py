@@ -117,14 +117,25 @@ def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
     assert "0.1 MB free" in outcome.reason
 
 
-@pytest.mark.parametrize("name", ["NORM", "SOFTMAX"])
-def test_a_judgement_in_slices_ends_as_one_with_whole_tensors(judged, sources, name):
-    problem = getattr(sources, f"{name}_PROBLEM").replace("DTYPE", "float32")
-    source = getattr(sources, name).replace("DTYPE", "float32")
-    verdict = judged(problem, source, device_bytes=600_000)
+@pytest.mark.slow
+def test_a_judgement_in_slices_ends_as_one_with_whole_tensors(judged, sources):
+    problem = sources.SOFTMAX_PROBLEM
+    verdict = judged(problem, sources.SOFTMAX, device_bytes=600_000)
     assert verdict.accepted, verdict.failure
     assert any("fp64 in slices" in note for note in verdict.notes), verdict.notes
-    wrong = judged(
-        problem, source.replace("mask=cols < n,", "mask=cols < n - 1,"), device_bytes=600_000
-    )
-    assert wrong.gate == "correctness"
+    short = sources.SOFTMAX.replace("axis=0), mask=mask)", "axis=0), mask=cols < n - 1)")
+    assert judged(problem, short, device_bytes=600_000).gate == "correctness"
+
+
+def test_slices_that_are_another_function_are_not_believed(tried, bytes_for, monkeypatch):
+    """The candidate then is held against eager alone, and the verdict says so."""
+    from agentkernel.tools.judge.sliced import Sliced
+
+    block = Sliced.block
+    monkeypatch.setattr(Sliced, "block", lambda *a: [2 * x for x in block(*a)])
+    free = bytes_for(POINTWISE, "slices")
+    outcome, trial = tried(POINTWISE, candidate("return torch.tanh(x) * 3"), device_bytes=free)
+    assert outcome.failure is None
+    assert "compared with eager instead" in trial.asker._notes[0]
+    outcome, _ = tried(POINTWISE, candidate("return torch.tanh(x) * 6"), device_bytes=free)
+    assert outcome.failure.kind == "mismatch"

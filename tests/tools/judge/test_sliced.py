@@ -14,8 +14,14 @@ from agentkernel.tools.judge.sliced import Sliced
 from agentkernel.tools.problems import problem_from_module
 from sliced_modules import MODULES, TARGETS, examples
 
+EVERY_RUN = ("broadcast", "product", "norm of all", "attention", "convolution", "views", "ignored")
+NAMES = [
+    name if name in EVERY_RUN else pytest.param(name, marks=pytest.mark.slow)
+    for name in (*MODULES, *TARGETS)
+]
 
-@pytest.mark.parametrize("name", [*MODULES, *TARGETS])
+
+@pytest.mark.parametrize("name", NAMES)
 def test_slices_are_the_whole(name: str) -> None:
     module, inputs = examples(name)
     loaded = problem_from_module(module, inputs)

@@ -9,11 +9,12 @@ to them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -62,7 +63,7 @@ from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.sliced import Change, MissingValue, Sliced, as_it_is, widened
 from agentkernel.tools.judge.values import pieces, scales
 from agentkernel.tools.judge.worst import Blur, Leeway
-from agentkernel.tools.memory_plan import MemoryPlan
+from agentkernel.tools.memory_plan import NOT_COUNTED, MemoryPlan
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 from agentkernel.tools.sandbox.tensors import TensorRef
@@ -80,11 +81,12 @@ Ask = Callable[[Case, Question, "Rooms"], Reply]
 
 OPS = "agentkernel.tools.judge.child"
 UNLIKE = 0.05
+Result = TypeVar("Result")
 Mode = Callable[[], AbstractContextManager[object]]
 
 
 class Unlike(Exception):
-    """What the slices give is not what eager gives: the graph is another function there."""
+    """The slices give something else than eager does, or nothing."""
 
 
 class Rooms:
@@ -200,8 +202,10 @@ class LargeCase:
         except (torch.OutOfMemoryError, MemoryError) as error:
             _make_room()
             return self._too_large(f"{one_line(error, 120)}; {self._plan.label}")
-        except (MissingValue, Unlike) as error:
-            return self._too_large(f"not judged at this size: {error}")
+        except Unlike as error:
+            self._asker.note(f"at {case.shape.label}: {error}; compared with eager instead")
+            self._plan = dataclasses.replace(self._plan, route="eager", slicing=None)
+            return self.run(case, state)
 
     def _too_large(self, reason: str) -> NotApplicable:
         return NotApplicable(reason, out_of_memory=True)
@@ -441,7 +445,7 @@ class SlicedReference:
         self._slicing = plan.slicing
         self._model = model
         self._inputs = inputs
-        self._plain = self._with()
+        self._plain = _running(self._with)
         self._drawn: dict[tuple[str, int], Sliced] = {}
         tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
         holes = any(not _all_finite(item) for item in tensors)
@@ -457,7 +461,7 @@ class SlicedReference:
         """Every output, slice by slice, then those that all slices make together. `step`: by how
         much inputs move at least."""
         for start, stop in self._plain.ranges():
-            block = self._plain.block(start, stop)
+            block = _running(functools.partial(self._plain.block, start, stop))
             for index, axis in enumerate(self._slicing.outputs):
                 value, mine = eager[index], found[index]
                 if axis is None or not isinstance(value, torch.Tensor) or mine is None:
@@ -530,6 +534,17 @@ def _piece(
         same = torch.stack([torch.isclose(first, x, rtol=1e-9, atol=0.0) for x in rest]).all(0)
         oracle = torch.where(same & special, first, oracle)
     return Piece(index, found, eager, oracle, None, offset)
+
+
+def _running(call: Callable[[], Result]) -> Result:
+    """What `call` gives. Raises Unlike where the graph does not run on a slice."""
+    try:
+        return call()
+    except torch.OutOfMemoryError:
+        raise
+    except (MissingValue, *NOT_COUNTED) as error:
+        words = f"{type(error).__name__}: {one_line(error, 120)}"
+        raise Unlike(f"the graph does not run in slices ({words})") from error
 
 
 def _mover(seed: int, least: float) -> Change:

@@ -25,7 +25,7 @@ class Memory:
         self._scalars = list(question.inputs)
         for position, value in tensors_of(question.inputs):
             self._places[position] = placement(value)
-            flat = whole(value).clone()
+            flat = whole(value)
             plain = placement(value) == _plain(value) and flat.numel() == value.numel()
             self._inputs[position] = worker.share(flat.view(value.shape) if plain else flat)
         leaves = question.answer.leaves

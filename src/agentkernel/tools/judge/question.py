@@ -104,6 +104,10 @@ class Asker:
                         break
         return result
 
+    def note(self, text: str) -> None:
+        """Something that the verdict is to say."""
+        self._notes.append(text)
+
     def prepare(self, case: Case) -> None:
         """Make the sample that integers and the problem's own distribution are drawn from, before
         memory is short."""

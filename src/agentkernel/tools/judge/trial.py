@@ -32,7 +32,7 @@ from agentkernel.tools.judge.question import Asker, NotApplicable, Question, reh
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.state import HiddenState, find_hidden
-from agentkernel.tools.memory_plan import MemoryPlan, plan_memory, room_on
+from agentkernel.tools.memory_plan import NOT_COUNTED, MemoryPlan, plan_memory, room_on
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -118,9 +118,7 @@ class Trial:
 
     def _adopt(self) -> LoadFailed | None:
         state = self.asker.base.state_dict()
-        self._state = {
-            name: self.worker.share(value.detach().clone()) for name, value in state.items()
-        }
+        self._state = {name: self.worker.share(value.detach()) for name, value in state.items()}
         reply = self._call("adopt", {"state": self._state})
         return LoadFailed(log=reply.log) if isinstance(reply, WorkerFailed) else None
 
@@ -167,7 +165,7 @@ class Trial:
         if self._room is None:
             return None
         if shape.label not in self._plans:
-            with contextlib.suppress(RuntimeError, TypeError, ValueError, NotImplementedError):
+            with contextlib.suppress(*NOT_COUNTED):
                 self._plans[shape.label] = plan_memory(
                     self._captured, shape.inputs, self._room, self._meta
                 )
