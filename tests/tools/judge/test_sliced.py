@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+from agentkernel.tools.axis_rules import Axis
 from agentkernel.tools.capture import capture
-from agentkernel.tools.independent_axes import Axis, all_slicings
+from agentkernel.tools.independent_axes import all_slicings
 from agentkernel.tools.judge.sliced import Sliced
 from agentkernel.tools.problems import problem_from_module
 from sliced_modules import MODULES, TARGETS, examples

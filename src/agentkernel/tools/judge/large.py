@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import Failure, InputsChanged, Mismatch, RunFailed
 from agentkernel.errors import one_line
-from agentkernel.tools.independent_axes import Axis
+from agentkernel.tools.axis_rules import Axis
 from agentkernel.tools.judge.bystanders import STAND_INS
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.checksum import Checksum

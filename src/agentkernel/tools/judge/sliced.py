@@ -16,7 +16,8 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
-from agentkernel.tools.independent_axes import RESHAPES, Axis, Partial, Slicing
+from agentkernel.tools.axis_rules import RESHAPES, Axis, Partial
+from agentkernel.tools.independent_axes import Slicing
 from agentkernel.tools.judge.reference import exactly
 from agentkernel.tools.memory_count import run_node
 from agentkernel.tools.op_cost import op_name
