@@ -148,7 +148,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     from agentkernel.tools.bench.baselines import cache_folder
     from agentkernel.tools.library import Library, default_library
     from agentkernel.tools.nights.compare import compare_nights
-    from agentkernel.tools.nights.files import write_night
+    from agentkernel.tools.nights.files import require_free, write_night
     from agentkernel.tools.targets import find_target
     from agentkernel.tools.versions import installed_versions
     from agentkernel.workflows.nights.hands import ranking
@@ -156,6 +156,8 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     from agentkernel.workflows.nights.work import gpu_of, printing_to_stderr, run_job
 
     make_folder(asked.out or nights_folder(zoo.name))  # told before the night, not after it
+    if asked.out is not None:
+        require_free(asked.out)
     if asked.ray is None:  # a cluster's own resources limit its jobs
         check_workers(asked.workers)
     resolved = find_target(settings.target)

@@ -166,7 +166,7 @@ def _run(
     """All rows there are, also those of other shards; and how many there are to be."""
     from agentkernel.tools.bench.baselines import cache_folder
     from agentkernel.tools.bench.lanes import default_lanes, parse_devices, visible_devices
-    from agentkernel.tools.bench.report import write_report
+    from agentkernel.tools.bench.report import require_free, write_report
     from agentkernel.tools.bench.suite import parse_shard, part, read_suite
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.bench import finished_rows, run_bench
@@ -179,6 +179,7 @@ def _run(
     find_target(asked.settings.target)
     cache = str(cache_folder())
     out = where.out
+    require_free(out)
     place = str(out.resolve())
     tasks = [Task(problem=item, asked=asked, out=place, cache=cache) for item in problems]
     mine = part(tasks, own)

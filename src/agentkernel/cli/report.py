@@ -11,6 +11,8 @@ import typer
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
 
 PAGE_NAME = "report.html"
+PAGE_MARK = '<p class="kicker">'
+"""What every page has before its headline."""
 NIGHT_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 """A run's name begins with its problem's."""
 RunOrNight = Annotated[
@@ -45,6 +47,7 @@ def report(
     from agentkernel.cli.folder import runs_path
     from agentkernel.cli.output import print_json
     from agentkernel.tools.atomic import make_folder, write_atomic
+    from agentkernel.tools.ours import require_ours
 
     given = Path(name)
     if is_night(given):
@@ -57,6 +60,8 @@ def report(
         page, usual = run_html(place, name)
     path = (out if out is not None else usual).resolve()
     make_folder(path.parent)
+    if out is not None:
+        require_ours(path, lambda text: PAGE_MARK in text)
     write_atomic(path, page)
     if as_json:
         print_json({"page": str(path)})

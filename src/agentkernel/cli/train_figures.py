@@ -93,11 +93,13 @@ def figures(found: Found, seed: int, *, rows: bool) -> dict[str, object]:
 
 
 def try_figures(path: Path) -> None:
-    """Prove that `path` can be written, before anything is paid for. Raises OutputError."""
+    """Prove that `path` can be written and is nobody else's, before anything is paid for. Raises
+    OutputError."""
     import errno
     import os
 
     from agentkernel.tools.atomic import saving
+    from agentkernel.tools.ours import require_ours
 
     with saving(path):
         if path.is_dir():
@@ -105,6 +107,7 @@ def try_figures(path: Path) -> None:
         probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
         probe.touch()
         probe.unlink()
+    require_ours(path, lambda text: text.startswith("{") and '"pass_at"' in text)
 
 
 def write_figures(path: Path, found: Found, seed: int) -> None:

@@ -13,10 +13,12 @@ from agentkernel.agents.protocols import Attempt
 from agentkernel.disk import fitting
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json
+from agentkernel.tools.ours import is_certificate, is_drop_in, require_all_ours, require_ours
 from agentkernel.tools.profile.picture import picture_of, roofline_svg
 from agentkernel.tools.report import Entry, render_report
 from agentkernel.tools.store import RunStore
@@ -36,6 +38,7 @@ from agentkernel.workflows.routing import why_nothing
 from agentkernel.workflows.state import LoopState
 
 PICTURE = "roofline.svg"
+FILES = ("certificate.json", "report.md", PICTURE)
 
 
 def conclude(
@@ -162,6 +165,8 @@ def _write(store: RunStore, certificate: Certificate, report: str, drawing: str 
     else:
         with saving(store.folder):
             (store.folder / name).unlink(missing_ok=True)
+    if store.manifest.out is not None:
+        require_free(store.manifest.problem, Path(store.manifest.out))
     places = _places(store, name)
     for key, text in files.items():
         write_atomic(store.folder / key, text)
@@ -175,14 +180,31 @@ def _write(store: RunStore, certificate: Certificate, report: str, drawing: str 
     )
 
 
+def require_free(problem: Problem, out: Path) -> None:
+    """Raise OutputError where a run of `problem` with `--out` would write over somebody's file."""
+    name = _drop_in_name(problem)
+    places = _outside(out, name)
+    certificate, drop_in = places.pop("certificate.json"), places.pop(name)
+    require_ours(drop_in, is_drop_in(certificate))
+    require_ours(certificate, is_certificate)
+    require_all_ours(places.values(), certificate.is_file())
+
+
+def _drop_in_name(problem: Problem) -> str:
+    return f"{Path(problem.path).stem or problem.name}_optimized.py"
+
+
 def _places(store: RunStore, name: str) -> dict[str, Path]:
-    keys = ("certificate.json", "report.md", PICTURE, name)
     if store.manifest.out is None:
-        return {key: store.folder / key for key in keys}
-    out = Path(store.manifest.out)
+        return {key: store.folder / key for key in (*FILES, name)}
+    return _outside(Path(store.manifest.out), name)
+
+
+def _outside(out: Path, name: str) -> dict[str, Path]:
+    """Where `--out` puts the files: into a folder, or beside a drop-in of that path."""
     if out.suffix != ".py":
-        return {key: out / key for key in keys}
-    beside = {key: out.with_name(f"{out.stem}.{key}") for key in keys}
+        return {key: out / key for key in (*FILES, name)}
+    beside = {key: out.with_name(f"{out.stem}.{key}") for key in FILES}
     return beside | {name: out, PICTURE: out.with_name(PICTURE)}
 
 

@@ -21,7 +21,7 @@ from agentkernel.workflows.context import Context, Session, Workshop
 from agentkernel.workflows.desk import open_desk
 from agentkernel.workflows.drive import Graph, drive
 from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, RunStarted, ignore
-from agentkernel.workflows.handover import saved_result
+from agentkernel.workflows.handover import require_free, saved_result
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.start import read_start, settings_of, start_files
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
@@ -75,6 +75,7 @@ def run(
     resolved = shop.resolve(request.settings)
     if request.out is not None:
         make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
+        require_free(request.problem.problem, request.out)
     store = create_run(
         Path(request.settings.runs),
         request.problem,

@@ -10,8 +10,17 @@ from agentkernel.tools.bench.markdown import PICTURE, markdown
 from agentkernel.tools.bench.plot import speedup_svg
 from agentkernel.tools.bench.rows import Row
 from agentkernel.tools.bench.summary import Summary, summarise
+from agentkernel.tools.ours import is_json_with, require_all_ours, require_ours
 
 REPORT, SUMMARY = "report.md", "summary.json"
+
+
+def require_free(folder: Path) -> None:
+    """Raise OutputError where a bench would write over somebody's file in `folder`: one with these
+    names is its own beside a summary or rows of a bench."""
+    require_ours(folder / SUMMARY, is_json_with("suite", "coders"))
+    proven = (folder / SUMMARY).is_file() or any(folder.glob("rows*.jsonl"))
+    require_all_ours((folder / REPORT, folder / PICTURE), proven)
 
 
 def write_report(folder: Path, suite: str, rows: Sequence[Row]) -> Summary:

@@ -17,6 +17,7 @@ from agentkernel.tools.nights.merged import merged_regions
 from agentkernel.tools.nights.page import night_page, render
 from agentkernel.tools.nights.record import JSON_NAME, NightFile
 from agentkernel.tools.nights.tables import models_csv, regions_csv
+from agentkernel.tools.ours import is_json_with, require_all_ours, require_ours
 
 
 class NightPaths(NamedTuple):
@@ -28,6 +29,25 @@ class NightPaths(NamedTuple):
     models_csv: Path
     regions_csv: Path
     json: Path
+
+
+def night_paths(folder: Path) -> NightPaths:
+    """The files of a night in `folder`."""
+    return NightPaths(
+        folder / "night.html",
+        folder / "night.md",
+        folder / "junit.xml",
+        folder / "models.csv",
+        folder / "regions.csv",
+        folder / JSON_NAME,
+    )
+
+
+def require_free(folder: Path) -> None:
+    """Raise OutputError where a night would write over somebody's file in `folder`."""
+    paths = night_paths(folder)
+    require_ours(paths.json, is_json_with("night", "kernels"))
+    require_all_ours(paths, paths.json.is_file())
 
 
 def write_night(
@@ -43,14 +63,7 @@ def write_night(
     them where they are known. Raises OutputError.
     """
     make_folder(folder)
-    paths = NightPaths(
-        folder / "night.html",
-        folder / "night.md",
-        folder / "junit.xml",
-        folder / "models.csv",
-        folder / "regions.csv",
-        folder / JSON_NAME,
-    )
+    paths = night_paths(folder)
     record = _record(night, comparison, history, kernels)
     write_atomic(paths.html, render(night_page(night, comparison, history, kernels)))
     write_atomic(paths.markdown, markdown(night, comparison))
