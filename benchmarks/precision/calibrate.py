@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -229,11 +230,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", default="", help="problems whose names hold this")
+    parser.add_argument("--sizes", type=int, nargs="*", default=populations.SIZES)
     parser.add_argument("--svg", type=Path, help="where the picture goes")
     parser.add_argument("--json", type=Path, help="where every margin goes")
     asked = parser.parse_args()
     begin = time.monotonic()
-    every = list(populations.problems())
+    every = list(populations.problems(tuple(asked.sizes)))
     if asked.device == "cuda":
         import kernels
 
@@ -243,6 +245,7 @@ def main() -> None:
         if asked.only in problem.name:
             half = "reported" if number % 2 else "calibrated"
             margins += measure(problem, half, asked.device)
+            print(f"{problem.name}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
     print(summary(margins))
     print(nearest(margins))
     where = torch.cuda.get_device_name() if asked.device == "cuda" else "CPU, emulated"

@@ -32,13 +32,16 @@ class Problem:
     permits: frozenset[str] = field(default_factory=frozenset)
 
 
-def problems() -> Iterator[Problem]:
+SIZES = (83, 300, 1000, 3000, 4096, 9000)
+
+
+def problems(sizes: tuple[int, ...] = SIZES) -> Iterator[Problem]:
     """All of them, size by size."""
-    for size in (83, 300, 1000, 3000, 4096, 9000):
+    for size in sizes:
         yield from _products(size)
         yield from _rows(size)
         yield from _losses(size)
-    for size in (83, 1000, 4096):
+    for size in sizes[::2]:
         yield from _narrow(size)
     for size in (40, 200):
         yield from _attention(size)

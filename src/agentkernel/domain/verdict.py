@@ -125,7 +125,8 @@ class ExecutionFailed(Frozen, defer_build=True):
     """The work was not done by the kernels that the policy asks for.
 
     `rule`: no-kernel, torch-compute, dead-kernel, side-work (a stream, thread or process that
-    outlives the call), deferred (a lazy output), global-state (flags, patched modules).
+    outlives the call), deferred (a lazy output), global-state (flags, patched modules),
+    lossy-product (operands or accumulator of a product lose precision by their types).
     """
 
     kind: Literal["execution"] = "execution"

@@ -1,4 +1,4 @@
-"""How are the interpreter's values rounded as a GPU would round them?
+"""The interpreter's values, rounded as a GPU would round them.
 
 Operands of a dot as its precision asks, and an fp32 dot must name it. bf16 is computed in fp32 and
 rounded to nearest even; sums in a narrow type round at every level.
@@ -15,6 +15,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from agentkernel.tools.judge.watch import (
+    ROUNDED,
     InterpreterRefused,
     MissingPrecision,
     candidate_line,
@@ -77,6 +78,7 @@ def _hook_dot() -> None:
         self: object, a: object, b: object, d: object, precision: object, imprecise: object
     ) -> object:
         kind = a.dtype.scalar  # type: ignore[attr-defined]
+        note_product(str(kind), str(d.dtype.scalar), str(precision).rpartition(".")[2])  # type: ignore[attr-defined]
         if not kind.is_floating() or kind.primitive_bitwidth in (8, 64):
             return original(self, a, b, d, precision, imprecise)
         name = str(precision).rpartition(".")[2] if kind.is_fp32() else "IEEE"
@@ -85,6 +87,16 @@ def _hook_dot() -> None:
         return interpreter.TensorHandle((product + data).astype(data.dtype), d.dtype.scalar)  # type: ignore[attr-defined]
 
     builder_class().create_dot = create_dot  # type: ignore[attr-defined]
+
+
+def note_product(operand: str, accumulator: str, precision: str) -> None:
+    """Keep a product whose types say that it loses precision: an accumulator of 16 bits, or fp32
+    operands of which only 10 or 16 bits are multiplied."""
+    where = f"kernel {watch.kernel} line {candidate_line()}"
+    if accumulator in ("fp16", "bf16"):
+        watch.products.append(f"{where}: a product of {operand} is added up in {accumulator}")
+    elif operand == "fp32" and precision.upper() in ("TF32", "BF16X3"):
+        watch.products.append(f"{where}: {ROUNDED} {precision.lower()}")
 
 
 def rounded_product(

@@ -18,7 +18,7 @@ from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.execution import ask
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.trial import LOSSY, NotApplicable, Trial
 from agentkernel.tools.judge.workers import open_judged
 from agentkernel.tools.problems import LoadedProblem
 
@@ -76,6 +76,8 @@ def find_overrun(
                 why = one_line(failure.log.strip().rpartition("\n")[2], 160)
                 notes.append(f"{NOT_LOOKED}: the interpreter does not run it ({why})")
                 return None
+            if isinstance(failure, ExecutionFailed) and failure.rule == LOSSY:
+                return failure
             done += bool(outcome.launches)
         if not done:
             notes.append(f"{NOT_LOOKED}: in the interpreter it launches no kernel")

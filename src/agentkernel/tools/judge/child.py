@@ -139,6 +139,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         "outputs": outputs,
         "launches": cast("JSON", list(launches)),
         "loads_outside": cast("JSON", _loads_outside(state)),
+        "products": cast("JSON", _products(state)),
         "hidden": hidden,
     }
 
@@ -360,6 +361,14 @@ def _loads_outside(state: WorkerState) -> list[str]:
     from agentkernel.tools.judge.watch import watch
 
     return sorted(set(watch.loads_outside))[:5]
+
+
+def _products(state: WorkerState) -> list[str]:
+    if not state.interpret:
+        return []
+    from agentkernel.tools.judge.watch import watch
+
+    return sorted(set(watch.products))[:5]
 
 
 def _hook_launches(state: WorkerState) -> None:

@@ -211,12 +211,14 @@ def _compare_exact(
     same = found == eager
     if exact is not None:
         same |= found == exact
-    for draw in range(EXACT_DRAWS if leeway.honest is not None else 0):
-        honest = None if bool(same.all()) else leeway.honest(draw)
+    right = bool(same.all()) or (leeway.pointed(found) if leeway.pointed is not None else None)
+    for draw in range(EXACT_DRAWS if right is None and leeway.honest is not None else 0):
+        honest = leeway.honest(draw)  # type: ignore[misc]
         if honest is None:
             break
         same |= found == honest
-    if bool(same.all()) or (leeway.pointed is not None and leeway.pointed(found)):
+        right = bool(same.all())
+    if right:
         return Comparison(ZERO, ZERO, ZERO, None)
     mismatch = describe(case, index, found, eager, eager.double(), REFUSED)
     return Comparison(REFUSED.ours, ZERO, ZERO, mismatch, margin=math.inf)

@@ -48,6 +48,8 @@ class Outcome:
     """How the worker failed, where it did."""
     permitted: str = ""
     """What PyTorch's flags permit and an output needed."""
+    products: tuple[str, ...] = ()
+    """Products that lose precision by their types, as far as the interpreter read them."""
     outside: str = ""
     """Which lines read memory of no tensor of the launch."""
 
@@ -90,7 +92,8 @@ def check_outputs(
     result = case_result(case, compared, mismatch is None)
     failure = explained(mismatch, case, reply)
     permitted = next((item.permitted for item in compared if item.permitted), "")
-    return Outcome((result,), launches, failure, None, permitted, loads_outside(reply))
+    products = _strings(reply.get("products"))
+    return Outcome((result,), launches, failure, None, permitted, products, loads_outside(reply))
 
 
 def check_state(

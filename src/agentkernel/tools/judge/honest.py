@@ -287,8 +287,8 @@ def _chained(
         found = sequential(rows) / (1 if name == "sum" else count)
     else:
         off = rows - (sequential(rows) / count)[..., None]
-        correction = named.get("correction")
-        less = 1 if correction is None else cast("float", correction)
+        correction = named.get("correction", named.get("unbiased", True))
+        less = 1.0 if correction is None else float(cast("float", correction))
         found = sequential(off.square()) / max(count - less, 0)
     return found.reshape(value.shape).to(value.dtype)
 

@@ -93,14 +93,15 @@ def points_as_well(
     index: int,
     found: torch.Tensor,
     eager: torch.Tensor,
-) -> bool:
-    """Whether output `index`, `found`, points at values as good as those of eager's indices."""
+) -> bool | None:
+    """Whether output `index`, `found`, points at values as good as those of eager's indices; None
+    where it is not known to be indices."""
     exact = Picks(None)
     leaves = evaluate(model, inputs, training, exact, double=True)
     leaf = leaves[index] if leaves is not None and index < len(leaves) else None
     pick = exact.of(leaf) if isinstance(leaf, torch.Tensor) else None
     if pick is None or leaf is None or cast("torch.Tensor", leaf).shape != found.shape:
-        return False
+        return None
     mine, theirs = (item.reshape(pick.places.shape).long() for item in (found, eager))
     size = pick.source.numel() if pick.dim is None else pick.source.shape[pick.dim]
     if bool(((mine < 0) | (mine >= size)).any()) or (pick.distinct and _repeats(mine, pick.dim)):

@@ -44,8 +44,9 @@ class Population:
         """The same with products rounded as PyTorch's flags permit; None where they permit none."""
         return (lambda draw: self._output(index, draw, rounded=True)) if self._rounds else None
 
-    def points_as_well(self, index: int, found: torch.Tensor, eager: torch.Tensor) -> bool:
-        """Whether indices `found` point at values as good as those of eager's."""
+    def points_as_well(self, index: int, found: torch.Tensor, eager: torch.Tensor) -> bool | None:
+        """Whether indices `found` point at values as good as those of eager's; None
+        where they are not known to be indices."""
         return points_as_well(self._model, self._inputs, self._training, index, found, eager)
 
     def _output(self, index: int, draw: int, *, rounded: bool) -> torch.Tensor | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import (
     CompileFailed,
+    ExecutionFailed,
     Failure,
     InputsChanged,
     LoadFailed,
@@ -29,9 +30,11 @@ from agentkernel.tools.judge.large import LargeCase, Rooms
 from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import Asker, NotApplicable, Question, rehearse
+from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.state import HiddenState, find_hidden
+from agentkernel.tools.judge.watch import ROUNDED
 from agentkernel.tools.memory_plan import NOT_COUNTED, MemoryPlan, plan_memory, room_on
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
@@ -55,6 +58,7 @@ COMPILE_ERRORS = (
 )
 ECHO_BYTES = 4 << 30
 """Outputs past this size are asked for once: the room for more of them may be lacking."""
+LOSSY = "lossy-product"
 THROW_AWAY_SEED = 20_231
 
 
@@ -238,12 +242,32 @@ class Trial:
         if outcome.outside:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
+        lossy = self._lossy(case, outcome, question.answer.leaves)
+        if lossy is not None:
+            return outcome.failed(lossy)
         changed = self._changed(case, question, memory)
         hidden, after = self._hidden_state(case, question), question.answer.after
         if changed is None and hidden is not None:
             exact = question.answer.exact_after
             changed = hidden.check(case.label, after or question.model, exact, reply, precision)
         return outcome if changed is None else outcome.failed(changed)
+
+    def _lossy(
+        self, case: Case, outcome: Outcome, leaves: Sequence[object]
+    ) -> ExecutionFailed | None:
+        """A product that loses precision by its types, which no error need show: fp32 operands
+        rounded where a result is fp32 and PyTorch's flags do not permit it, or a narrow sum."""
+        import torch
+
+        rule = rule_of(self._settings.rule)
+        if self._settings.precision != "strict" or not rule.products:
+            return None
+        wide = (torch.float32, torch.float64)
+        narrow = not any(isinstance(x, torch.Tensor) and x.dtype in wide for x in leaves)
+        for text in outcome.products:
+            if ROUNDED not in text or not (narrow or self.asker.permitted):
+                return ExecutionFailed(rule=LOSSY, text=text, case=case.label)
+        return None
 
     def _note_values(self, leaves: Sequence[object]) -> None:
         import torch

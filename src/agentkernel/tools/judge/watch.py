@@ -1,4 +1,4 @@
-"""What do the interpreter's hooks know of the launch at hand, and what have they refused?"""
+"""What the interpreter's hooks know of the launch at hand, and what they have refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
+ROUNDED = "operands of fp32 are rounded to"
 Order = Literal["ascending", "reversed", "shuffled"]
 
 
@@ -33,6 +34,8 @@ class Watch:
     launches: list[str] = field(default_factory=list)
     refusal: InterpreterRefused | None = None
     loads_outside: list[str] = field(default_factory=list)
+    products: list[str] = field(default_factory=list)
+    """Products that lose what their operands and result could hold: how, by which line."""
     permutation: list[int] | None = None
     tuned: int = 0
     """Launches whose configuration was chosen among several."""
@@ -44,6 +47,7 @@ class Watch:
         self.order = order
         self.launches.clear()
         self.loads_outside.clear()
+        self.products.clear()
         self.refusal = None
 
     def refuse(self, error: InterpreterRefused) -> InterpreterRefused:

@@ -41,7 +41,7 @@ class Leeway:
     channel; `constant`: inputs are equal, all or along a dimension, where rounding meets exact
     cancellation. `honest` gives the output of an honest evaluation, by the number of the draw, and
     `permitted` that of one that does what PyTorch's flags permit, which `permits` names. `pointed`
-    says whether indices point at values as good as the reference's."""
+    says whether indices point at values as good as the reference's, None of what are no indices."""
 
     blur: Blur | None = None
     columns: bool = False
@@ -49,7 +49,7 @@ class Leeway:
     honest: Blur | None = None
     permitted: Blur | None = None
     permits: str = ""
-    pointed: Callable[[torch.Tensor], bool] | None = None
+    pointed: Callable[[torch.Tensor], bool | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""Honest evaluations: do they move as far as other orders do, and no further?"""
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.tools.judge.compare import compare_output
+from agentkernel.tools.judge.honest import Honest, in_tf32, sequential
+from agentkernel.tools.judge.population import Population
+from agentkernel.tools.judge.reference import call_reference
+from agentkernel.tools.judge.tally import errors
+from agentkernel.tools.judge.worst import Leeway
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given):
+        return self.function(*given)
+
+
+def judged(model, given, found, rounds=frozenset()):
+    answer = call_reference(model, given)
+    known = Population(model, given, False, rounds)
+    leeway = Leeway(
+        blur=lambda seed: answer.blurred.output(0, seed, 0.0),
+        honest=known.honest(0),
+        permitted=known.permitted(0),
+        permits="TF32",
+        pointed=lambda value: known.points_as_well(0, value, answer.leaves[0]),
+    )
+    eager, oracle, exact = answer.leaves[0], answer.oracle[0], answer.exact[0]
+    return compare_output("case", 0, found, eager, oracle, "strict", False, leeway, exact)
+
+
+def chained(a, b):
+    """A product whose terms are added one after the other."""
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        total += a[:, k, None] * b[None, k]
+    return total
+
+
+def split(x):
+    """fp32 as two bf16 parts."""
+    high = x.bfloat16().float()
+    return high, (x - high).bfloat16().float()
+
+
+def test_a_chain_of_products_passes_and_three_bf16_products_do_not():
+    torch.manual_seed(0)
+    a, b = torch.randn(16, 2000), torch.randn(2000, 16)
+    model = Function(torch.matmul)
+    passed = judged(model, [a, b], chained(a, b))
+    assert passed.mismatch is None
+    assert 0.2 < passed.margin < 1
+    (ah, al), (bh, bl) = split(a), split(b)
+    lossy = judged(model, [a, b], ah @ bh + (ah @ bl + al @ bh))
+    assert lossy.mismatch is not None
+    assert lossy.margin > 1.3
+
+
+def test_a_scalar_is_judged_by_its_condition():
+    torch.manual_seed(1)
+    x, y = torch.randn(40, 1000), torch.randn(40, 1000)
+    model = Function(nn.functional.mse_loss)
+    found = call_reference(model, [x, y]).leaves[0] * (1 + 6e-7)
+    assert judged(model, [x, y], found).mismatch is None
+    halved = (x.half() - y.half()).float().square().mean()
+    assert judged(model, [x, y], halved).mismatch is not None
+
+
+def test_a_norm_in_fp32_passes_where_eager_sums_in_fp64_and_one_pass_does_not():
+    torch.manual_seed(2)
+    x = torch.randn(20, 300) + 1e3
+    model = Function(lambda x: nn.functional.layer_norm(x, (300,)))
+    mean = (sequential(x) / 300)[:, None]
+    spread = sequential((x - mean).square()) / 300
+    assert judged(model, [x], (x - mean) / torch.sqrt(spread + 1e-5)[:, None]).mismatch is None
+    square = sequential(x * x) / 300
+    once = torch.sqrt(square - mean[:, 0] ** 2 + 1e-5)[:, None]
+    assert judged(model, [x], (x - mean) / once).mismatch is not None
+
+
+def test_tf32_passes_in_a_convolution_where_it_is_permitted_and_is_named():
+    torch.manual_seed(3)
+    x, w = torch.randn(2, 8, 9, 9), torch.randn(6, 8, 3, 3)
+    model = Function(nn.functional.conv2d)
+    found = nn.functional.conv2d(in_tf32(x, False), in_tf32(w, False))
+    assert judged(model, [x, w], found).mismatch is not None
+    passed = judged(model, [x, w], found, frozenset({"conv"}))
+    assert passed.mismatch is None
+    assert passed.permitted == "TF32"
+    assert judged(model, [x, w], nn.functional.conv2d(x, w), frozenset({"conv"})).permitted == ""
+
+
+def test_what_is_copied_compared_or_selected_does_not_move():
+    x = torch.randn(8, 40)
+    with Honest(1):
+        found = [torch.relu(x), x.sort().values, x.amax(-1), torch.cat([x, x]), x.t(), x[2]]
+    plain = [torch.relu(x), x.sort().values, x.amax(-1), torch.cat([x, x]), x.t(), x[2]]
+    assert all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
+    with Honest(1):
+        assert not torch.equal(x.exp(), plain[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (nn.LSTM(6, 5), [torch.randn(4, 2, 6)]),
+        (nn.BatchNorm2d(3), [torch.randn(2, 3, 5, 5)]),
+        (nn.GroupNorm(2, 4), [torch.randn(2, 4, 5)]),
+        (nn.MultiheadAttention(8, 2), [torch.randn(5, 2, 8)] * 3),
+        (nn.ConvTranspose2d(3, 4, 3, stride=2), [torch.randn(2, 3, 5, 5)]),
+        (Function(lambda x: x.add_(1).cumsum(-1)), [torch.randn(3, 9)]),
+        (nn.CrossEntropyLoss(), [torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0])]),
+    ],
+)
+def test_modules_run_and_stay_near(model, given):
+    oracle = call_reference(model, given).oracle[0]
+    before = [item.clone() for item in given]
+    known = Population(model, given, False)
+    for draw in (0, 1):
+        value = known.honest(0)(draw)
+        assert errors(value, oracle, value).norm < 3e-6
+    assert all(torch.equal(one, other) for one, other in zip(given, before, strict=True))
+
+
+def test_indices_are_judged_by_what_they_point_at():
+    logits = torch.tensor([[90.0, 0.0, 0.0, -1.0], [0.0, 1.0, 1.0, 0.5]])
+    model = Function(lambda x: torch.softmax(3 * x, -1).topk(2).indices)
+    eager = call_reference(model, [logits]).leaves[0]
+    swapped = eager.clone()
+    swapped[1] = eager[1].flip(0)
+    assert judged(model, [logits], swapped).mismatch is None
+    other = eager.clone()
+    other[0, 1] = 2 if int(eager[0, 1]) == 1 else 1
+    assert judged(model, [logits], other).mismatch is None
+    for row, column, place in ((1, 0, 3), (0, 0, 1), (1, 0, 7), (1, 0, -1)):
+        wrong = eager.clone()
+        wrong[row, column] = place
+        assert judged(model, [logits], wrong).mismatch is not None
+    twice = eager.clone()
+    twice[1, 1] = twice[1, 0]
+    assert judged(model, [logits], twice).mismatch is not None
+
+
+def test_the_place_of_the_maximum_of_a_row_of_nan_is_any():
+    x = torch.randn(3, 5)
+    x[1] = float("nan")
+    model = Function(lambda x: x.argmax(-1))
+    eager = call_reference(model, [x]).leaves[0]
+    moved = eager.clone()
+    moved[1] = 3
+    assert judged(model, [x], moved).mismatch is None
+    moved[0] = (moved[0] + 1) % 5
+    assert judged(model, [x], moved).mismatch is not None
