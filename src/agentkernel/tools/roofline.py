@@ -276,7 +276,8 @@ def sizes_of(captured: Captured) -> SizeOf:
             symbol: sizes[str(symbol)] for symbol in expression.free_symbols if str(symbol) in sizes
         }
         value = expression.subs(known)
-        return int(value) if value.is_number else int(size.node.hint)  # type: ignore[attr-defined]
+        # A size that depends on data has no hint: it is counted as one.
+        return int(value) if value.is_number else int(size.node.hint or 1)  # type: ignore[attr-defined]
 
     return size_of
 

@@ -92,7 +92,7 @@ def check_outputs(
     result = case_result(case, compared, mismatch is None)
     failure = explained(mismatch, case, reply)
     permitted = next((item.permitted for item in compared if item.permitted), "")
-    products = _strings(reply.get("products"))
+    products = reply_strings(reply.get("products"))
     return Outcome((result,), launches, failure, None, permitted, products, loads_outside(reply))
 
 

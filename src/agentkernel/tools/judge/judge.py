@@ -128,7 +128,16 @@ def judge(
         findings.notes.append(f"judged again with {longer.time_limit_s:g} s a call: slow machine")
         if failure is not None and _timed_out(failure):
             failure = _not_judged(failure, longer.time_limit_s)
+    give_back(settings.device)
     return _verdict(loaded, source, settings, findings, failure, time.monotonic() - started)
+
+
+def give_back(device: str) -> None:
+    """Let other processes have the device memory that this one's allocator keeps."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def _judge_alone(

@@ -299,7 +299,8 @@ class LargeCase:
         result = case_result(case, compared, mismatch is None)
         failure = explained(mismatch, case, reply)
         permitted = next((item.permitted for item in compared if item.permitted), "")
-        return Outcome((result,), launches, failure, None, permitted, loads_outside(reply))
+        products = reply_strings(reply.get("products"))
+        return Outcome((result,), launches, failure, None, permitted, products, loads_outside(reply))
 
     def _compare(self, case: Case, piece: Piece) -> Comparison:
         leeway = Leeway(

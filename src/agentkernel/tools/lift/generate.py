@@ -19,7 +19,7 @@ from agentkernel.tools.capture import Captured
 from agentkernel.tools.lift.child import Job, Request
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.record import Unrecordable, record
-from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.lift.specialise import UnknownSize, specialise
 from agentkernel.tools.lift.variants import Variant
 from agentkernel.tools.processes import give_way
 
@@ -61,7 +61,7 @@ def generate_many(
     for place, (captured, variant) in enumerate(jobs):
         try:
             waiting.append((place, Job(record(specialise(captured)), variant)))
-        except Unrecordable as error:
+        except (Unrecordable, UnknownSize) as error:
             found[place] = NotLifted(reason=str(error), stage="record")
     while waiting:
         if stop is not None and stop.is_set():

@@ -91,6 +91,8 @@ def record(captured: Captured) -> GraphRecord:
         elif node.op == "output":
             returned = tree_map(_plain, node.args[0])
             outputs = tuple(item for item in returned if isinstance(item, Ref))
+        elif isinstance(getattr(captured.graph, str(node.target), None), GraphModule):
+            raise Unrecordable("which branch depends on data (torch.cond, or a loop like it)")
         else:
             raise Unrecordable(f"the graph holds {node.op} {node.target}")
     return GraphRecord(tuple(inputs), tuple(calls), outputs)

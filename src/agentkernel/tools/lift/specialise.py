@@ -16,6 +16,10 @@ CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_con
 """Operators that only check what tracing took for granted."""
 
 
+class UnknownSize(Exception):
+    """A size that depends on data, so that no declared sizes give it; the text says so."""
+
+
 @dataclass(frozen=True)
 class _Sizes:
     """Symbol -> declared size."""
@@ -27,6 +31,9 @@ class _Sizes:
         if not isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
             return size
         expr: sympy.Basic = size.node.expr
+        unknown = sorted(str(item) for item in expr.free_symbols if str(item) not in self.values)
+        if unknown:
+            raise UnknownSize("a size depends on data: how many elements there are, no graph says")
         known = {item: self.values[str(item)] for item in expr.free_symbols}
         value = expr.subs(known)
         if isinstance(size, torch.SymBool):

@@ -141,7 +141,7 @@ def _empty(captured: Captured, limits: Limits, symbols: Symbols) -> list[str]:
     values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     shapes = [
         {str(to_expr(size)) for size in value.shape}
-        for value in (values[name] for name in captured.outputs if name is not None)
+        for value in (values.get(name) for name in captured.outputs if name is not None)
         if isinstance(value, torch.Tensor)
     ]
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -23,7 +24,7 @@ from agentkernel.agents.coders.compiler.derivation import algebra_of
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.capture import Captured
-from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.lift.specialise import UnknownSize, specialise
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.rewrite import DEAD
 from agentkernel.tools.targets import find_target
@@ -58,9 +59,13 @@ def hypotheses(
     return (*rewritten, *written, Hypothesis(strategy=LIFTED, reason=REASONS[LIFTED]))
 
 
-def elements(captured: Captured) -> int:
-    """Elements of all tensors that the graph reads or makes, at the declared sizes."""
-    values = [node.meta.get("val") for node in specialise(captured).graph.graph.nodes]
+def elements(captured: Captured) -> float:
+    """Elements of all tensors that the graph reads or makes, at the declared sizes; infinitely many
+    where no declared size says how many."""
+    try:
+        values = [node.meta.get("val") for node in specialise(captured).graph.graph.nodes]
+    except UnknownSize:
+        return math.inf
     return sum(value.numel() for value in values if isinstance(value, torch.Tensor))
 
 

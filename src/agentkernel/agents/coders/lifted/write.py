@@ -30,7 +30,7 @@ from agentkernel.agents.coders.lifted.vocabulary import LIBDEVICE_IMPORT
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.lift.specialise import UnknownSize, specialise
 from agentkernel.tools.problems import LoadedProblem
 
 
@@ -63,7 +63,7 @@ def lift(
             differs_in_training = eval_only_once(loaded, captured)
         limits = Limits({}, (), differs_in_training)
         return _write(code, loaded, captured, constructor, choices or {}, limits)
-    except Unliftable as error:
+    except (Unliftable, UnknownSize) as error:
         return NotLifted(reason=str(error))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -15,6 +15,7 @@ from agentkernel.agents.coders.compiler.attention_node import (
     attention_node,
     served_attention,
 )
+from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES
 from agentkernel.agents.coders.compiler.ir import (
     Expr,
     GraphBuilder,
@@ -106,8 +107,10 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
     state = Lowering(captured)
     calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
     inputs: dict[str, Node] = {}
+    free = {item.symbol for item in captured.free_dims}
     for node in captured.graph.graph.nodes:
         state.call = node
+        _check_values(node, free)
         if node.op == "placeholder":
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
@@ -121,12 +124,30 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
                 state.values[node] = attention_node(state.b, calls.by_result[node], state.values)
             elif node not in calls.inner and not isinstance(node.meta.get("val"), torch.SymFloat):
                 state.values[node] = _lower_call(state, node)
+        elif node.op == "get_attr" and isinstance(
+            getattr(captured.graph, str(node.target), None), fx.GraphModule
+        ):
+            called = next(iter(node.users), node)
+            raise Uncovered(f"torch.{called.target}", "which of its parts runs depends on data")
         elif node.op == "get_attr":
             raise Uncovered(str(node.target), "a tensor made inside forward")
     by_name = {node.name: value for node, value in state.values.items()}
     names = (*(name for name in captured.outputs if name is not None), *captured.written)
     outputs = tuple(_output(state, by_name[name], name) for name in names)
     return LoweredGraph(outputs, names, inputs)
+
+
+def _check_values(node: fx.Node, free: Container[str]) -> None:
+    """Raise Uncovered for a type that no kernel has, and for a size that no input has."""
+    found = node.meta.get("val") if node.op in ("placeholder", "call_function") else None
+    for value in found if isinstance(found, tuple | list) else (found,):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.dtype not in TRITON_TYPES:
+            raise Uncovered(str(node.target), f"no template computes in {value.dtype}")
+        symbols = {str(item) for size in shape_of(value) for item in size.free_symbols}
+        if any(item.startswith("u") and item not in free for item in symbols):
+            raise Uncovered(str(node.target), "the size of its result depends on data")
 
 
 def _only_asserts(node: fx.Node) -> bool:

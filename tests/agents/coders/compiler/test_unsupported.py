@@ -1,0 +1,66 @@
+"""Is what no kernel can hold refused in words that say why?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.agents.coders.compiler.ir import Uncovered
+from agentkernel.agents.coders.compiler.strategies import hypotheses
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.lift.generate import generate
+from agentkernel.tools.lift.variants import VARIANTS
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.roofline import analyse
+from agentkernel.tools.targets import find_target
+
+TARGET = find_target("h100").target
+Result = torch.Tensor | tuple[torch.Tensor | int, ...]
+
+
+class Only(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], Result]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Result:
+        return self.function(x)
+
+
+def traced(function: Callable[[torch.Tensor], Result]) -> tuple[LoadedProblem, Captured]:
+    problem = problem_from_module(Only(function), (torch.randn(6, 8),))
+    return problem, capture(problem)
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t - 1, (x,))
+    return found
+
+
+CASES = {
+    "eight bits": (lambda x: x.to(torch.float8_e4m3fn).float(), "computes in torch.float8_e4m3fn"),
+    "as many as fit": (lambda x: x[x > 0].exp(), "its result depends on data"),
+    "a branch": (branch, "depends on data"),
+    "a size": (lambda x: (x.exp(), x.shape[0]), "an output that is no tensor"),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES])
+def test_templates_say_why(name: str) -> None:
+    function, why = CASES[name]
+    problem, captured = traced(function)
+    with pytest.raises(Uncovered, match=why):
+        partitions(problem, captured, "mixed")
+    analyse(captured, TARGET)
+    hypotheses(problem, captured, lifting=True, measurable=False)
+
+
+@pytest.mark.parametrize(("name", "why"), [("as many as fit", "a size depends on data"),
+                                           ("a branch", "which branch depends on data")])  # fmt: skip
+def test_what_torchinductor_is_not_asked_about_has_a_reason(name: str, why: str) -> None:
+    answer = generate(traced(CASES[name][0])[1], VARIANTS[0], TARGET)
+    assert why in getattr(answer, "reason", "")
