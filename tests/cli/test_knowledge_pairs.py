@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 from agentkernel.cli.app import run
+from agentkernel.cli.knowledge_kernelbook import alone, import_shards
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.kernelbook import import_pairs
 from agentkernel.knowledge.truth import Truth, open_truth
@@ -184,3 +187,23 @@ def test_nothing_made_of_a_folder_is_1(tmp_path: Path, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert "0 pairs of 1 modules" in captured.out
     assert "broken.py" in captured.out
+
+
+def test_imports_at_once_come_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looks for near copies among what was there when it began."""
+    said: Queue[str] = Queue()
+    monkeypatch.setattr("agentkernel.cli.knowledge_options.say_on_stderr", said.put)
+    file = write_json_lines(tmp_path / "rows.jsonl", make_rows(40))
+
+    def take(truth: Truth) -> int:
+        with alone(truth):
+            return import_shards(truth, file, None, "MIT", lambda *_: None).added
+
+    with open_truth(tmp_path) as truth, ThreadPoolExecutor(1) as other:
+        with alone(truth):
+            second = other.submit(take, truth)
+            assert "this one waits" in said.get(timeout=30.0)
+            assert import_shards(truth, file, None, "MIT", lambda *_: None).added > 20
+        assert second.result(timeout=30.0) == 0

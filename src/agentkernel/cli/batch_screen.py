@@ -12,6 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from agentkernel.tools.nights.wording import lost_words
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
@@ -83,8 +85,8 @@ def _news(agenda: Agenda, said: Counter[str]) -> Iterator[dict[str, str]]:
         yield {"kind": "model", "what": name, "status": row.form}
     for name, why in _since(agenda.errors, "error", said):
         yield {"kind": "model", "what": name, "status": "failed", "reason": why}
-    for lost in agenda.lost_jobs[said["lost"] :]:
-        yield {"kind": "lost", "what": lost.job, "status": lost.why}
+    for jobs, why in lost_words(agenda.lost_jobs[said["lost"] :]):
+        yield {"kind": "lost", "what": jobs, "status": why}
     said["lost"] = len(agenda.lost_jobs)
 
 

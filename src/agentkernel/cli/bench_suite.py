@@ -274,16 +274,20 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 def _compare(before: Path, after: Path, *, as_json: bool) -> None:
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.bench.compare import compare
-    from agentkernel.tools.bench.rows import read_bench
+    from agentkernel.tools.bench.rows import read_bench, unreadable_rows
 
     found = compare(read_bench(before), read_bench(after))
+    unreadable = [unreadable_rows(path) for path in (before, after)]
     if as_json:
-        print_json(found)
+        print_json({**found.model_dump(mode="json"), "unreadable": unreadable})
     else:
         screen = console()
         screen.print(compare_table(found))
         for line in compare_lines(found):
             screen.print(line, markup=False)
+        for number, path in zip(unreadable, (before, after), strict=True):
+            if number:
+                screen.print(f"left out: {number} lines of {str(path)!r} are no row", markup=False)
     raise typer.Exit(EXIT_WORSE if found.worse else 0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +13,7 @@ from agentkernel.cli.knowledge_options import Chroma, EmbedderName, Where
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from agentkernel.cli.knowledge_progress import Show
     from agentkernel.domain.knowledge import Entry
@@ -62,7 +64,7 @@ def import_kernelbook(
         )
     licences = None if allow_any_licence else frozenset(permitted or PERMISSIVE)
     with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
-        with shown("rows", silent=as_json) as show:
+        with alone(base.truth), shown("rows", silent=as_json) as show:
             found = import_shards(base.truth, path, licences, licence_if_missing, show)
         with catching_up(silent=as_json) as progress:
             base.refresh(progress)
@@ -73,6 +75,25 @@ def import_kernelbook(
     screen = console()
     for line in (*report_lines(found), f"{total} pairs in all"):
         screen.print(line, markup=False)
+
+
+@contextmanager
+def alone(truth: Truth) -> Iterator[None]:
+    """Be the only import of pairs into `truth`, after waiting for another one: each compares its
+    rows with what was there when it began, so two at once would keep near copies of each other."""
+    from agentkernel.cli.knowledge_options import say_on_stderr
+    from agentkernel.knowledge.truth_schema import writing
+
+    path = truth.path.with_name(f"{truth.path.name}.import")
+    with writing(path):
+        file = path.open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say_on_stderr("Another import goes on in this folder: this one waits for its end.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def import_shards(

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.errors import OutputError, ProblemError
-from agentkernel.tools.bench.rows import append_row, gather, in_order, read_bench, read_rows
+from agentkernel.tools.bench.rows import (
+    append_row,
+    gather,
+    in_order,
+    read_bench,
+    read_rows,
+    unreadable_rows,
+)
 from bench_rows import broken, row, sample, suite
 
 
@@ -44,6 +51,13 @@ def test_a_damaged_line_costs_no_other(tmp_path: Path) -> None:
         file.write(b'{"format": 1, "key": \xff}\n')
     append_row(path, suite()[1])
     assert read_rows(path) == suite()[:2]
+    assert unreadable_rows(path) == unreadable_rows(tmp_path) == 1
+
+
+def test_a_folder_where_rows_should_be_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").mkdir()
+    with pytest.raises(ProblemError, match="is a folder"):
+        read_bench(tmp_path)
 
 
 def test_shards_are_gathered_by_key(tmp_path: Path) -> None:

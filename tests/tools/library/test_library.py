@@ -309,3 +309,16 @@ def test_a_write_that_fails_in_the_middle_leaves_nothing_and_the_next_one_works(
         library.save_night(twice)
     library.put(kernel())
     assert library.nights() == (before,)
+
+
+def test_a_library_of_0_bytes_is_no_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "library.sqlite"
+    with Library(path, pytest.fail) as new:
+        assert new.mended is None
+    path.write_bytes(b"")
+    said: list[str] = []
+    with Library(path, said.append) as emptied:
+        assert emptied.mended == said[0]
+    assert "0 bytes" in said[0]
+    with Library(path, pytest.fail) as begun:
+        assert begun.mended is None

@@ -147,6 +147,11 @@ def gather(folder: Path) -> dict[str, Row]:
     """The rows of all shards in `folder` by key; the first of two with one key counts."""
     found: dict[str, Row] = {}
     for path in sorted(folder.glob("rows*.jsonl")):
+        if path.is_dir():
+            raise ProblemError(
+                f"{str(path)!r} is a folder. Expected a file with the rows of a bench. Next: move "
+                "it away, or name another folder."
+            )
         for row in read_rows(path):
             found.setdefault(row.key, row)
     return found
@@ -157,10 +162,18 @@ def read_bench(path: Path) -> tuple[Row, ...]:
     rows = tuple(gather(path).values()) if path.is_dir() else read_rows(path)
     if not rows:
         raise ProblemError(
-            f"No rows in {str(path)!r}. Expected a folder that 'agentkernel bench' wrote to, or a "
-            "rows.jsonl of it."
+            f"No rows in {str(path)!r}, and {unreadable_rows(path)} lines that are none. Expected "
+            "a folder that 'agentkernel bench' wrote to, or a rows.jsonl of it."
         )
     return rows
+
+
+def unreadable_rows(path: Path) -> int:
+    """How many lines of a bench's folder, or of one file, are no row: damaged, of another version,
+    or cut off."""
+    files = path.glob("rows*.jsonl") if path.is_dir() else [path]
+    lines = [line for file in files if file.is_file() for line in file.read_bytes().split(b"\n")]
+    return sum(_row(line) is None for line in lines if line.strip())
 
 
 def in_order(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:

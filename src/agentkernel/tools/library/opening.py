@@ -1,4 +1,4 @@
-"""How is the library's file opened by several processes, and what becomes of a damaged one?"""
+"""How the library's file is opened by several processes, and what becomes of a damaged one."""
 
 from __future__ import annotations
 
@@ -62,6 +62,9 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
         path.parent.mkdir(parents=True, exist_ok=True)
     with TOLD.opening(path):
         finish_replacing(path, writing)
+        # SQLite takes an empty file for a new one.
+        with writing(path):
+            emptied = path.is_file() and not path.stat().st_size
         try:
             mended, connection = None, _open(path)
         except UNREADABLE as error:
@@ -70,8 +73,13 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
             with TOLD.mending(path, IN_USE_S):
                 mended = _replace(path, error)
             connection = _open(path)
-            if say is not None:
-                say(mended)
+        if emptied:
+            mended = (
+                f"The library {str(path)!r} was a file of 0 bytes: what it held is lost, and a new "
+                "one is begun. Next: put a copy in its place, if you have one."
+            )
+        if mended is not None and say is not None:
+            say(mended)
         return Opened(connection, TOLD.in_use(path), mended)
 
 

@@ -22,7 +22,15 @@ from agentkernel.tools.nights.lineage import lineages
 from agentkernel.tools.nights.speeds import is_faster, mean_speedup, speedup
 from agentkernel.tools.nights.tables import MOST_ROWS, model_table, region_order, region_table
 from agentkernel.tools.nights.withdrawn import is_replaced
-from agentkernel.tools.nights.wording import caption, count, night_dtypes, span, times, when
+from agentkernel.tools.nights.wording import (
+    caption,
+    count,
+    lost_words,
+    night_dtypes,
+    span,
+    times,
+    when,
+)
 
 BASES: tuple[Basis, ...] = ("measured", "estimated")
 LEGEND = {
@@ -63,7 +71,7 @@ def night_page(
         if len(folds) == MOST_KERNELS
         else "",
         versions=tuple(_versions(night)),
-        lost=tuple(Line(item.job, f"{item.why}; done again {item.again}×") for item in night.lost),
+        lost=tuple(Line(*words) for words in lost_words(night.lost)),
     )
 
 

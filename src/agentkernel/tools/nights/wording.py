@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from agentkernel.domain.night import ModelRow, Night, RegionRow
+from agentkernel.domain.night import Lost, ModelRow, Night, RegionRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Basis
 from agentkernel.errors import one_line
 
 NOTHING = "–"
+SHOWN_JOBS = 3
+"""Names of jobs in a line about many of them."""
 SHORT = 10
 """Hex digits of a hash that people see."""
 DTYPE = re.compile(r"\b(bfloat16|bf16|float(?:16|32|64)|f(?:16|32|64))\b")
@@ -20,6 +22,23 @@ DTYPES = {
     "f32": "float32",
     "f64": "float64",
 }
+
+
+def lost_words(lost: Sequence[Lost]) -> list[tuple[str, str]]:
+    """What was lost and why, one line a reason: a night that is killed again and again has many of
+    the same."""
+    by_reason: dict[str, list[Lost]] = {}
+    for item in lost:
+        by_reason.setdefault(item.why, []).append(item)
+    lines = []
+    for why, items in by_reason.items():
+        names = list(dict.fromkeys(item.job for item in items))
+        shown = ", ".join(names[:SHOWN_JOBS])
+        if len(names) > SHOWN_JOBS:
+            shown += f" and {len(names) - SHOWN_JOBS} more"
+        again = items[0].again if len(items) == 1 else len(items)
+        lines.append((shown, f"{why}; done again {again}×"))
+    return lines
 
 
 def us(value: float | None) -> str:
