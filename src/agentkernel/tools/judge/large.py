@@ -300,7 +300,9 @@ class LargeCase:
         failure = explained(mismatch, case, reply)
         permitted = next((item.permitted for item in compared if item.permitted), "")
         products = reply_strings(reply.get("products"))
-        return Outcome((result,), launches, failure, None, permitted, products, loads_outside(reply))
+        return Outcome(
+            (result,), launches, failure, None, permitted, products, loads_outside(reply)
+        )
 
     def _compare(self, case: Case, piece: Piece) -> Comparison:
         leeway = Leeway(

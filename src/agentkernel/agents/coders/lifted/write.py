@@ -19,7 +19,12 @@ from agentkernel.agents.coders.compiler.head import import_block, module_docstri
 from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import symbols_of
-from agentkernel.agents.coders.compiler.wrapper import Source, literal_text, return_text
+from agentkernel.agents.coders.compiler.wrapper import (
+    Source,
+    literal_text,
+    return_text,
+    written_back,
+)
 from agentkernel.agents.coders.lifted.forward import Forward
 from agentkernel.agents.coders.lifted.helpers import helper_sources
 from agentkernel.agents.coders.lifted.layout_text import forward_lines
@@ -93,11 +98,13 @@ def _write(
         partial(return_text, fixed),
     )
     lines = [*signature.lines, *checked.arguments, *gradients.lines]
+    given = {item: names.unique(f"{arguments[item]}_given") for item in fixed.mutated_inputs}
+    lines += [f"{name} = {arguments[item]}" for item, name in given.items()]
     lines += _begin(forward, fixed, code, constructor, arguments)
     results = _results(wrapper, fixed)
     _name_outputs(forward, results, fixed)
     forward.run()
-    lines += forward.lines + _end(forward, results, fixed, constructor)
+    lines += forward.lines + _end(forward, results, fixed, constructor, given)
     file = _File(checked, expected, lines, gradients)
     return _assemble(loaded, signature, constructor, forward, file)
 
@@ -207,30 +214,34 @@ def _name_outputs(forward: Forward, results: Return, fixed: Captured) -> None:
 
 
 def _end(
-    forward: Forward, results: Return, fixed: Captured, constructor: ConstructorText
+    forward: Forward,
+    results: Return,
+    fixed: Captured,
+    constructor: ConstructorText,
+    given: Mapping[str, str],
 ) -> list[str]:
     """Buffers and inputs that the module writes to, then the return."""
-    lines = []
     values = list(results.values)
-    for path in fixed.mutated_buffers:
-        target = constructor.expressions.get(path, f"self.{path}")
-        lines.append(f"{target}.copy_({forward.text(values.pop(0))})")
-    if fixed.mutated_inputs:
-        raise Unliftable("forward changes its inputs in place")
+    new = [forward.text(values.pop(0)) for _ in fixed.written]
+    lines = written_back(fixed, constructor, given, new)
+    same = fixed.returned_inputs or (None,) * len(fixed.outputs)
     texts = []
     tensors = _tensors(fixed)
-    for name in fixed.outputs:
+    for name, item in zip(fixed.outputs, same, strict=True):
         if name is None:
             continue
         if name not in tensors:
             raise Unliftable("an output is a number")
         stored, wanted = forward.stored(values.pop(0)), tensors[name]
+        if item in given:
+            texts.append(given[item])
+            continue
         if not same_layout(tuple(wanted.shape), stored.strides, tuple(wanted.stride())):
             raise Unliftable(f"an output has strides {stored.strides}, not {wanted.stride()}")
         if not forward.made(stored) and stored.text.isidentifier():
             raise Unliftable("an output is an input as it came")
         texts.append(stored.text)
-    return [*lines, *forward_lines(return_text(fixed, texts))]
+    return [*lines, *forward_lines(return_text(fixed, texts, given))]
 
 
 def _named_results(tree: TreeSpec) -> bool:
