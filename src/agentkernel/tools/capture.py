@@ -157,8 +157,41 @@ def _capture(loaded: LoadedProblem, shape_set: int, training: bool, *, static: b
 def _trace(
     loaded: LoadedProblem, example: _Example, shape_set: int, training: bool, static: bool
 ) -> Captured:
+    import torch
+
     example.module.train(training)
-    with _watched(example.module) as seen:
+    found, asked = _traced(loaded, example, shape_set, "cuda", static=static)
+    if asked and not torch.cuda.is_available():
+        _require_same_on_cpu(loaded, example, shape_set, found, static=static)
+    return found
+
+
+def _require_same_on_cpu(
+    loaded: LoadedProblem, example: _Example, shape_set: int, found: Captured, *, static: bool
+) -> None:
+    """Raise ProblemError where forward computes something else on the CPU, where it would be judged
+    here, than on the GPU that `found` was traced for."""
+    try:
+        other, _ = _traced(loaded, example, shape_set, "cpu", static=static)
+        same = other.graph.code == found.graph.code
+    except (Exception, SystemExit):  # noqa: BLE001 - it does not run there
+        same = False
+    if not same:
+        raise ProblemError(
+            f"The forward of {loaded.problem.class_name} asks for the device of its tensors, and "
+            "computes something else on a GPU than on the CPU. Expected the same on both where no "
+            "GPU is at hand to judge it on. Next: run this on a machine with the GPU, or take the "
+            "branch out."
+        )
+
+
+def _traced(
+    loaded: LoadedProblem, example: _Example, shape_set: int, device: str, *, static: bool
+) -> tuple[Captured, bool]:
+    """The trace of a forward that is told that its tensors are on `device`, and whether it asked."""
+    from agentkernel.tools.told_device import told_device
+
+    with _watched(example.module) as seen, told_device(example.module, device) as told:
         try:
             program, reason = _export(example, dynamic=True), None
         except (Exception, SystemExit) as error:  # any refusal of symbolic sizes: the actual ones
@@ -167,11 +200,9 @@ def _trace(
             reason = one_line(error, 200)
             program = _export_static(loaded, example, shape_set)
     found = _captured(program, reason)
-    return replace(
-        found,
-        side_effect=next(iter(seen.effects), None),
-        returned_inputs=tuple(None if at is None else found.user_inputs[at] for at in seen.same),
-    )
+    same = tuple(None if at is None else found.user_inputs[at] for at in seen.same)
+    effect = next(iter(seen.effects), None)
+    return replace(found, side_effect=effect, returned_inputs=same), told.asked
 
 
 def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:

@@ -1,0 +1,116 @@
+"""Traces in which a forward that asks for the device of its tensors is told that of the target.
+
+Captures run on tensors without storage, whose own device would take neither branch of
+`if x.device.type == "cuda"`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TORCH = str(Path(torch.__file__).parent)
+_PATCHED = threading.RLock()
+
+
+@dataclass
+class Told:
+    """Whether a forward asked for a tensor's device, and what it is told."""
+
+    device: torch.device
+    asked: bool = False
+    inside: int = 0
+
+    def hears(self, frame: FrameType) -> bool:
+        """Whether the code in `frame` is to hear it: forward's own, torch's apart."""
+        if not self.inside or frame.f_code.co_filename.startswith(TORCH):
+            return False
+        self.asked = True
+        return True
+
+
+@contextmanager
+def told_device(module: nn.Module, name: str) -> Iterator[Told]:
+    """Within, calls of `module` on fake tensors hear the device `name` where they ask; what they
+    make on it is made where their tensors are."""
+    told = Told(torch.device(name, 0) if name == "cuda" else torch.device(name))
+    modes: list[_Elsewhere] = []
+
+    def enter(module: nn.Module, args: object) -> None:
+        modes.append(_Elsewhere(told, _device_of(module, args)))
+        modes[-1].__enter__()
+        told.inside += 1
+
+    def leave(module: nn.Module, args: object, output: object) -> None:
+        if modes:
+            told.inside -= 1
+            modes.pop().__exit__(None, None, None)
+
+    with _PATCHED:
+        original = vars(FakeTensor)["device"]
+
+        def device(self: FakeTensor) -> torch.device:
+            found: torch.device = original.fget(self)
+            return told.device if told.hears(sys._getframe(1)) else found
+
+        hooks = (
+            module.register_forward_pre_hook(enter),
+            module.register_forward_hook(leave, always_call=True),
+        )
+        setattr(FakeTensor, "device", property(device))  # noqa: B010 - a property of torch's
+        try:
+            yield told
+        finally:
+            setattr(FakeTensor, "device", original)  # noqa: B010
+            for hook in hooks:
+                hook.remove()
+
+
+def _device_of(module: nn.Module, args: object) -> torch.device:
+    """Where the call's tensors are."""
+    given = args if isinstance(args, tuple) else ()
+    tensors = [item for item in given if isinstance(item, torch.Tensor)]
+    tensors += [*module.parameters(), *module.buffers()]
+    return tensors[0].device if tensors else torch.device("meta")
+
+
+class _Elsewhere(TorchFunctionMode):
+    """Calls that name the device that was told are made on the one where the tensors are."""
+
+    def __init__(self, told: Told, real: torch.device) -> None:
+        super().__init__()
+        self._told = told
+        self._real = real
+        self._kinds = {torch.Tensor.is_cuda.__get__: "cuda", torch.Tensor.is_cpu.__get__: "cpu"}
+
+    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types: Sequence[type], args=(), kwargs: Mapping[str, object] | None = None
+    ):
+        """Run `func` with the device replaced, or tell which kind it is."""
+        kind = self._kinds.get(func)
+        if kind is not None and self._told.hears(sys._getframe(1)):
+            return self._told.device.type == kind
+        named = {key: self._here(value) for key, value in (kwargs or {}).items()}
+        return func(*map(self._here, args), **named)
+
+    def _here(self, value: object) -> object:
+        if isinstance(value, torch.device) and value.type == self._told.device.type:
+            return self._real
+        known = isinstance(value, str) and value.partition(":")[0] == self._told.device.type
+        return self._real if known else value
+
+
+__all__ = ["Told", "told_device"]
