@@ -1,4 +1,4 @@
-"""Optimises blocks of public libraries one by one, each in a process of its own with a time limit.
+"""A search on each of the drawn blocks, in a process of its own with a time limit.
 
 python benchmarks/blocks/run.py RESULTS.jsonl [--each 15] [--seed 0] [--table docs/modules.md]
 
@@ -8,8 +8,10 @@ A block that has a row already is not run again, so an interrupted run goes on w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,14 +19,21 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 from draw import Block, Called, draw, take
 from models import admit_torchvision
-from table import write_table
+from table import VERIFIED, write_table
+
+import agentkernel
+import agentkernel.workflows.optimize
+from agentkernel.api import load_drop_in
+from agentkernel.errors import AgentKernelError
+from agentkernel.workflows.outcome import Result
 
 TOLERANCE = 1e-3
 """What the fresh comparison allows, norm-wise: it is there to find a wrong drop-in, not to measure
@@ -45,34 +54,41 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="drafts at most; all that a plan has otherwise")
     parser.add_argument("--time", type=int, default=60, help="seconds that a search may take")
     parser.add_argument("--limit", type=int, default=120, help="seconds until a process is ended")
+    parser.add_argument("--unchecked", action="store_true", help="leave the comparison for later")
     parser.add_argument("--table", type=Path)
-    parser.add_argument("--block", help=argparse.SUPPRESS)
     parser.add_argument("--check", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.block:
-        print(json.dumps(_optimise(Block(**json.loads(chosen.block)), chosen)))
-        return
+    held = admit_torchvision()
     if chosen.check:
         print(json.dumps(_check(json.loads(chosen.check), chosen)))
         return
+    torch.set_num_threads(1)  # a pool of threads would not outlive the fork
     for block in _waiting(chosen):
-        row = _in_a_process(block, chosen)
+        row = _row(block, chosen)
         _add(chosen.rows, row)
-        print(f"{row['status']:12} {row['seconds']:5.0f} s  {block.class_name}: {row['reason']}")
+        said = f"{row['status']:12} {row['seconds']:5.0f} s  {block.class_name}: {row['reason']}"
+        print(said, flush=True)
     if chosen.table is not None:
         write_table(_rows(chosen.rows), chosen.table, chosen.seed, chosen.target)
+    del held
 
 
 def _waiting(chosen: argparse.Namespace) -> Iterator[Block]:
     done = {row["class_name"]: row for row in _rows(chosen.rows)}
     libraries = tuple(filter(None, chosen.libraries.split(",")))
-    held = admit_torchvision()
     for block in draw(chosen.each, chosen.seed, libraries):
         row = done.get(block.class_name)
-        again = row is None or (chosen.again and row["status"] == chosen.again)
+        again = row is None or row["status"] == chosen.again or _unchecked(row, chosen)
         if again and chosen.only in block.class_name:
             yield block
-    del held
+
+
+def _unchecked(row: Mapping[str, Any], chosen: argparse.Namespace) -> bool:
+    return not chosen.unchecked and "folder" in row and _to_check(row)
+
+
+def _to_check(row: Mapping[str, Any]) -> bool:
+    return row["status"] in VERIFIED and "fresh_error" not in row
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -89,54 +105,74 @@ def _add(path: Path, row: dict[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def _in_a_process(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
+def _row(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
     """One block's row: what a process of its own says, or that it was ended."""
+    began = time.monotonic()
+    known = {row["class_name"]: row for row in _rows(chosen.rows)}.get(block.class_name, {})
+    if known and _unchecked(known, chosen):
+        return known | _checked(block, known, chosen)
     version = importlib.metadata.version(block.library)
     row = {**block._asdict(), "version": version, "device": chosen.device}
-    began = time.monotonic()
-    made = _asked(["--block", json.dumps(block._asdict())], chosen, {})
-    row |= made
-    if row["status"] == "verified":
-        interpreted = {} if chosen.device == "cuda" else {"TRITON_INTERPRET": "1"}
-        question = {**block._asdict(), "run": made["folder"]}
-        row |= _asked(["--check", json.dumps(question)], chosen, interpreted)
+    row |= _in_a_process(block, chosen)
+    if _to_check(row) and not chosen.unchecked:
+        row |= _checked(block, row, chosen)
     return row | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def _asked(
-    words: Sequence[str], chosen: argparse.Namespace, environment: dict[str, str]
-) -> dict[str, Any]:
-    """What this script says when it is run with `words`, or why it said nothing."""
-    command = [sys.executable, __file__, str(chosen.rows), *words, "--time", str(chosen.time)]
-    command += ["--target", chosen.target, "--device", chosen.device]
-    command += ["--rounds", str(chosen.rounds)] if chosen.rounds else []
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-        start_new_session=True,
-    )
+def _in_a_process(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
+    """What `_optimise` says, in a process forked from this one, whose libraries are loaded."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sending, block, chosen))
+    process.start()
+    sending.close()
     try:
-        out, log = process.communicate(timeout=chosen.limit)
+        if not receiving.poll(chosen.limit):
+            return {"status": "ended", "reason": f"ended after {chosen.limit} s"}
+        answer: dict[str, Any] = receiving.recv()
+        return answer
+    except EOFError:
+        process.join()
+        return {"status": "traceback", "reason": f"the process ended with {process.exitcode}"}
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+
+
+def _answer(sending: Connection, block: Block, chosen: argparse.Namespace) -> None:
+    os.setsid()
+    try:
+        sending.send(_optimise(block, chosen))
+    except Exception:  # noqa: BLE001 - a traceback is what this script is there to find
+        sending.send({"status": "traceback", "reason": traceback.format_exc()[-3000:]})
+
+
+def _checked(block: Block, row: Mapping[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
+    """What `_check` says in a new process: without a GPU it is to import Triton's interpreter."""
+    question = json.dumps({**block._asdict(), "run": row["folder"]})
+    command = [sys.executable, __file__, str(chosen.rows), "--check", question]
+    interpreted = {} if chosen.device == "cuda" else {"TRITON_INTERPRET": "1"}
+    try:
+        done = subprocess.run(
+            [*command, "--device", chosen.device],
+            capture_output=True,
+            text=True,
+            timeout=chosen.limit,
+            env=os.environ | interpreted,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return {"status": "ended", "reason": f"ended after {chosen.limit} s"}
-    last = out.strip().splitlines()[-1:] or [""]
-    if process.returncode or not last[0].startswith("{"):
-        return {"status": "traceback", "reason": log.strip()[-3000:]}
+        return {"fresh_error": None, "note": f"not compared: ended after {chosen.limit} s"}
+    last = done.stdout.strip().splitlines()[-1:]
+    if done.returncode or not last:
+        return {"status": "traceback", "reason": done.stderr.strip()[-3000:]}
     answer: dict[str, Any] = json.loads(last[0])
     return answer
 
 
 def _optimise(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
     """Optimise one block and say what came of it."""
-    import agentkernel
-    from agentkernel.errors import AgentKernelError
-
-    held = admit_torchvision()
     wide = chosen.device == "cuda"
     called = _given(_moved(take(block, wide=wide), chosen.device))
     refused: list[str] = []
@@ -154,10 +190,6 @@ def _optimise(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
         )
     except AgentKernelError as error:
         return {"status": "refused", "reason": str(error)}
-    except Exception:  # noqa: BLE001 - a traceback is what this script is there to find
-        return {"status": "traceback", "reason": traceback.format_exc()[-3000:]}
-    finally:
-        del held
     row = {"status": result.status, "reason": result.reason, "refused": refused[:6]}
     row |= {"folder": str(runs / result.run), "estimated": result.estimated_speedup_vs_eager}
     row |= {"speedup_vs_eager": result.speedup_vs_eager}
@@ -176,8 +208,6 @@ def _refusals(event: Any) -> Iterator[str]:
         yield f"{event.strategy}: {event.reason}"
     if event.kind == "verdict" and not event.accepted:
         yield f"{event.gate}: {event.failure}"
-    if event.kind == "planned":
-        yield from (f"planned: {name}" for name in event.plan.fallback)
 
 
 def _what_runs(result: Any) -> dict[str, Any]:
@@ -207,10 +237,6 @@ def _moved(called: Called, device: str) -> Called:
 def _check(question: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
     """Compare the verified drop-in with the block once more, on weights and inputs that the judge
     has not seen."""
-    from agentkernel.api import load_drop_in
-    from agentkernel.workflows.outcome import Result
-
-    held = admit_torchvision()
     folder = Path(question.pop("run"))
     result = Result.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
     taken = take(Block(**question), wide=chosen.device == "cuda", seed=1)
@@ -218,7 +244,6 @@ def _check(question: dict[str, Any], chosen: argparse.Namespace) -> dict[str, An
     with torch.no_grad():
         found = load_drop_in(result, called.module)(*called.args, **called.kwargs)
         expected = called.module(*called.args, **called.kwargs)
-    del held
     pairs = list(zip(_tensors(expected), _tensors(found), strict=True))
     worst = max(((_error(*pair), index) for index, pair in enumerate(pairs)), default=(0.0, 0))
     row: dict[str, Any] = {"fresh_error": worst[0]}

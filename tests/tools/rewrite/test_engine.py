@@ -58,6 +58,20 @@ def test_inputs_parameters_outputs_and_fake_values_are_kept() -> None:
     assert all("val" in node.meta for node in nodes.values() if node.op != "output")
 
 
+class Builtin(nn.Module):
+    """Its argument is called as a builtin is."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return torch.relu(input.relu())
+
+
+def test_an_input_that_is_called_as_a_builtin_keeps_its_name() -> None:
+    captured = capture(problem_from_module(Builtin(), (torch.randn(8, 16),)))
+    found = rewrite(captured).captured
+    assert found.user_inputs == ("input",)
+    assert [node.name for node in found.graph.graph.nodes if node.op == "placeholder"] == ["input"]
+
+
 def test_dead_calls_go_and_random_ones_stay() -> None:
     captured = capture(problem_from_module(Chain(), (torch.randn(4, 8),)))
     graph = captured.graph.graph

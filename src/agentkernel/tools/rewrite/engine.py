@@ -106,10 +106,12 @@ class _Search:
 def _copied(captured: Captured) -> Graph:
     """The graph again, without run-time checks of dtypes."""
     graph = Graph()
-    result = graph.graph_copy(captured.graph.graph, {})
+    made: dict[Node, Node] = {}
+    result = graph.graph_copy(captured.graph.graph, made)
+    for given, copied in made.items():
+        copied.name = given.name  # a new node is never named as a builtin is, such as `input`
     old = next(node for node in captured.graph.graph.nodes if node.op == "output")
-    made = graph.output(result)
-    made.meta.update(old.meta)
+    graph.output(result).meta.update(old.meta)
     for node in list(graph.nodes):
         if str(node.target) in CHECKS and not node.users:
             graph.erase_node(node)
