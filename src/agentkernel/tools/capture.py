@@ -75,6 +75,8 @@ class Captured:
     returned_inputs: tuple[str | None, ...] = ()
     literals: dict[str, str] = field(default_factory=dict)
     """Attribute path of a constant -> the text that makes it, where forward's own text does."""
+    plain_outputs: dict[int, object] = field(default_factory=dict)
+    """Place of an output -> the number or string that it is in every call."""
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -507,6 +509,8 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
         for spec in signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT
     )
+    returned = [s.arg for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    plain = {at: getattr(arg, "value", None) for at, arg in enumerate(returned)}
     tree = program.call_spec.out_spec
     if tree is None:
         raise ProblemError("The module returns nothing. Expected a tensor or several.")
@@ -524,6 +528,7 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
         static_reason=static_reason,
         guards=_guards(program.graph_module),
         literals=literals,
+        plain_outputs={at: value for at, value in plain.items() if value is not None},
     )
 
 

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from agentkernel.agents.coders.compiler.wrapper import return_text
 from agentkernel.tools.capture import capture
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.problems import problem_from_module
@@ -52,3 +53,19 @@ def test_an_input_that_is_named_as_a_builtin_keeps_its_name() -> None:
     assert "input" in captured.user_inputs
     names = {node.name for node in specialise(captured).graph.graph.nodes}
     assert set(captured.user_inputs) <= names
+
+
+class Sized(nn.Module):
+    """Returns sizes and a number among its tensors, as patch embeddings do."""
+
+    def forward(self, x: torch.Tensor) -> tuple[int, torch.Tensor, dict[str, int]]:
+        return x.shape[0] // 2, x.relu(), {"columns": x.shape[1] + 1, "heads": 4}
+
+
+def test_sizes_among_the_outputs_are_the_numbers_that_they_are() -> None:
+    captured = capture(problem_from_module(Sized(), [torch.randn(6, 10)]))
+    assert captured.plain_outputs == {3: 4}
+    fixed = specialise(captured)
+    assert [name is None for name in fixed.outputs] == [True, False, True, True]
+    assert fixed.plain_outputs == {0: 3, 2: 11, 3: 4}
+    assert return_text(fixed, ["out"]) == "return (3, out, {'columns': 11, 'heads': 4})"

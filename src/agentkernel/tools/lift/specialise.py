@@ -55,7 +55,16 @@ def specialise(captured: Captured) -> Captured:
             continue
         made[node] = _copy(graph, node, made, sizes)
     module = GraphModule(captured.graph, graph)
-    return replace(captured, graph=module, free_dims=(), guards=())
+    numbers = {node.name: value for node, value in made.items() if not isinstance(value, Node)}
+    plain = {at: numbers[name] for at, name in enumerate(captured.outputs) if name in numbers}
+    return replace(
+        captured,
+        graph=module,
+        outputs=tuple(None if name in numbers else name for name in captured.outputs),
+        plain_outputs={**captured.plain_outputs, **plain},
+        free_dims=(),
+        guards=(),
+    )
 
 
 def _is_check(node: Node) -> bool:

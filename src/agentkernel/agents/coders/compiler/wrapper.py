@@ -305,8 +305,9 @@ def return_text(
     own = [item if item in captured.mutated_inputs else None for item in same]
     names = iter(outputs)
     leaves: list[object] = []
-    for name, item in zip(captured.outputs, own, strict=True):
-        made = None if name is None else _Code(next(names))
+    for place, (name, item) in enumerate(zip(captured.outputs, own, strict=True)):
+        plain = captured.plain_outputs.get(place)
+        made = plain if name is None else _Code(next(names))
         leaves.append(_Code(given[item]) if item is not None and given else made)
     value = torch.utils._pytree.tree_unflatten(leaves, captured.output_tree)
     return f"return {_plain_tuples(value)!r}"
