@@ -19,10 +19,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from draw import Block, Called, draw, take
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="drafts at most; all that a plan has otherwise")
     parser.add_argument("--time", type=int, default=60, help="seconds that a search may take")
     parser.add_argument("--limit", type=int, default=120, help="seconds until a process is ended")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time; 1 on a GPU")
     parser.add_argument("--unchecked", action="store_true", help="leave the comparison for later")
     parser.add_argument("--table", type=Path)
     parser.add_argument("--check", help=argparse.SUPPRESS)
@@ -63,24 +65,28 @@ def main() -> None:
         print(json.dumps(_check(json.loads(chosen.check), chosen)))
         return
     torch.set_num_threads(1)  # a pool of threads would not outlive the fork
-    for block in _waiting(chosen):
-        row = _row(block, chosen)
+    libraries = tuple(filter(None, chosen.libraries.split(",")))
+    drawn = draw(chosen.each, chosen.seed, libraries)
+    for row in _ran(_waiting(drawn, chosen), chosen):
         _add(chosen.rows, row)
-        said = f"{row['status']:12} {row['seconds']:5.0f} s  {block.class_name}: {row['reason']}"
+        said = f"{row['status']:12} {row['seconds']:5.0f} s  {row['class_name']}: {row['reason']}"
         print(said, flush=True)
     if chosen.table is not None:
-        write_table(_rows(chosen.rows), chosen.table, chosen.seed, chosen.target)
+        known = {row["class_name"]: row for row in _rows(chosen.rows)}
+        rows = [known.get(block.class_name) or _begun(block, chosen) for block in drawn]
+        write_table(rows, chosen.table, chosen.seed, chosen.target)
     del held
 
 
-def _waiting(chosen: argparse.Namespace) -> Iterator[Block]:
+def _waiting(drawn: Sequence[Block], chosen: argparse.Namespace) -> list[Block]:
     done = {row["class_name"]: row for row in _rows(chosen.rows)}
-    libraries = tuple(filter(None, chosen.libraries.split(",")))
-    for block in draw(chosen.each, chosen.seed, libraries):
+    found = []
+    for block in drawn:
         row = done.get(block.class_name)
         again = row is None or row["status"] == chosen.again or _unchecked(row, chosen)
         if again and chosen.only in block.class_name:
-            yield block
+            found.append(block)
+    return found
 
 
 def _unchecked(row: Mapping[str, Any], chosen: argparse.Namespace) -> bool:
@@ -88,7 +94,7 @@ def _unchecked(row: Mapping[str, Any], chosen: argparse.Namespace) -> bool:
 
 
 def _to_check(row: Mapping[str, Any]) -> bool:
-    return row["status"] in VERIFIED and "fresh_error" not in row
+    return row.get("status") in VERIFIED and "fresh_error" not in row
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -105,45 +111,70 @@ def _add(path: Path, row: dict[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def _row(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
-    """One block's row: what a process of its own says, or that it was ended."""
-    began = time.monotonic()
-    known = {row["class_name"]: row for row in _rows(chosen.rows)}.get(block.class_name, {})
-    if known and _unchecked(known, chosen):
-        return known | _checked(block, known, chosen)
+def _begun(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
     version = importlib.metadata.version(block.library)
-    row = {**block._asdict(), "version": version, "device": chosen.device}
-    row |= _in_a_process(block, chosen)
-    if _to_check(row) and not chosen.unchecked:
-        row |= _checked(block, row, chosen)
-    return row | {"seconds": round(time.monotonic() - began, 1)}
+    row = {**block._asdict(), "version": version, "device": chosen.device, "seconds": 0.0}
+    return {**row, "status": "not run", "reason": ""}
 
 
-def _in_a_process(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
-    """What `_optimise` says, in a process forked from this one, whose libraries are loaded."""
+class _Running(NamedTuple):
+    """A block's process, forked from this one, whose libraries are loaded."""
+
+    block: Block
+    process: BaseProcess
+    began: float
+
+
+def _ran(waiting: Sequence[Block], chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The blocks' rows as they come, `--jobs` processes at a time."""
+    left, running = list(waiting), dict[Connection, _Running]()
+    while left or running:
+        while left and len(running) < chosen.jobs:
+            receiving, started = _started(left.pop(0), chosen)
+            running[receiving] = started
+        ready = wait(list(running), timeout=1.0)
+        for receiving, item in list(running.items()):
+            seconds = time.monotonic() - item.began
+            if receiving in ready or seconds > chosen.limit:
+                row = _begun(item.block, chosen) | _answer_of(receiving, item, chosen)
+                yield row | {"seconds": round(seconds, 1)}
+                del running[receiving]
+
+
+def _started(block: Block, chosen: argparse.Namespace) -> tuple[Connection, _Running]:
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(sending, block, chosen))
     process.start()
     sending.close()
+    return receiving, _Running(block, process, time.monotonic())
+
+
+def _answer_of(receiving: Connection, item: _Running, chosen: argparse.Namespace) -> dict[str, Any]:
+    """What the process sent, or why it sent nothing; it is gone afterwards."""
     try:
-        if not receiving.poll(chosen.limit):
+        if not receiving.poll():
             return {"status": "ended", "reason": f"ended after {chosen.limit} s"}
         answer: dict[str, Any] = receiving.recv()
         return answer
     except EOFError:
-        process.join()
-        return {"status": "traceback", "reason": f"the process ended with {process.exitcode}"}
+        item.process.join()
+        return {"status": "traceback", "reason": f"the process ended with {item.process.exitcode}"}
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)
-        process.join()
+            os.killpg(item.process.pid or 0, signal.SIGKILL)
+        item.process.join()
 
 
 def _answer(sending: Connection, block: Block, chosen: argparse.Namespace) -> None:
+    """The process's own part: the search, and the comparison of what it verified."""
     os.setsid()
+    known = {row["class_name"]: row for row in _rows(chosen.rows)}.get(block.class_name, {})
     try:
-        sending.send(_optimise(block, chosen))
+        row = known if _unchecked(known, chosen) else _optimise(block, chosen)
+        if _to_check(row) and not chosen.unchecked:
+            row = row | _checked(block, row, chosen)
+        sending.send(row)
     except Exception:  # noqa: BLE001 - a traceback is what this script is there to find
         sending.send({"status": "traceback", "reason": traceback.format_exc()[-3000:]})
 

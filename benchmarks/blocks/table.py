@@ -40,10 +40,12 @@ def page(rows: Sequence[Mapping[str, Any]], seed: int, target: str) -> str:
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    head = "| library | blocks | verified with a kernel | kept | wrong | traceback | time ran out |"
+    head = (
+        "| library | blocks | verified with a kernel | kept | wrong | traceback | ended | not run |"
+    )
     by = {name: [row for row in rows if row["library"] == name] for name in _libraries(rows)}
     counted = [_count(name, items) for name, items in by.items()]
-    return [head, "|---|---|---|---|---|---|---|", *counted, _count("all", rows)]
+    return [head, "|---|---|---|---|---|---|---|---|", *counted, _count("all", rows)]
 
 
 def _libraries(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -52,7 +54,7 @@ def _libraries(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _count(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     found = Counter(_result(row) for row in rows)
-    kinds = ("verified", "kept", "wrong", "traceback", "ended")
+    kinds = ("verified", "kept", "wrong", "traceback", "ended", "not run")
     return "| " + " | ".join([name, str(len(rows)), *(str(found[kind]) for kind in kinds)]) + " |"
 
 

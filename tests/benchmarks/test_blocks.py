@@ -76,6 +76,6 @@ def test_the_page_counts_and_names_what_was_in_the_way() -> None:
         {**shared, "class_name": "timm.layers.A", "status": "kept_original", "reason": "aten.x"},
     ]
     lines = table.page(rows, 0, "h100").splitlines()
-    assert "| timm | 2 | 1 | 1 | 0 | 0 | 0 |" in lines
+    assert "| timm | 2 | 1 | 1 | 0 | 0 | 0 | 0 |" in lines
     assert "| `Mlp` | timm vit | verified | 1 | mm |  | 3 |" in lines
     assert "| `A` | timm vit | kept |  |  | aten.x | 3 |" in lines
