@@ -17,8 +17,8 @@ Ours = Callable[[str], bool]
 def require_ours(path: Path, ours: Ours) -> None:
     """Raise OutputError where `path` is there and is somebody else's file, or one that was changed
     since it was written."""
-    if not path.exists() or (path.is_file() and ours(_text(path))):
-        return
+    if not path.is_file() or ours(_text(path)):
+        return  # a folder of that name is told where it is written to
     raise OutputError(
         f"{str(path)!r} is there and was not written by agentkernel, or was changed since. "
         "Expected a new file, or one that an earlier call wrote. Next: choose another with --out."

@@ -104,16 +104,11 @@ def placed_result(store: RunStore, result: Result) -> Result:
 
     return result.model_copy(
         update={
-            "candidate": place(result.candidate, _drop_in_name(store)),
+            "candidate": place(result.candidate, _drop_in_name(store.manifest.problem)),
             "certificate": place(result.certificate, "certificate.json"),
             "report": place(result.report, "report.md"),
         }
     )
-
-
-def _drop_in_name(store: RunStore) -> str:
-    problem = store.manifest.problem
-    return f"{fitting(Path(problem.path).stem or problem.name)}_optimized.py"
 
 
 class _Paths(NamedTuple):
@@ -155,7 +150,7 @@ def _drawing(certificate: Certificate) -> str | None:
 
 def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
     """Into the run folder always, and to `--out` where it was given."""
-    name = _drop_in_name(store)
+    name = _drop_in_name(store.manifest.problem)
     files = {"certificate.json": canonical_json(certificate), "report.md": report}
     if drawing is not None:
         files[PICTURE] = drawing
@@ -165,11 +160,12 @@ def _write(store: RunStore, certificate: Certificate, report: str, drawing: str 
     else:
         with saving(store.folder):
             (store.folder / name).unlink(missing_ok=True)
+    for key, text in files.items():
+        write_atomic(store.folder / key, text)
     if store.manifest.out is not None:
         require_free(store.manifest.problem, Path(store.manifest.out))
     places = _places(store, name)
     for key, text in files.items():
-        write_atomic(store.folder / key, text)
         if places[key] != store.folder / key:
             make_folder(places[key].parent)
             write_atomic(places[key], text)
@@ -191,7 +187,7 @@ def require_free(problem: Problem, out: Path) -> None:
 
 
 def _drop_in_name(problem: Problem) -> str:
-    return f"{Path(problem.path).stem or problem.name}_optimized.py"
+    return f"{fitting(Path(problem.path).stem or problem.name)}_optimized.py"
 
 
 def _places(store: RunStore, name: str) -> dict[str, Path]:

@@ -190,8 +190,8 @@ class ModelNew(nn.Module):
         if torch.is_grad_enabled():
             tensors = (
                 x, self.conv1.weight, self.norm1.weight, self.norm1.bias, self.conv2.weight,
-                self.norm2.weight, self.norm2.bias, self.norm1.running_mean, self.norm1.running_var,
-                self.norm2.running_mean, self.norm2.running_var,
+                self.norm2.weight, self.norm2.bias, self.norm1.running_mean,
+                self.norm1.running_var, self.norm2.running_mean, self.norm2.running_var,
             )
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)

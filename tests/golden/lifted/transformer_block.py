@@ -225,18 +225,18 @@ def formula(
     getitem = split[0]
     getitem_1 = split[1]
     getitem_2 = split[2]
-    view = aten.view.default(getitem, [2, 16, 2, 16])
+    view = aten.view.default(getitem, [x.shape[0], x.shape[1], 2, 16])
     transpose = aten.transpose.int(view, 1, 2)
-    view_1 = aten.view.default(getitem_1, [2, 16, 2, 16])
+    view_1 = aten.view.default(getitem_1, [x.shape[0], x.shape[1], 2, 16])
     transpose_1 = aten.transpose.int(view_1, 1, 2)
-    view_2 = aten.view.default(getitem_2, [2, 16, 2, 16])
+    view_2 = aten.view.default(getitem_2, [x.shape[0], x.shape[1], 2, 16])
     transpose_2 = aten.transpose.int(view_2, 1, 2)
     scaled_dot_product_attention = aten.scaled_dot_product_attention.default(
         transpose, transpose_1, transpose_2, None, 0.0, True,
     )
     transpose_3 = aten.transpose.int(scaled_dot_product_attention, 1, 2)
     clone = aten.clone.default(transpose_3, memory_format=torch.contiguous_format)
-    unsafe_view = aten._unsafe_view.default(clone, [2, 16, 32])
+    unsafe_view = aten._unsafe_view.default(clone, [x.shape[0], x.shape[1], 32])
     linear_1 = aten.linear.default(unsafe_view, out_weight, out_bias)
     add_73 = aten.add.Tensor(x, linear_1)
     layer_norm_1 = aten.layer_norm.default(add_73, [32], norm2_weight, norm2_bias, 1e-05, False)
@@ -307,9 +307,9 @@ class ModelNew(nn.Module):
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         if torch.is_grad_enabled():
             tensors = (
-                x, self.norm1.weight, self.norm1.bias, self.qkv.weight, self.qkv.bias, self.out.weight,
-                self.out.bias, self.norm2.weight, self.norm2.bias, self.up.weight, self.up.bias,
-                self.down.weight, self.down.bias,
+                x, self.norm1.weight, self.norm1.bias, self.qkv.weight, self.qkv.bias,
+                self.out.weight, self.out.bias, self.norm2.weight, self.norm2.bias,
+                self.up.weight, self.up.bias, self.down.weight, self.down.bias,
             )
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
