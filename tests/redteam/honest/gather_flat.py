@@ -10,12 +10,13 @@ import triton.language as tl
 from torch import nn
 
 
-@triton.jit
+@triton.jit(debug=True)
 def gather_kernel(x_ptr, i_ptr, y_ptr, cols, picks, total, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < total
     row = place // picks
     col = tl.load(i_ptr + place, mask=inside, other=0)
+    tl.device_assert((col >= 0) & (col < cols), "no such column")
     x = tl.load(x_ptr + row * cols + col, mask=inside, other=0.0)
     tl.store(y_ptr + place, x, mask=inside)
 

@@ -10,11 +10,12 @@ import triton.language as tl
 from torch import nn
 
 
-@triton.jit
+@triton.jit(debug=True)
 def select_kernel(x_ptr, i_ptr, y_ptr, rows, cols, picks, BR: tl.constexpr, BP: tl.constexpr):
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     p = tl.program_id(1) * BP + tl.arange(0, BP)
     col = tl.load(i_ptr + p, mask=p < picks, other=0)
+    tl.device_assert((col >= 0) & (col < cols), "no such column")
     inside = (r < rows)[:, None] & (p < picks)[None, :]
     x = tl.load(x_ptr + r[:, None] * cols + col[None, :], mask=inside, other=0.0)
     tl.store(y_ptr + r[:, None] * picks + p[None, :], x, mask=inside)

@@ -1,7 +1,8 @@
 """Copy the rows of a matrix that an index vector names.
 
 Helps: fuses with whatever is done to the rows next; alone it is a copy.
-Pitfalls: random rows shorter than a 128-byte line waste bandwidth; int64 offsets.
+Pitfalls: random rows shorter than a 128-byte line waste bandwidth; int64 offsets. An index out of
+bounds must raise, as in torch: the assertion holds under debug=True alone.
 """
 
 import torch
@@ -23,12 +24,13 @@ META = {
 }
 
 
-@triton.jit
-def index_select_kernel(x_ptr, index_ptr, out_ptr, width, BLOCK: tl.constexpr):
+@triton.jit(debug=True)
+def index_select_kernel(x_ptr, index_ptr, out_ptr, rows, width, BLOCK: tl.constexpr):
     program = tl.program_id(0).to(tl.int64)
     lane = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = lane < width
     row = tl.load(index_ptr + program).to(tl.int64)
+    tl.device_assert((row >= 0) & (row < rows), "no such row")
     tl.store(out_ptr + program * width + lane, tl.load(x_ptr + row * width + lane, mask=mask), mask)
 
 
@@ -40,10 +42,10 @@ class Model(nn.Module):
 class ModelNew(Model):
     def forward(self, x, index):
         x, index = x.contiguous(), index.contiguous()
-        width = x.shape[1]
+        rows, width = x.shape
         out = torch.empty(index.shape[0], width, dtype=x.dtype, device=x.device)
         index_select_kernel[(index.shape[0], triton.cdiv(width, 256))](
-            x, index, out, width, BLOCK=256, num_warps=4
+            x, index, out, rows, width, BLOCK=256, num_warps=4, sanitize_overflow=False
         )
         return out
 

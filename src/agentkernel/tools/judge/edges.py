@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
 
 Edge = Literal["", "zeros of both signs", "indices below zero", "indices past the end"]
+ADDRESSES = ("index", "gather", "scatter", "embedding", "take")
+"""Those by which memory is addressed: a loss picks the class of a target as it likes."""
 ZERO_SHARE = 0.125
 FAR = 1 << 20
 """What an index past the end is raised by: more rows than any table of a small case has."""
@@ -86,7 +88,7 @@ def index_inputs(captured: Captured) -> tuple[int, ...]:
     """Positions of the integer inputs by which elements are looked up."""
     found: set[str] = set()
     for node in captured.graph.graph.nodes:
-        if node.op == "call_function" and any(word in _name(node) for word in LOOKUPS):
+        if node.op == "call_function" and any(word in _name(node) for word in ADDRESSES):
             found |= {item.name for item in _up(node) if item.op == "placeholder"}
     return tuple(
         position

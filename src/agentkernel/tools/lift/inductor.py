@@ -113,7 +113,7 @@ _BASE: Mapping[str, bool | int | str] = {
     "nan_asserts": False,
     "scalar_asserts": False,
     "alignment_asserts": False,
-    "assert_indirect_indexing": False,
+    "assert_indirect_indexing": True,
     "cpp_wrapper": False,
     "memory_planning": False,
     "allow_buffer_reuse": False,

@@ -46,6 +46,8 @@ class Forward:
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     libdevice: bool = False
+    asserting: set[str] = field(default_factory=set)
+    """Kernels that raise for an index out of bounds."""
     results: set[str] = field(default_factory=set)
     """Names of what library calls gave."""
     parts: set[str] = field(default_factory=set)
@@ -203,6 +205,8 @@ class Forward:
             "num_warps": option.config.num_warps, "num_stages": option.config.num_stages,
         }  # fmt: skip
         chosen = [f"{key}={value}" for key, value in settings.items()]
+        # Of what debug=True checks only the assertions in the text are wanted.
+        chosen += ["sanitize_overflow=False"] if name in self.asserting else []
         self.lines += forward_lines(f"{name}[{grid}]({', '.join([*args, *chosen])})")
         self.schedule[name] = {k: v for k, v in settings.items() if isinstance(v, int)}
 
@@ -218,6 +222,7 @@ class Forward:
             self.pieces.append(made.source)
             self.helpers |= made.helpers
             self.libdevice = self.libdevice or made.libdevice
+            self.asserting |= {name} if made.asserts else set()
         return self.kernels[variable]
 
     def _pointers(self, form: KernelForm, given: Mapping[str, ast.expr]) -> dict[str, str]:

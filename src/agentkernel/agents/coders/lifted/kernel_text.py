@@ -34,11 +34,13 @@ class KernelForm:
 
 @dataclass(frozen=True)
 class KernelText:
-    """The finished source, with the helpers that it calls, and whether it needs CUDA's library."""
+    """The finished source, with the helpers that it calls, and whether it needs CUDA's library.
+    `asserts`: it raises for an index out of bounds."""
 
     source: str
     helpers: frozenset[str]
     libdevice: bool
+    asserts: bool = False
 
 
 def kernel_form(code: KernelCode) -> KernelForm:
@@ -84,7 +86,8 @@ def kernel_text(
     main = functions[-1]
     vocabulary.visit(main)
     main.name = name
-    main.decorator_list = [ast.parse("triton.jit", mode="eval").body]
+    decorator = "triton.jit(debug=True)" if vocabulary.asserts else "triton.jit"
+    main.decorator_list = [ast.parse(decorator, mode="eval").body]
     _drop_parameters(main, {key for key, _ in form.fixed})
     for old, new in pointers.items():
         _rename([main], old, new)
@@ -94,7 +97,12 @@ def kernel_text(
     ast.fix_missing_locations(main)
     text = "\n".join(textwrap.wrap(" ".join(docstring), 92, subsequent_indent="    "))
     pieces.append(function_text(main, text))
-    return KernelText("\n\n\n".join(pieces), frozenset(vocabulary.helpers), vocabulary.libdevice)
+    return KernelText(
+        "\n\n\n".join(pieces),
+        frozenset(vocabulary.helpers),
+        vocabulary.libdevice,
+        vocabulary.asserts,
+    )
 
 
 def _functions(code: KernelCode) -> list[ast.FunctionDef]:

@@ -27,6 +27,7 @@ class Vocabulary(ast.NodeTransformer):
     libdevice: bool = False
     double: bool = False
     """Whether the kernel computes in fp64, for which the helpers in SINGLE are not made."""
+    asserts: bool = False
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A call, its arguments first."""
@@ -80,11 +81,15 @@ class Vocabulary(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        """A statement: assertions of the compiler go."""
+        """A statement: of the compiler's assertions those about indices stay."""
         text = ast.unparse(node)
-        if text.startswith(("tl.device_assert(", "tl.static_assert(")):
+        if text.startswith("tl.static_assert("):
             return None
         self.generic_visit(node)
+        call = node.value
+        if isinstance(call, ast.Call) and text.startswith("tl.device_assert("):
+            call.args[1:] = [ast.Constant("index out of bounds")]
+            self.asserts = True
         return node
 
 
