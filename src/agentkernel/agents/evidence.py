@@ -158,6 +158,13 @@ def evidence_of(candidate: Candidate, verdict: Verdict) -> Evidence:
     return _fault(candidate.source, failure)
 
 
+def refusal_facts(candidate: Candidate, verdict: Verdict | None) -> tuple[Fact, ...]:
+    """Why a candidate was refused, a fact each; nothing for one that was not."""
+    if verdict is None or verdict.accepted:
+        return ()
+    return evidence_of(candidate, verdict).facts
+
+
 def _compile(source: str, failure: CompileFailed) -> CompileEvidence:
     line = blamed_line(source, failure.log, failure.line)
     return CompileEvidence(

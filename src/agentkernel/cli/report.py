@@ -140,8 +140,8 @@ def run_html(runs: Path, name: str) -> tuple[str, Path]:
     from agentkernel.tools.certificate import read_sealed
     from agentkernel.tools.nights.page import render
     from agentkernel.tools.nights.run_page import run_page
-    from agentkernel.tools.report import Entry
     from agentkernel.tools.store import read_run
+    from agentkernel.workflows.handover import report_entry
     from agentkernel.workflows.model_accounts import recorded_attempts
 
     store = read_run(runs, name)
@@ -158,15 +158,7 @@ def run_html(runs: Path, name: str) -> tuple[str, Path]:
                 f"{str(file)!r} is no certificate: {sealed.problem}. Expected what optimize wrote. "
                 f"Next: agentkernel resume {store.id}"
             )
-        entries = [
-            Entry(
-                candidate=item.candidate,
-                verdict=item.verdict,
-                profile=item.profile,
-                aside=item.aside,
-            )
-            for item in recorded_attempts(store)
-        ]
+        entries = [report_entry(item) for item in recorded_attempts(store)]
         page = run_page(sealed.certificate, entries, edited=sealed.state == "invalid")
         return render(page), store.folder / PAGE_NAME
     finally:

@@ -105,6 +105,8 @@ def print_screen(store: RunStore, result: Result | None) -> None:
     for line in store.repaired:
         screen.print(line, markup=False)
     screen.print(candidate_table(store))
+    for line in refusal_lines(store):
+        screen.print(line, markup=False)
     models = models_section(store, recorded_attempts(store))
     if models is not None:
         screen.print()
@@ -119,6 +121,19 @@ def print_screen(store: RunStore, result: Result | None) -> None:
         screen.print(f"Unfinished. Next: agentkernel resume {store.id}")
     else:
         screen.print(result_panel(result))
+
+
+def refusal_lines(store: RunStore) -> list[str]:
+    """For each refused candidate why, in the words that the chat has for it."""
+    from agentkernel.agents.evidence import refusal_facts
+
+    verdicts = {item.candidate: item for item in store.records.verdicts()}
+    lines = []
+    for item in store.records.candidates():
+        facts = refusal_facts(item, verdicts.get(item.sha256))
+        words = "; ".join(f"{fact.name}: {fact.value}" for fact in facts)
+        lines += [f"{item.id} was refused: {words}"] if facts else []
+    return lines
 
 
 def candidate_table(store: RunStore) -> Table:

@@ -41,6 +41,8 @@ class Entry(Frozen):
     profile: Profile | None
     aside: str = ""
     """Why it was not judged."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Why it was refused: names of facts and what they are."""
 
 
 class Row(NamedTuple):
@@ -96,6 +98,7 @@ def render_report(
         dtypes=", ".join(dtypes(certificate)),
         shapes=[item.label for item in certificate.problem.shape_sets],
         rows=[row(entry) for entry in entries],
+        refused=refusals(entries),
         lineage=lineage(entries, certificate.candidate_sha256),
         plan=certificate.plan,
         algebraic=algebraic(certificate.plan),
@@ -188,6 +191,15 @@ def row(entry: Entry) -> Row:
         roofline=f"{primary.roofline_fraction:.2f}" if primary else "–",
         estimated=microseconds(profile.estimate.time_us if profile else None),
     )
+
+
+def refusals(entries: tuple[Entry, ...]) -> list[str]:
+    """A line for each candidate that was refused: the candidate, then why."""
+    return [
+        f"`{entry.candidate.id}`: " + "; ".join(f"{name} {cell(value)}" for name, value in facts)
+        for entry in entries
+        if (facts := entry.refused)
+    ]
 
 
 def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from agentkernel.agents.evidence import refusal_facts
 from agentkernel.agents.protocols import Attempt
 from agentkernel.disk import fitting
 from agentkernel.domain.base import Frozen
@@ -58,15 +59,7 @@ def conclude(
     drawing = _drawing(certificate)
     report = render_report(
         certificate,
-        tuple(
-            Entry(
-                candidate=item.candidate,
-                verdict=item.verdict,
-                profile=item.profile,
-                aside=item.aside,
-            )
-            for item in state.history
-        ),
+        tuple(report_entry(item) for item in state.history),
         state.retrieved,
         context.store.records.drafts(),
         stop=state.stop,
@@ -79,6 +72,18 @@ def conclude(
     result = _result(context, state, outcome, paths, figures, interrupted=interrupted)
     write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
     return result
+
+
+def report_entry(attempt: Attempt) -> Entry:
+    """What a report says of one candidate."""
+    facts = refusal_facts(attempt.candidate, attempt.verdict)
+    return Entry(
+        candidate=attempt.candidate,
+        verdict=attempt.verdict,
+        profile=attempt.profile,
+        aside=attempt.aside,
+        refused=tuple((fact.name, fact.value) for fact in facts),
+    )
 
 
 def saved_result(store: RunStore) -> Result | None:

@@ -188,6 +188,7 @@ def _fold(entry: Entry, entries: Sequence[Entry], certificate: Certificate) -> F
     ]
     if entry.verdict is not None and not own:
         facts.append(("verdict", verdict_words(entry.verdict)))
+    facts += [] if own else list(entry.refused)
     facts += list(certificate_facts(certificate)) if own else []
     return Fold(
         id=f"kernel-{candidate.id}",
