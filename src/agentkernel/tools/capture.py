@@ -190,7 +190,7 @@ def _require_same_on_cpu(
 def _traced(
     loaded: LoadedProblem, example: _Example, shape_set: int, device: str, *, static: bool
 ) -> tuple[Captured, bool]:
-    """The trace of a forward that is told that its tensors are on `device`, and whether it asked."""
+    """The trace of a forward that is told that its tensors lie on `device`; whether it asked."""
     from agentkernel.tools.told_device import told_device
 
     with _watched(example.module) as seen, told_device(example.module, device) as told:

@@ -118,6 +118,14 @@ def _properties(raw: dict[str, object]) -> DeviceProperties:
     )
 
 
+def give_back(device: str) -> None:
+    """Let other processes have the device memory that this one's allocator keeps."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
 def _visible_device() -> str | None:
     """The first entry of CUDA_VISIBLE_DEVICES ("0" where unset), None where it hides every GPU."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from agentkernel.tools.bench.baselines import (
     with_drift,
 )
 from agentkernel.tools.bench.rows import Row, Sample, Times
+from agentkernel.tools.devices import give_back
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile import measure_baselines
 from agentkernel.tools.targets import ResolvedTarget, find_target
@@ -81,12 +84,23 @@ def bench_problem(task: Task, hands: Hands) -> Row:
     gpu = resolved.local if resolved.measurable else None
     if gpu is None:
         return _row(task, hands, resolved)
-    with reserved(_wanted_bytes(task), gpu.memory_bytes):
+    with _room_for(_wanted_bytes(task), gpu.memory_bytes):
         row = _row(task, hands, resolved)
     if ran_out(row.error):
-        with reserved(gpu.memory_bytes, gpu.memory_bytes):
+        with _room_for(gpu.memory_bytes, gpu.memory_bytes):
             row = _row(task, hands, resolved)
     return row
+
+
+@contextmanager
+def _room_for(nbytes: int, capacity: int) -> Iterator[None]:
+    """Device memory for one problem; what this process keeps of it afterwards is given back."""
+    with reserved(nbytes, capacity):
+        try:
+            yield
+        finally:
+            gc.collect()
+            give_back("cuda")
 
 
 def _wanted_bytes(task: Task) -> int:

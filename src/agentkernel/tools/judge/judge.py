@@ -20,6 +20,7 @@ from agentkernel.domain.verdict import (
     Verdict,
 )
 from agentkernel.tools import gate
+from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
@@ -130,14 +131,6 @@ def judge(
             failure = _not_judged(failure, longer.time_limit_s)
     give_back(settings.device)
     return _verdict(loaded, source, settings, findings, failure, time.monotonic() - started)
-
-
-def give_back(device: str) -> None:
-    """Let other processes have the device memory that this one's allocator keeps."""
-    if device == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
 
 
 def _judge_alone(

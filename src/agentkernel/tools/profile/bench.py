@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from agentkernel.tools.devices import give_back
+
 if TYPE_CHECKING:
     import torch
 
@@ -105,10 +107,7 @@ class Bench:
 
     def give_back(self) -> None:
         """Let others have the device memory that this process holds without using it."""
-        if self.device == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
+        give_back(self.device)
 
     def flush_us(self) -> float:
         """Device time of one flush, so that the caller can plan blocks."""

@@ -27,6 +27,8 @@ class Feed(Protocol):
 
     def prepare_request(self, shape_set: int, *, eager: bool) -> dict[str, object]: ...
 
+    def large(self, shape_set: int) -> bool: ...
+
 
 class Duty(NamedTuple):
     """What a process is for: `eager`, modes of torch.compile of which the fastest is timed, and
@@ -237,7 +239,8 @@ class HeldTwin:
         if len(left) == 1:
             self.modes[shape_set] = left[0]
         elif not left:
-            self.errors[shape_set] = self._failed[shape_set, self._duty.modes[0]]
+            failed = [self._failed.get((shape_set, mode)) for mode in self._duty.modes]
+            self.errors[shape_set] = next(why for why in failed if why is not None)
             if not self._duty.eager:
                 self.end()
 
@@ -245,6 +248,9 @@ class HeldTwin:
         """The mode that is timed, or those that may be."""
         chosen = self.modes.get(shape_set)
         may = self._duty.modes if chosen is None else (chosen,)
+        if chosen is None and self._feed.large(shape_set):
+            # A graph keeps a second copy of the inputs and writes it at every call.
+            may = tuple(mode for mode in may if mode != "max-autotune")
         return [mode for mode in may if (shape_set, mode) not in self._failed]
 
     def _compile_request(self, shape_set: int, mode: Mode) -> dict[str, object]:
