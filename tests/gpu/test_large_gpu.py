@@ -15,8 +15,7 @@ from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.memory_plan import Room, plan_memory
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
-from sliced_modules import Call
+from agentkernel.tools.problems import LoadedProblem, load_problem
 
 pytestmark = pytest.mark.gpu
 
@@ -35,10 +34,6 @@ def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + i, VALUE, mask=i < n)
 
 class ModelNew(nn.Module):
-    def __init__(self, *args, **kwargs):
-        super().__init__()
-        self.layers = nn.ModuleList()
-
     def forward(self, x):
         x = x.contiguous()
         y = torch.empty_like(x)
@@ -50,11 +45,21 @@ LAST = "tl.where(i == 805306367, 1.0, tl.where(x < 0, 0.0, x) * 3)"
 """Wrong in the last element of the declared shape alone."""
 
 
+PROBLEM = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 3
+"""
+
+
 @pytest.fixture(scope="module")
-def problem() -> LoadedProblem:
-    with torch.device("meta"):
-        inputs = [torch.empty(SHAPE)]
-    return problem_from_module(Call(lambda x: torch.relu(x) * 3).eval(), inputs)
+def problem(tmp_path_factory: pytest.TempPathFactory) -> LoadedProblem:
+    path = tmp_path_factory.mktemp("large") / "large.py"
+    path.write_text(PROBLEM)
+    return load_problem(f"{path}:Model", [f"x=f32{list(SHAPE)}".replace(" ", "")])
 
 
 @contextmanager

@@ -193,7 +193,12 @@ class LargeCase:
         if case.layout != "contiguous":
             return NotApplicable(f"{case.layout} inputs are not asked at this size")
         try:
-            self._asker.prepare(case)
+            try:
+                self._asker.prepare(case)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
+                return raised(error)
             rooms = Rooms(self._worker, case.shape.inputs, self._settings.device)
             try:
                 return self._judged(case, rooms, state)
@@ -241,13 +246,13 @@ class LargeCase:
         names = [case.distribution, *(["own"] if case.distribution == "normal" else [])]
         for name in names:
             for scale in scales(name, case.shape.inputs):  # type: ignore[arg-type]
-                self._asker.fill(rooms.values(), case, name, scale)  # type: ignore[arg-type]
-                before = (rooms.sums(), rooms.sums_of(model))
                 try:
+                    self._asker.fill(rooms.values(), case, name, scale)  # type: ignore[arg-type]
+                    before = (rooms.sums(), rooms.sums_of(model))
                     found = Eager.of(model, rooms.values(), self._plan.eager_on_host)
                 except torch.OutOfMemoryError:
                     raise
-                except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+                except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                     return raised(error)
                 if (rooms.sums(), rooms.sums_of(model)) != before:
                     return self._too_large(

@@ -111,7 +111,7 @@ class Asker:
     def prepare(self, case: Case) -> None:
         """Make the sample that integers and the problem's own distribution are drawn from, before
         memory is short."""
-        if _has_integers(case) or case.distribution in ("normal", "own"):
+        if _has_integers(case) or case.distribution == "own":
             self._sampler.own(case.shape.index)
 
     def fill(
