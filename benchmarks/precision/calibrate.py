@@ -135,7 +135,8 @@ class Allowed:
         suspects = Suspects(least, self._columns)
         compared = specials(self._eager, self._oracle).compared
         suspects.add(found, self._eager, self._oracle, compared)
-        largest = suspects.result(self._allowed.element, self._blur, self._seen)
+        seen = [suspects.at(value) for value in self._seen]
+        largest = suspects.result(self._allowed.element, self._blur, seen)
         return max(Ruled(tally.errors(0), self._allowed, largest).shares.values())
 
 

@@ -108,6 +108,10 @@ def find_verdict(
     return sanitized(verdict, bench.loaded, bench.captured, bench.source, settings)
 
 
+def _margin(margin: float, rule: int) -> str:
+    return f"{margin:.2g} of what is allowed, by version {rule} of the precision rule"
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
     from agentkernel.cli.quantities import show_error, show_span
@@ -117,6 +121,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines = [f"{head}{how}", f"policy {verdict.policy}, precision {verdict.precision}"]
     if verdict.failure is not None:
         values = verdict.failure.model_dump(exclude={"kind"})
+        if verdict.failure.kind == "mismatch":
+            lines.append(f"  {verdict.failure.decisive}")
         lines += [f"  {key}: {value}" for key, value in values.items() if value is not None]
     if verdict.cases:
         passed = sum(case.passed for case in verdict.cases)
@@ -124,6 +130,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             f"{passed} of {len(verdict.cases)} cases passed; error against fp64 "
             f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
         )
+        lines += [_margin(verdict.margin, verdict.rule)] if verdict.margin is not None else []
     if verdict.launches:
         lines.append(f"launched: {', '.join(verdict.launches)}")
     if verdict.repeatable is not None:

@@ -144,7 +144,7 @@ def _widened(
             value = evaluate(draw)  # type: ignore[misc]
             if value is None:
                 break
-            seen.append(value)
+            seen.append(suspects.at(value))
             theirs = errors(value, oracle, eager)
             if math.isfinite(theirs.norm):
                 allowed = Errors(

@@ -127,11 +127,19 @@ class Suspects:
             part = part.only((part.off / part.scale).topk(MOST_SUSPECTS, sorted=False).indices)
         self._parts.append(part)
 
+    def at(self, value: torch.Tensor) -> torch.Tensor:
+        """What another evaluation has at the elements that were noted."""
+        import torch
+
+        flat = value.reshape(-1)
+        return torch.cat([flat[:0].double(), *(flat[part.places].double() for part in self._parts)])
+
     def result(
         self, element_allowed: float, blur: Blur | None, honest: Sequence[torch.Tensor] = ()
     ) -> Largest:
         """What is wrong where `element_allowed` bounds the 99.9% quantile; `honest` evaluations of
-        the original excuse an element that they move as far."""
+        the original, of which `at` has taken the values, excuse an element that they move as far.
+        """
         import torch
 
         allowed = ABOVE_QUANTILE * element_allowed
@@ -140,8 +148,9 @@ class Suspects:
             return Largest(self._error, allowed, None, share)
         columns = zip(*(vars(part).values() for part in self._parts), strict=True)
         every = Suspect(*(torch.cat(column) for column in columns))
-        wrong = every.only(every.off > allowed * every.scale)
-        spread = spread_at(wrong, blur, honest)
+        far = every.off > allowed * every.scale
+        wrong = every.only(far)
+        spread = spread_at(wrong, blur, [value[far] for value in honest])
         wrong, spread = wrong.only(wrong.off > spread), spread[wrong.off > spread]
         if wrong.places.numel() == 0:
             return Largest(self._error, allowed, None, share)
@@ -158,8 +167,7 @@ def spread_at(found: Suspect, blur: Blur | None, honest: Sequence[torch.Tensor])
 
     spread = torch.zeros_like(found.off)
     for value in honest:
-        there = value.reshape(-1)[found.places].double()
-        off = torch.nan_to_num(there - found.truth, 0.0, 0.0, 0.0).abs()
+        off = torch.nan_to_num(value - found.truth, 0.0, 0.0, 0.0).abs()
         spread = torch.maximum(spread, HONEST * off)
     for draw in range(DRAWS if blur is not None else 0):
         if not bool((found.off > spread).any()):
