@@ -59,8 +59,10 @@ def test_templates_say_why(name: str) -> None:
     hypotheses(problem, captured, lifting=True, measurable=False)
 
 
-@pytest.mark.parametrize(("name", "why"), [("as many as fit", "a size depends on data"),
-                                           ("a branch", "which branch depends on data")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("as many as fit", "a size depends on data"), ("a branch", "which branch depends on data")],
+)
 def test_what_torchinductor_is_not_asked_about_has_a_reason(name: str, why: str) -> None:
     answer = generate(traced(CASES[name][0])[1], VARIANTS[0], TARGET)
     assert why in getattr(answer, "reason", "")

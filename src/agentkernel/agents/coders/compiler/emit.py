@@ -26,6 +26,8 @@ from agentkernel.agents.coders.compiler.region import Axis, Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.sizes import KernelSizes, Symbols
 
+INT32_LIMIT = 2**31 - 2**16
+"""Elements that an index of 32 bits counts, with room for a tile past the end."""
 INLINE_LIMIT = 44
 """An expression that is used once and no longer than this is written where it is used."""
 RESERVED = frozenset(("row", "col", "mask", "tl", "triton", "torch", "start", "row_mask",
@@ -263,7 +265,10 @@ class Emitter:
             if stride == 1:
                 terms.append(self.index(axis))
             elif stride != 0:
-                terms.append(f"{self.index(axis)} * {self.sizes.text(stride)}")
+                index = self.index(axis)
+                if axis in self.region.cols and not self.divides_index and far(axis.size * stride):
+                    index = f"{index}.to(tl.int64)"
+                terms.append(f"{index} * {self.sizes.text(stride)}")
         return " + ".join(terms)
 
     def _walks_along(self, strides: dict[Atom, Expr]) -> bool:
@@ -448,6 +453,11 @@ class Emitter:
         shape = "[BLOCK_M, BLOCK_N]" if self.many_rows else "[BLOCK_N]"
         kind = TRITON_TYPES[compute_dtype(node.dtype)]
         return Text(f"{text.within(2)} + tl.zeros({shape}, {kind})", 3)
+
+
+def far(elements: Expr) -> bool:
+    """Whether so many elements may be more than 32 bits count; free sizes may."""
+    return not elements.is_number or int(elements) > INT32_LIMIT
 
 
 def _short(variable: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from agentkernel.agents.coders.compiler.columns import column_lines
 from agentkernel.agents.coders.compiler.describe import docstring
-from agentkernel.agents.coders.compiler.emit import Emitter, Names
+from agentkernel.agents.coders.compiler.emit import INT32_LIMIT, Emitter, Names
 from agentkernel.agents.coders.compiler.helpers import HELPERS
 from agentkernel.agents.coders.compiler.ir import Expr, Node, numel
 from agentkernel.agents.coders.compiler.pointwise import pointwise
@@ -16,8 +16,6 @@ from agentkernel.agents.coders.compiler.schedule import Schedule, long_rows, per
 from agentkernel.agents.coders.compiler.sizes import Symbols
 from agentkernel.agents.coders.compiler.sweeps import looped
 
-INT32_LIMIT = 2**31 - 2**16
-"""Largest buffer that a 32-bit index walks; the rest is for the end of the last tile."""
 MOST_WARPS = 16
 """For tiles of up to 32768 elements: 64 a thread."""
 

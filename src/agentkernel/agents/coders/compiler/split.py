@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentkernel.agents.coders.compiler.columns import column_lines
 from agentkernel.agents.coders.compiler.describe import docstring
-from agentkernel.agents.coders.compiler.emit import Body, Emitter
+from agentkernel.agents.coders.compiler.emit import INT32_LIMIT, Body, Emitter, far
 from agentkernel.agents.coders.compiler.expressions import TRITON_TYPES
 from agentkernel.agents.coders.compiler.ir import Node, compute_dtype
 from agentkernel.agents.coders.compiler.kernel import (
@@ -76,6 +76,16 @@ def _chunk_lines(emitter: Emitter) -> list[str]:
     ]
 
 
+def _chunk(emitter: Emitter) -> str:
+    """The program's chunk, in as many bits as the columns before it need."""
+    count = emitter.region.col_count
+    if count.is_number:
+        wide = ".to(tl.int64)" if far(count) else ""
+    else:
+        wide = f".to(tl.int64 if {emitter.sizes.text(count)} > {INT32_LIMIT} else tl.int32)"
+    return f"chunk = tl.program_id(1){wide}"
+
+
 def _walk(emitter: Emitter, lines: list[str]) -> list[str]:
     """A loop over the tiles of the program's chunk."""
     return [
@@ -86,7 +96,7 @@ def _walk(emitter: Emitter, lines: list[str]) -> list[str]:
 
 def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[str, str]]:
     """The first kernel's body, and its workspaces: name -> torch dtype."""
-    lines = [*_chunk_lines(emitter), "chunk = tl.program_id(1)"]
+    lines = [*_chunk_lines(emitter), _chunk(emitter)]
     body = Body([], lines)
     emitter.eviction = "evict_last" if has_tile_stores(emitter) else "evict_first"
     carried = [accumulate(emitter, node, body) for node in nodes]
@@ -170,7 +180,7 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
             loaded.append(value)
         _merge(emitter, node, tuple(loaded), body)
     if tiles:
-        lines.append("chunk = tl.program_id(1)")
+        lines.append(_chunk(emitter))
         emitter.eviction = "evict_first"
         inner = Body([], lines)
         stores = _stores(emitter, inner, rows=False, tiles=True)
