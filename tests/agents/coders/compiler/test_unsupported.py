@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.agents.coders.compiler.coder import family, partitions
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.strategies import hypotheses
 from agentkernel.tools.capture import Captured, capture
@@ -57,6 +57,19 @@ def test_templates_say_why(name: str) -> None:
         partitions(problem, captured, "mixed")
     analyse(captured, TARGET)
     hypotheses(problem, captured, lifting=True, measurable=False)
+
+
+class Attention(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def test_heads_too_large_for_any_tile_are_refused_by_name() -> None:
+    x = torch.empty(1, 2, 64, 1024, device="meta")
+    problem = problem_from_module(Attention(), (x, x, x))
+    choices = partitions(problem, capture(problem), "mixed")
+    with pytest.raises(Uncovered, match="no tile of its sizes fits the shared memory of h100"):
+        family(choices, "attention", lambda _: None, TARGET)
 
 
 @pytest.mark.parametrize(

@@ -303,9 +303,15 @@ def family(
     if not wanted:
         raise Uncovered(strategy, "this policy leaves no such structure")
     found: dict[str, Variant] = {}
+    without: list[Uncovered] = []
     for compiled in wanted:
-        for variant in variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
-            found.setdefault(variant.source.text, variant)
+        try:
+            for variant in variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
+                found.setdefault(variant.source.text, variant)
+        except Uncovered as error:
+            without.append(error)
+    if without and not found:
+        raise without[0]
     return list(found.values())
 
 
@@ -325,6 +331,10 @@ def variants(
     """At most `most` drop-ins of one partition, best guess first. Raises Uncovered where a step has
     no form."""
     options = _options(compiled, decision, target)
+    for step, items in options.items():
+        if not items:
+            what = "attention" if isinstance(step, AttentionStep) else "a product"
+            raise Uncovered(what, f"no tile of its sizes fits the shared memory of {target.name}")
     first = {step: items[0] for step, items in options.items()}
     counts = {step: len(items) for step, items in options.items()}
     for changes in single_changes(counts, compiled.symbols, most):
