@@ -111,6 +111,8 @@ class Told:
 
     def _cannot_write(self, path: Path, problem: str, full: bool) -> str:
         mend = "make room" if full else f"make room or name {self.elsewhere}"
+        if "read-only" in problem.lower():
+            mend = f"name {self.elsewhere}"
         if "locked" in problem:
             mend = "end the process that holds it"
         return (

@@ -310,9 +310,17 @@ def _other_rows(root: Path) -> None:
     path.write_bytes(os.urandom(path.stat().st_size))
 
 
+def _flipped_graph(root: Path) -> None:
+    path = max(_folder(root).glob("*/*"), key=lambda item: item.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        _flipped_graph,
         *(_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts),
         *(_short_rows, _one_fact_less, _another_fact, _other_rows),
     ],

@@ -143,6 +143,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, typer.Abort):
         return INTERRUPTED, EXIT_INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return "The reader of what is said went away.", EXIT_ENVIRONMENT
     if isinstance(error, OSError) and (is_machines(error) or error.errno in PATHS):
         return _explain_system(error)
     format_message = getattr(error, "format_message", None)

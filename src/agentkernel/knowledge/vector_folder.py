@@ -19,7 +19,7 @@ from agentkernel.knowledge.damage import database_damage, keeping, refuse_failin
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, passing
 from agentkernel.knowledge.truth_types import Say
-from agentkernel.knowledge.vector_ledger import Ledger, database_unchanged
+from agentkernel.knowledge.vector_ledger import Ledger, database_unchanged, graph_damage
 from agentkernel.knowledge.vector_types import (
     COLLECTION,
     FORMAT,
@@ -202,8 +202,10 @@ def _opened(folder: Path | None, lock: Path, fingerprint: str, width: int) -> Fo
         return ""
     try:
         # The check reads the whole database (2 s for 100,000 rows): only where it changed.
-        damage = None
-        if not database_unchanged(folder):
+        # A writer that was killed may have left a newer graph, and then a newer database too.
+        if database_unchanged(folder):
+            damage = graph_damage(folder)
+        else:
             damage = database_damage(folder / "chroma.sqlite3")
         return damage or FolderStore(folder, lock, fingerprint, width)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What is in a folder's index of vectors, how far is it, and which few of its rows are nearest?"""
+"""What is in a folder's index of vectors, how far it is, and which few of its rows are nearest."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ class Ledger:
         self._facts_sum = _Sum()
         self._rows_sum = _Sum()
         self._stamp = 0
+        self._graph: dict[str, list[int]] = {}
         self.refresh()
 
     def facts(self, entry_id: str) -> Facts | None:
@@ -181,11 +182,24 @@ class Ledger:
             "facts": self._facts_sum,
             "rows": self._rows_sum,
             "rows_file": file_stamp(self._rows),
+            "graph": self._graph_sums(),
         }
         draft.write_text(json.dumps(text), encoding="utf-8")
         draft.replace(self._state)
         self.seq = seq
         self._stamp = self._state.stat().st_mtime_ns
+
+    def _graph_sums(self) -> dict[str, list[int]]:
+        """The stamp and CRC-32 of each file of Chroma's graph; what did not change since is not
+        read again."""
+        found = {}
+        for path in graph_files(self._state.parent):
+            name = str(path.relative_to(self._state.parent))
+            stamp, known = file_stamp(path), self._graph.get(name)
+            same = known is not None and known[:2] == stamp
+            found[name] = known if known is not None and same else [*stamp, crc_of(path)]
+        self._graph = found
+        return found
 
     def clear(self) -> None:
         """Begin again with nothing."""
@@ -287,6 +301,31 @@ def file_stamp(file: Path) -> list[int]:
     """The size and the time of the last change."""
     found = os.stat(file)
     return [found.st_size, found.st_mtime_ns]
+
+
+def graph_files(folder: Path) -> list[Path]:
+    """The files in which Chroma keeps the graph of an index."""
+    return sorted(path for path in folder.glob("*/*") if path.is_file())
+
+
+def crc_of(file: Path) -> int:
+    """Of all of a file, which is read in pieces."""
+    crc = 0
+    with file.open("rb") as handle:
+        while data := handle.read(CHUNK_BYTES):
+            crc = zlib.crc32(data, crc)
+    return crc
+
+
+def graph_damage(folder: Path) -> str | None:
+    """Which file of the graph is not as it was written, where nobody wrote to the database since
+    that was noted. Only files that somebody touched are read."""
+    noted = json.loads((folder / "state.json").read_text(encoding="utf-8")).get("graph", {})
+    for name, (size, moment, crc) in noted.items():
+        path = folder / name
+        if file_stamp(path) != [size, moment] and crc_of(path) != crc:
+            return f"{path.name} is not as it was written"
+    return None
 
 
 def database_unchanged(folder: Path) -> bool:
