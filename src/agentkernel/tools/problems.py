@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
@@ -132,7 +133,8 @@ def default_value(spec: InputTree, device: str) -> object:
     import torch
 
     if isinstance(spec, tuple | list):
-        return type(spec)(default_value(item, device) for item in spec)
+        values = [default_value(item, device) for item in spec]
+        return tuple(values) if isinstance(spec, tuple) else values
     if isinstance(spec, dict):
         return {key: default_value(item, device) for key, item in spec.items()}
     if isinstance(spec, ScalarSpec):
@@ -412,7 +414,7 @@ def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> Lo
             with torch.device("meta"):
                 values, named = _call_input_function(namespace, index), _keywords(namespace)
         except (Exception, SystemExit):  # noqa: BLE001 - the user's function may need real data; then pay for it once
-            values = _user_call(lambda i=index: _call_input_function(namespace, i), path)
+            values = _user_call(partial(_call_input_function, namespace, index), path)
             named = _user_call(lambda: _keywords(namespace), path, "get_kwargs()")
         calls.append(flatten_call(module_class.forward, values, named, "get_inputs()"))
     problem = Problem(

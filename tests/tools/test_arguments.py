@@ -1,0 +1,106 @@
+"""Nested and named arguments as one flat list of inputs, and what capture makes of them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.errors import ProblemError
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import load_problem, parse_input, problem_from_module
+
+
+class Cell(nn.Module):
+    def forward(
+        self, x: torch.Tensor, state: tuple[torch.Tensor, ...], *, alpha: float, flip: bool = True
+    ) -> torch.Tensor:
+        return x * alpha + state[0] - state[1] if flip else x
+
+
+class Accumulate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(5), persistent=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.add_(y)
+        self.total.add_(x.sum(0))
+        return torch.relu(x), x
+
+
+class Asks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[1], device=x.device)
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            return x + places
+
+
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) * 2 if x.device.type == "cuda" else torch.tanh(x)
+
+
+def test_a_built_module_is_called_on_the_flat_list() -> None:
+    x, h, c = (torch.randn(4, 5) for _ in range(3))
+    loaded = problem_from_module(Cell(), (x, (h, c)), {"alpha": 0.5})
+    assert loaded.problem.shape_sets[0].label == (
+        "x float32[4, 5], state[0] float32[4, 5], state[1] float32[4, 5], alpha=0.5"
+    )
+    assert loaded.problem.arguments is not None
+    assert loaded.problem.arguments.text == "((*, (*, *)), {'alpha': *})"
+    found = loaded.build(seed=0)(*loaded.make_inputs(seed=0))
+    torch.testing.assert_close(found, x * 0.5 + h - c)
+    assert capture(loaded).user_inputs == ("x", "state_0", "state_1", "alpha")
+
+
+def test_a_keyword_with_a_place_is_a_plain_argument() -> None:
+    loaded = problem_from_module(nn.Linear(8, 4), (), {"input": torch.randn(2, 8)})
+    assert loaded.problem.arguments is None
+    assert '"arguments"' not in loaded.problem.model_dump_json()
+
+
+def test_a_required_argument_that_is_missing_is_named() -> None:
+    with pytest.raises(ProblemError, match=r"missing a required .*'alpha'.*get_kwargs"):
+        problem_from_module(Cell(), (torch.randn(4, 5), (torch.randn(4, 5),)))
+
+
+def test_keywords_come_from_the_file_and_from_the_flag(tmp_path: Path) -> None:
+    path = tmp_path / "cell.py"
+    path.write_text(
+        "\ufeffimport torch\nfrom torch import nn\n"
+        "class Model(nn.Module):\n    def forward(self, x, *, alpha):\n        return x * alpha\n"
+        "def get_inputs():\n    return [torch.randn(4, 5)]\n"
+        "def get_kwargs():\n    return {'alpha': 0.5}\n",
+        encoding="utf-8",
+    )
+    label = "x float32[4, 5], alpha="
+    assert load_problem(str(path)).problem.shape_sets[0].label == f"{label}0.5"
+    named = load_problem(str(path), kwargs="alpha=0.25")
+    assert named.problem.shape_sets[0].label == f"{label}0.25"
+    given = load_problem(f"{path}:Model", ["x=torch.float32[4,5]"], kwargs="alpha=2")
+    assert given.problem.shape_sets[0].label == f"{label}2"
+
+
+def test_an_input_may_be_nested() -> None:
+    _, (value,) = parse_input("state=(f32[8, 4], {'m': float32[8]}, 3)")
+    assert isinstance(value, tuple)
+    assert value[1]["m"].shape == (8,)  # type: ignore[call-overload,index,union-attr]
+
+
+def test_what_forward_changes_in_place_is_known() -> None:
+    found = capture(problem_from_module(Accumulate(), (torch.randn(4, 5), torch.randn(4, 5))))
+    assert (found.mutated_buffers, found.mutated_inputs) == (("total",), ("x",))
+    assert len(found.written) == 2
+    assert found.returned_inputs == (None, "x")
+
+
+def test_a_forward_hears_the_device_of_the_target() -> None:
+    found = capture(problem_from_module(Asks(), (torch.randn(4, 5),)))
+    assert found.static_reason is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU's branch is the one that is judged")
+def test_a_branch_on_the_device_is_refused_by_name() -> None:
+    with pytest.raises(ProblemError, match="Branches asks for the device"):
+        capture(problem_from_module(Branches(), (torch.randn(4, 5),)))
