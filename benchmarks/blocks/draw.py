@@ -40,19 +40,32 @@ IDLE = ("Identity", "Dropout", "DropPath", "StochasticDepth")
 """Ends of the names of classes that return their input in eval mode."""
 
 
+class Absent(LookupError):
+    """A model at its published widths calls no module of the block's class."""
+
+
 def take(block: Block, *, wide: bool = False, seed: int = 0) -> Called:
-    """Build the block's model anew and record the block's first call."""
+    """Build the block's model anew and record the block's first call; at the published widths that
+    of the first module of its class, which may stand elsewhere. Raises Absent where none is."""
     recorded = dict(_calls(block.library, block.model, wide=wide, seed=seed))
-    return recorded[block.path]
+    paths = [block.path, *recorded]
+    for path in paths:
+        if path in recorded and class_name(recorded[path].module) == block.class_name:
+            return recorded[path]
+    raise Absent(f"{block.model} has no {block.class_name}")
+
+
+def class_name(module: nn.Module) -> str:
+    """The full name of a module's class."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def blocks_of(library: str, model: str) -> list[Block]:
     """The blocks of one small model, the first of each class."""
     found: dict[str, Block] = {}
     for path, called in _calls(library, model, wide=False, seed=0):
-        kind = type(called.module)
         if path and _is_block(called, library):
-            name = f"{kind.__module__}.{kind.__qualname__}"
+            name = class_name(called.module)
             found.setdefault(name, Block(library, model, path, name))
     return list(found.values())
 

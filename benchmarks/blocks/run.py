@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from draw import Block, Called, draw, take
+from draw import Absent, Block, Called, draw, take
 from models import admit_torchvision
 from table import VERIFIED, write_table
 
@@ -205,7 +205,10 @@ def _checked(block: Block, row: Mapping[str, Any], chosen: argparse.Namespace) -
 def _optimise(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
     """Optimise one block and say what came of it."""
     wide = chosen.device == "cuda"
-    called = _given(_moved(take(block, wide=wide), chosen.device))
+    try:
+        called = _given(_moved(take(block, wide=wide), chosen.device))
+    except Absent as error:
+        return {"status": "not run", "reason": str(error)}
     refused: list[str] = []
     runs = chosen.rows.resolve().parent / "runs"
     try:

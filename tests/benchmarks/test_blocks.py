@@ -29,6 +29,10 @@ def test_blocks_are_taken_out_of_a_model_with_the_arguments_of_its_own_call() ->
     assert not any(name.endswith("dropout") for name in found)
     again = draw.take(block)
     torch.testing.assert_close(called.args, again.args)
+    moved = draw.take(block._replace(path="encoder.layer.7"))
+    assert draw.class_name(moved.module) == block.class_name
+    with pytest.raises(draw.Absent):
+        draw.take(block._replace(class_name="transformers.Nothing"))
 
 
 def test_the_same_seed_draws_the_same_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
