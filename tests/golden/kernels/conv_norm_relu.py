@@ -88,6 +88,8 @@ class Differentiable(torch.autograd.Function):
 
 class ModelNew(nn.Module):
     def __init__(self, channels: int) -> None:
+        if channels != 128:
+            raise ValueError("this drop-in was verified for channels=128 alone")
         super().__init__()
         self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(channels)

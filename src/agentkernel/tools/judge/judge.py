@@ -32,6 +32,7 @@ from agentkernel.tools.judge.cases import (
     state_case,
     training_case,
 )
+from agentkernel.tools.judge.constructors import resized
 from agentkernel.tools.judge.edges import index_inputs, signs_show
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
@@ -147,6 +148,8 @@ def _judge_alone(
         failure = _judge_in(worker, loaded, captured, source, settings, findings)
     if failure is None:
         failure = _judge_indices(loaded, captured, source, settings, findings.notes)
+    if failure is None:
+        failure = _judge_resized(loaded, captured, source, settings, findings.notes)
     if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
         findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
     return failure
@@ -302,6 +305,28 @@ def _judge_indices(
         if trial.build(source) is not None:
             return None
         return judge_indices(trial, _small_case(plan, settings), positions)
+
+
+def _judge_resized(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    notes: list[str],
+) -> Failure | None:
+    """Modules of other sizes, each in a worker of its own: the candidate refuses to be built, or to
+    be called, or it is right."""
+    plan = plan_cases(loaded, judged_graph(captured, settings), settings)
+    case = _small_case(plan, settings)
+    for item in resized(loaded, captured, case, settings.device):
+        with open_judged(settings) as worker, on_device(settings):
+            trial = Trial(worker, item.loaded, captured, settings, notes)
+            if trial.build(source) is not None:
+                continue
+            found = judge_elsewhere(trial, None, [item.case])
+        if found.failure is not None:
+            return found.failure
+    return None
 
 
 def _judge_cases(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import json
+import math
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 NEW_NAME = "ModelNew"
+WIDTH = 100
+ROOM = 68
+"""Columns of a line of the file, and of a message in a constructor's guard."""
 PORTABLE_ROOTS = frozenset(
     {
         "__future__",
@@ -94,12 +102,72 @@ def emit_constructor(loaded: LoadedProblem) -> ConstructorText | NoTemplate:
         imports=cut.imports,
         helpers=cut.helpers,
         header=cut.header,
-        body=cut.body,
+        body=_guarded(cut.body, loaded),
         foreign_imports=tuple(root for root in cut.import_roots if root not in PORTABLE_ROOTS),
         names=cut.names,
         attributes=frozenset(dir(module)) | frozenset(vars(module)),
         expressions=dict(_expressions(module)),
     )
+
+
+def _guarded(body: str, loaded: LoadedProblem) -> str:
+    """`body`, whose constructor takes no other numbers than those that the kernels are for."""
+    given = _plain_arguments(loaded)
+    tree = ast.parse(f"class Model:\n{body}") if given and body else ast.Module([], [])
+    makers = [item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef)]
+    maker = next((item for item in makers if item.name == "__init__"), None)
+    if maker is None:
+        return body
+    first = maker.body[1 if ast.get_docstring(maker) is not None and maker.body[1:] else 0]
+    lines = body.splitlines()
+    if first.lineno == maker.lineno or first.lineno < 2:
+        return body
+    told = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    wrong = " or ".join(
+        f"{name} {'is not' if value is None or isinstance(value, bool) else '!='} {value!r}"
+        for name, value in given.items()
+    )
+    guard = guard_lines(wrong, f"this drop-in was verified for {told} alone")
+    place = first.lineno - 2
+    return "\n".join([*lines[:place], *guard, *lines[place:]])
+
+
+def guard_lines(wrong: str, words: str) -> list[str]:
+    """`if wrong: raise ValueError(words)`, indented as in a method."""
+    condition = f"        if {wrong}:"
+    if len(condition) > WIDTH:
+        parts = wrong.split(" or ")
+        joined = [f"            {parts[0]}", *(f"            or {part}" for part in parts[1:])]
+        condition = "\n".join(["        if (", *joined, "        ):"])
+    head = condition.splitlines()
+    if len(words) <= ROOM:
+        return [*head, f"            raise ValueError({json.dumps(words)})"]
+    *whole, last = textwrap.wrap(words, ROOM, break_long_words=False)
+    texts = [json.dumps(text) for text in (*(f"{line} " for line in whole), last)]
+    inner = [f"                {text}" for text in texts]
+    return [*head, "            raise ValueError(", *inner, "            )"]
+
+
+def _plain_arguments(loaded: LoadedProblem) -> dict[str, object]:
+    """Numbers, flags and texts that the constructor gets, defaults included, by parameter."""
+    signature = inspect.signature(loaded.module_class.__init__)
+    try:
+        bound = signature.bind(None, *loaded.init_args, **loaded.init_kwargs)
+    except TypeError:
+        return {}
+    bound.apply_defaults()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: value
+        for place, (name, value) in enumerate(bound.arguments.items())
+        if place > 0
+        and signature.parameters[name].kind not in several
+        and (value is None or type(value) in (bool, int, str) or _is_finite(value))
+    }
+
+
+def _is_finite(value: object) -> bool:
+    return type(value) is float and math.isfinite(value)
 
 
 def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
