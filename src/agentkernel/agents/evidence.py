@@ -165,6 +165,21 @@ def refusal_facts(candidate: Candidate, verdict: Verdict | None) -> tuple[Fact, 
     return evidence_of(candidate, verdict).facts
 
 
+def refusal_line(candidate: Candidate, verdict: Verdict) -> str:
+    """Why it was refused, on one line: what was found where, or what happened."""
+    evidence = evidence_of(candidate, verdict)
+    match evidence:
+        case ValuesEvidence():
+            place = f"[{', '.join(map(str, evidence.first_index))}] of output {evidence.output}"
+            return (
+                f"{evidence.case}: expected {evidence.expected:.6g}, found {evidence.found:.6g} at "
+                f"{place}; {evidence.wrong_share:.0%} wrong ({evidence.pattern})"
+            )
+        case CompileEvidence():
+            return evidence.error
+    return f"{evidence.case}: {evidence.text}" if evidence.case else evidence.text
+
+
 def _compile(source: str, failure: CompileFailed) -> CompileEvidence:
     line = blamed_line(source, failure.log, failure.line)
     return CompileEvidence(

@@ -47,6 +47,10 @@ def read_certificate(result: Result) -> Certificate | None:
         return None
 
 
+TOLD_APART = 1.1
+"""Estimated times that are within this factor of each other may as well be the other way round."""
+
+
 def facts(result: Result, no_autotune: str | None = None) -> Table:
     """Status, speed and errors; measured and estimated never share a line. `no_autotune`: why
     max-autotune has no time."""
@@ -72,6 +76,9 @@ def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[st
         eager = f", eager {show_us(result.estimated_eager_us)}"
         ratio = f", {show_ratio(result.estimated_speedup_vs_eager)}"
         text = f"{show_us(result.estimated_time_us)}{eager}{ratio}"
+        near = result.estimated_speedup_vs_eager
+        if near is not None and 1 / TOLD_APART < near < TOLD_APART:
+            text += ": an estimate cannot tell which is faster"
         rows.append((f"estimated ({result.target})", text))
     if result.error_vs_oracle is not None:
         how = ", judged in the interpreter" if result.interpreted else ""

@@ -20,17 +20,22 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Analyse a problem and its headroom; draft and run nothing. Every figure is an estimate."""
+    from agentkernel.agents.coders.compiler.coder import coverage
     from agentkernel.cli.output import console, print_json
     from agentkernel.tools.capture import capture
     from agentkernel.tools.problems import load_problem
-    from agentkernel.tools.roofline import analyse, estimate_eager
+    from agentkernel.tools.roofline import analyse, estimate_eager, slowest_eager_us
     from agentkernel.tools.targets import find_target
 
     resolved = find_target(target)
     loaded = load_problem(reference, inputs or (), init, kwargs)
     captured = capture(loaded)
-    analysis = analyse(captured, resolved.target)
+    covered = coverage(loaded, captured)
+    analysis = analyse(captured, resolved.target).model_copy(
+        update={"patterns": covered.patterns, "uncovered": covered.uncovered}
+    )
     eager = estimate_eager(captured, resolved.target)
+    slowest = slowest_eager_us(captured, resolved.target)
     if as_json:
         print_json(
             {
@@ -40,6 +45,7 @@ def plan(
                 "measured": False,
                 "analysis": analysis.model_dump(mode="json"),
                 "estimated_eager": eager.model_dump(mode="json"),
+                "estimated_eager_at_most_us": slowest,
                 "estimated_headroom": headroom(analysis, eager),
             }
         )
@@ -48,7 +54,7 @@ def plan(
     screen.print(f"{loaded.problem.name} for {resolved.target.title}: {resolved.note}")
     for shapes in loaded.problem.shape_sets:
         screen.print(f"inputs       {shapes.label}")
-    for line in plan_lines(analysis, eager):
+    for line in plan_lines(analysis, eager, slowest):
         screen.print(line)
 
 
@@ -57,17 +63,21 @@ def headroom(analysis: Analysis, eager: Estimate) -> float:
     return max(0.0, 1.0 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
 
 
-def plan_lines(analysis: Analysis, eager: Estimate) -> list[str]:
-    """The analysis for people."""
+def plan_lines(analysis: Analysis, eager: Estimate, slowest_us: float) -> list[str]:
+    """The analysis for people. `slowest_us`: eager's time where its operators are as far above
+    their estimates as such were when they were measured."""
     from agentkernel.cli.quantities import show_bytes, show_share, show_us
 
+    time = show_us(eager.time_us)
+    if slowest_us > eager.time_us:
+        time += f" to {show_us(slowest_us)}"
     ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
     return [
         f"bound by     {analysis.roofline}: {show_bytes(analysis.bytes_min)}, "
         f"{analysis.flops / 1e9:.3g} GFLOP at least",
         f"roofline     {show_us(analysis.bound_us)} (estimated)",
-        f"eager        {show_us(eager.time_us)} (estimated), "
-        f"headroom {show_share(headroom(analysis, eager))}",
+        f"eager        {time} (estimated), "
+        f"headroom at least {show_share(headroom(analysis, eager))}",
         f"operations   {ops}",
         f"templates    {', '.join(analysis.patterns) or 'none'}",
         f"not covered  {', '.join(analysis.uncovered) or 'nothing'}",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from agentkernel.agents.evidence import refusal_line
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
@@ -22,8 +23,8 @@ from agentkernel.errors import one_line
 from agentkernel.tools.targets import load_targets
 
 Faster = Literal["eager", "torch.compile", "max-autotune"]
-RULE_MOST = 200
-"""Characters of what the policy said."""
+REASON_MOST = 200
+"""Characters of the reason."""
 UNSET = "the drop-in does not set"
 """How the verdict's note on a side effect begins."""
 EARLIER = 0
@@ -410,7 +411,7 @@ def of_this_run(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
 def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     """Why there is no right candidate, from what this run itself did."""
     own = of_this_run(history)
-    judged = [item.verdict for item in own if item.verdict is not None]
+    judged = [(item.candidate, item.verdict) for item in own if item.verdict is not None]
     if not judged:
         return nothing or ("nothing was judged" if own else "no candidate was drafted")
     broken = next((item.unprofiled for item in reversed(own) if breaks(item)), None)
@@ -418,14 +419,12 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
         return (
             f"the accepted candidate does not run for the target: {broken.reason}: {_tail(broken)}"
         )
-    last = judged[-1]
-    kind: str = last.failure.kind if last.failure is not None else last.gate
+    candidate, last = judged[-1]
+    why = one_line(refusal_line(candidate, last), REASON_MOST)
     if isinstance(last.failure, PolicyViolation):
-        kind = f"line {last.failure.line}: {one_line(last.failure.text, RULE_MOST)}"
+        why = f"line {last.failure.line}: {one_line(last.failure.text, REASON_MOST)}"
     count = f"{len(judged)} candidate" + ("s" if len(judged) > 1 else "")
-    return (
-        f"{count} drafted, none accepted; the last one stopped at the gate {last.gate!r} ({kind})"
-    )
+    return f"{count} drafted, none accepted; the last one stopped at the gate {last.gate!r}: {why}"
 
 
 def _tail(failed: ProfileFailed) -> str:
