@@ -227,3 +227,31 @@ def test_the_formula_is_for_the_backward_pass_alone(name):
     found = check_policy(source.replace(old, new, 1), "mixed")
     assert found is not None
     assert found.rule.startswith(rule)
+
+
+MAKES_LAYERS = """
+    def __init__(self):
+        super().__init__()
+        self.layers = self._make(2)
+
+    def _make(self, depth):
+        return nn.Sequential(*[nn.Identity() for _ in range(depth)])
+
+    def forward("""
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        (MAKES_LAYERS, False),
+        (MAKES_LAYERS.replace("self._make(2)", "self._make"), True),
+        (MAKES_LAYERS.replace("self._make(2)", "lambda: self._make(2)"), True),
+        (MAKES_LAYERS.replace("_make", "extra_repr"), True),
+        (MAKES_LAYERS + "self, x, y):\n        self._make(1)\n\n    def other(", True),
+    ],
+    ids=["called at once", "kept", "called later", "a name of torch's", "called by forward"],
+)
+def test_what_constructors_alone_call_may_build_layers(sources, body, refused):
+    source = sources.ADD.replace("    def forward(", body.lstrip("\n"), 1)
+    found = check_policy(source, "mixed")
+    assert (found is not None) == refused, found

@@ -161,7 +161,27 @@ class _Reading:
         skip = {id(f) for f in built if f.name == "__init__"}
         skip |= {id(f) for f in self._constructor_helpers()}
         skip |= {id(f) for _, f in self._jit} | self._backward
-        return [f for f in reachable(self.tree, "ModelNew") if id(f) not in skip]
+        return [f for f in reachable(self.tree, "ModelNew") if id(f) not in skip | self._building()]
+
+    def _building(self) -> set[int]:
+        """Ids of functions that constructors alone use, as `self.layers = self._make_layers(2)`.
+
+        Each of their names is read nowhere but where a constructor, or another of them, calls it
+        right away, and no class of torch.nn has a method so called, which it might call itself.
+        """
+        reads = _reads(self.tree)
+        own = {f.name: f for f in functions(self.tree) if not _inherited(f.name)}
+        inside = {id(f) for f in self._constructor_helpers()}
+        found: set[int] = set()
+        while True:
+            more = {
+                id(f)
+                for name, f in own.items()
+                if reads.get(name) and all(home in inside | found for home in reads[name])
+            }
+            if more <= found:
+                return found
+            found |= more
 
     def _constructor_helpers(self) -> list[ast.FunctionDef]:
         """`__init__` of every class: parameters may be drawn and initialised with torch."""
@@ -233,6 +253,33 @@ class _Reading:
         line = getattr(node, "lineno", 0)
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
+
+
+def _reads(tree: ast.Module) -> dict[str, list[int | None]]:
+    """Name -> the function around each place that reads it: None where it is not called right away,
+    or not by a function of the file itself, but by one inside it."""
+    found: dict[str, list[int | None]] = {}
+
+    def visit(node: ast.AST, home: int | None, called: bool) -> None:
+        name = getattr(node, "attr", None) or getattr(node, "id", None)
+        if isinstance(node, ast.Attribute | ast.Name):
+            found.setdefault(str(name), []).append(home if called else None)
+        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if inner:
+            home = id(node) if home is None else -1
+        for child in ast.iter_child_nodes(node):
+            visit(child, home, isinstance(node, ast.Call) and child is node.func)
+
+    visit(tree, None, False)
+    return found
+
+
+def _inherited(name: str) -> bool:
+    """Whether some class of torch.nn has an attribute of this name."""
+    from torch import nn
+
+    classes = [item for item in vars(nn).values() if isinstance(item, type)]
+    return any(hasattr(item, name) for item in classes)
 
 
 def _is_matmul(node: ast.AST) -> bool:
