@@ -106,7 +106,7 @@ def scaled(state: Lowering, value: Operand, alpha: Scalar) -> Operand:
     if alpha == 1:
         return value
     if isinstance(value, Node) and isinstance(alpha, int) and not value.dtype.is_floating_point:
-        value, alpha = _beside(state, value, alpha)
+        return state.b.pointwise("mul", *_beside(state, value, alpha))
     return state.b.pointwise("mul", value, alpha)
 
 
