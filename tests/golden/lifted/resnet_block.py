@@ -167,6 +167,8 @@ class Differentiable(torch.autograd.Function):
 
 class ModelNew(nn.Module):
     def __init__(self, channels: int) -> None:
+        if channels != 8:
+            raise ValueError("this drop-in was verified for channels=8 alone")
         super().__init__()
         self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm1 = nn.BatchNorm2d(channels)

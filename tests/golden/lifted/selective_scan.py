@@ -186,6 +186,8 @@ class Differentiable(torch.autograd.Function):
 
 class ModelNew(nn.Module):
     def __init__(self, width: int, states: int) -> None:
+        if width != 16 or states != 4:
+            raise ValueError("this drop-in was verified for width=16, states=4 alone")
         super().__init__()
         self.states = states
         self.rate = nn.Parameter(torch.rand(width, states))
