@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -623,8 +624,10 @@ def _most(eager: torch.Tensor) -> float:
 
 
 def _make_room() -> None:
-    """What torch's allocator holds and does not use goes back to the device."""
+    """What nobody needs, and what torch's allocator holds, goes back to the device. An answer and
+    the functions that hold it refer to each other: Python's collector alone frees those."""
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
 
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device
+from agentkernel.tools.profile.held_problem import call_sizes
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 from agentkernel.tools.search.agreement import Sketch
@@ -28,6 +29,9 @@ STICKY = (
 """After these the CUDA context may be lost, or others of the group are to blame: each is loaded
 again by itself, in a new process."""
 LOG_CHARS = 300
+CALL_COPIES = 3
+"""What one call of a schedule may hold, as inputs and outputs so many times: its result, the one
+before, and what it makes on the way."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +168,23 @@ class BenchWorker:
             "arguments": self._problem.problem.arguments,
             "state": {name: worker.share(value) for name, value in self._weights.items()},
             "inputs": [
-                worker.share(item) if isinstance(item, torch.Tensor) else item
+                worker.share_resident(item) if isinstance(item, torch.Tensor) else item
                 for item in self._inputs
             ],
             "flush_bytes": self._flush_bytes,
-            "threads": 1 if self._device == "cpu" else min(8, len(os.sched_getaffinity(0))),
+            "threads": self._threads(),
         }
+
+    def _threads(self) -> int:
+        """Schedules that are loaded and called at once: as many as the processors feed, and as the
+        device has room for their results."""
+        if self._device == "cpu":
+            return 1
+        import torch
+
+        free, _ = torch.cuda.mem_get_info()
+        room = free // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
+        return max(1, min(8, len(os.sched_getaffinity(0)), room))
 
     def _end(self) -> None:
         if self._worker is not None:

@@ -44,7 +44,9 @@ def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     threads = cast(int, cast("dict[str, object]", state.memory["shared"])["threads"])
     with ThreadPoolExecutor(max_workers=threads) as pool:
         found = list(pool.map(lambda item: _warm_one(item[0], item[1], state), variants))
-    cast(Bench, state.memory["bench"]).wait()
+    bench = cast(Bench, state.memory["bench"])
+    bench.wait()
+    bench.give_back()
     return {str(index): item for (index, _), item in zip(variants, found, strict=True)}
 
 
