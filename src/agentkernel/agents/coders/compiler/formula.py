@@ -74,6 +74,9 @@ def _checked(loaded: LoadedProblem, captured: Captured) -> Formula:
         raise _Unwritable("forward changes its inputs in place")
     if captured.literals:
         raise _Unwritable("forward makes tensors of numbers")
+    named = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    if not all(isinstance(named[name], torch.Tensor) for name in captured.outputs if name):
+        raise _Unwritable("a number is among its outputs")
     drawn = random_op(captured)
     if drawn is not None:
         raise _Unwritable(f"{drawn} draws random numbers")
@@ -85,7 +88,7 @@ def _checked(loaded: LoadedProblem, captured: Captured) -> Formula:
     except _Unwritable:
         raise
     except Exception as error:  # whatever an operator raises that has no derivative
-        raise _Unwritable(f"{type(error).__name__} where it is differentiated") from error
+        raise _Unwritable("an operator of it could not be differentiated") from error
     if expected != found:
         raise _Unwritable("the captured graph has other gradients than the module")
     return formula
@@ -151,7 +154,7 @@ class _Writer:
 
     def _line(self, node: fx.Node) -> None:
         if node.op != "call_function":
-            raise _Unwritable(f"its graph has a node {node.op!r}")
+            raise _Unwritable("it runs one of several graphs")
         text = self._size(node)
         if text is not None:
             self._names[node.name] = text
