@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import loop_child
+from agentkernel.cli.app import run as cli
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
@@ -314,3 +316,18 @@ def test_a_kill_between_a_nodes_writes_and_its_checkpoint(tmp_path: Path) -> Non
     nodes = [item.node for item in seen if item.kind == "node_started"]
     assert nodes[0] == "judge", "it goes on where it was, not from the beginning"
     assert len(shop.judged) == 1
+
+
+def test_a_run_that_was_moved_is_shown_from_where_it_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = interrupted_run(tmp_path, judged_before=1)
+    made = Path(result.candidate or "")
+    shutil.copytree(tmp_path / "runs", tmp_path / "moved")
+    made.write_text("another text at the old place\n")
+    assert cli(["show", "last", "--source", "--runs", str(tmp_path / "moved")]) == 0
+    assert "'''a first'''" in capsys.readouterr().out
+    assert cli(["show", "last", "--runs", str(tmp_path / "moved")]) == 0
+    shown = capsys.readouterr().out
+    assert str(tmp_path / "moved") in shown
+    assert "agentkernel resume" in shown
