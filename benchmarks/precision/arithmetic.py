@@ -155,11 +155,9 @@ def tanh_by_exp(x: torch.Tensor) -> torch.Tensor:
 
 
 def erf_series(x: torch.Tensor) -> torch.Tensor:
-    """Abramowitz and Stegun 7.1.26: 1.5e-7 of the largest value at most."""
-    t = 1 / (1 + 0.3275911 * x.abs())
-    series = t * (
-        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    )
+    """Abramowitz and Stegun 7.1.25: 2.5e-5 of the largest value at most."""
+    t = 1 / (1 + 0.47047 * x.abs())
+    series = t * (0.3480242 + t * (-0.0958798 + t * 0.7478556))
     return torch.copysign(1 - series * torch.exp(-x * x), x)
 
 

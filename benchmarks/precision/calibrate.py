@@ -169,13 +169,17 @@ def summary(margins: Sequence[Margin]) -> str:
     for half in ("calibrated", "reported"):
         for kind in ("honest", "planted"):
             values = sorted(x.margin for x in margins if (x.half, x.kind) == (half, kind))
+            if not values:
+                continue
             wrong = sum(value > 1 if kind == "honest" else value <= 1 for value in values)
             spots = (values[0], values[len(values) // 2], values[len(values) * 9 // 10], values[-1])
             words = " | ".join(f"{value:.3g}" for value in spots)
             lines.append(f"| {half} | {kind} | {len(values)} | {words} | {wrong} |")
     for half in ("calibrated", "reported"):
-        honest = max(x.margin for x in margins if (x.half, x.kind) == (half, "honest"))
-        planted = min(x.margin for x in margins if (x.half, x.kind) == (half, "planted"))
+        honest = max((x.margin for x in margins if (x.half, x.kind) == (half, "honest")), default=0)
+        planted = min(
+            (x.margin for x in margins if (x.half, x.kind) == (half, "planted")), default=math.inf
+        )
         lines.append(f"\n{half}: honest at most {honest:.3g}, planted at least {planted:.3g}")
     return "\n".join(lines)
 

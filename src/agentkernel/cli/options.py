@@ -56,7 +56,7 @@ MaxMemory = Annotated[
 ]
 PrecisionName = Annotated[
     Literal["strict", "tf32", "bf16"] | None,
-    typer.Option("--precision", help="Rounding allowed; strict is twice eager's own error."),
+    typer.Option("--precision", help="Rounding allowed; strict is that of an honest evaluation."),
 ]
 PolicyName = Annotated[
     Literal["triton", "mixed", "any"] | None,

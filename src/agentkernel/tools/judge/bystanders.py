@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 STAND_INS = (0.625, -0.75, 2.5, -3.25)
 """Finite values in place of NaN and infinity, of both signs and several sizes."""
@@ -47,6 +48,71 @@ def without_bystanders(
     return found
 
 
+class MasksApart(TorchFunctionMode):
+    """Attention in which a key that a mask of truth values leaves out is left out: torch adds -inf
+    to its score, which makes NaN of one that is infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run `func`, or masked attention by its definition."""
+        kwargs = dict(kwargs or {})
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
+        keep = named.get("attn_mask")
+        if len(args) > 4 or (keep is None and not named.get("is_causal")):
+            return func(*args, **kwargs)
+        if isinstance(keep, torch.Tensor) and keep.dtype != torch.bool:
+            return func(*args, **kwargs)
+        self.seen = True
+        return _attend(named, keep)
+
+
+def _attend(named: Mapping[str, object], keep: torch.Tensor | None) -> torch.Tensor:
+    query, key, value = (cast("torch.Tensor", named[x]) for x in ("query", "key", "value"))
+    if named.get("enable_gqa"):
+        key, value = (
+            item.repeat_interleave(query.shape[-3] // item.shape[-3], -3) for item in (key, value)
+        )
+    scale = cast("float | None", named.get("scale")) or query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-1, -2) * scale
+    if keep is None:
+        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    scores = scores.masked_fill(~keep, -torch.inf)
+    nothing = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.where(nothing, 0.0, scores.softmax(-1)) @ value
+
+
+def with_masks_apart(
+    exact: list[object], leaves: Sequence[object], inputs: Sequence[object], run: Run
+) -> list[object]:
+    """`exact`; where an element is NaN or infinite in it and in eager's `leaves`, it is what it is
+    where masked keys are left out, if that is a number."""
+    if not any(_holes(item) for item in inputs):
+        return exact
+    mode = MasksApart()
+
+    def apart(given: Sequence[object]) -> list[object]:
+        with mode:
+            return run(given)
+
+    others = apart(inputs)
+    if not mode.seen:
+        return exact
+    others = without_bystanders(others, leaves, inputs, apart)
+    special = [_special(value, leaf) for value, leaf in zip(exact, leaves, strict=True)]
+    numbers = [
+        None if x is None else cast("torch.Tensor", y).isfinite()
+        for x, y in zip(special, others, strict=True)
+    ]
+    return _merged(exact, others, [_both(a, b) for a, b in zip(special, numbers, strict=True)])
+
+
 def _matters(
     inputs: Sequence[object],
     holes: Sequence[Hole],
@@ -68,7 +134,7 @@ def _kinds(
     for index, where in enumerate(left):
         if where is not None and bool(where.any()):
             masks = torch.stack([cast("torch.Tensor", one[index])[where] for one in matters])
-            kinds |= {tuple(kind): None for kind in masks.T.unique(dim=0).tolist()}
+            kinds |= {tuple(kind): None for kind in torch.unique(masks.T, dim=0).tolist()}
     return list(kinds)[:MOST_KINDS]
 
 

@@ -85,6 +85,8 @@ PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_add
 LINEAR = {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "col2im"}
 LINEAR |= {"index_add", "scatter_add", "scatter_reduce", "upsample_bilinear2d"}
 """Sums of few terms, whose rounding is as large as the same sum of their sizes."""
+CHAINED_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+"""Products that it makes term after term as well, and where their operands begin."""
 CHAINED = ("sum", "mean", "var", "var_mean", "linalg_vector_norm")
 """Reductions that the first evaluation makes term after term."""
 SPLIT = (
@@ -153,6 +155,9 @@ class Honest(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Move `value`, output `number` of `func`, in place."""
         if self._seed == 0 and name in CHAINED and _reduces(args):
             value.copy_(_chained(name, func, args, kwargs, value, number))
+            return
+        if self._seed == 0 and name in CHAINED_PRODUCTS:
+            value.add_(_chain_error(name, args).to(value.dtype))
             return
         deviation = self._deviation(name, func, args, kwargs, value, number)
         if deviation is None:
@@ -256,7 +261,7 @@ def _sum_error(
     count = rows.shape[-1]
     found = chain(rows.sum(-1), rows.square().sum(-1), count)
     partial = torch.zeros_like(found)
-    for block in rows.split(CHAIN, dim=-1):
+    for block in torch.split(rows, CHAIN, dim=-1):
         partial += block.cumsum(-1).square_().sum(-1)
     found = torch.maximum(found, partial.div_(3).sqrt_())
     return found.reshape(value.shape) / (count if mean else 1)
@@ -295,14 +300,28 @@ def _chained(
 
 def sequential(rows: torch.Tensor) -> torch.Tensor:
     """Sums over the last dimension, term after term."""
-    blocks = rows.split(CHAIN, dim=-1)
+    blocks = torch.split(rows, CHAIN, dim=-1)
     while len(blocks) > 1:
         rows = torch.stack([sequential(block) for block in blocks], -1)
-        blocks = rows.split(CHAIN, dim=-1)
+        blocks = torch.split(rows, CHAIN, dim=-1)
     found = torch.zeros_like(rows[..., 0])
     for term in rows.movedim(-1, 0).contiguous():
         found += term
     return found
+
+
+def _chain_error(name: str, args: Sequence[object]) -> torch.Tensor:
+    """How far a product is off for being added up term after term, in the order of the terms."""
+    first = CHAINED_PRODUCTS[name]
+    left, right = (_wide(cast("torch.Tensor", item)) for item in args[first : first + 2])
+    exact = torch.matmul(left.double(), right.double())
+    parts = exact.new_zeros(exact.shape, dtype=left.dtype)
+    for start in range(0, left.shape[-1], CHAIN):
+        part = torch.zeros_like(parts)
+        for k in range(start, min(start + CHAIN, left.shape[-1])):
+            part += left[..., :, k, None] * right[..., k, None, :]
+        parts += part
+    return torch.nan_to_num(parts.double() - exact, 0.0, 0.0, 0.0).to(parts.dtype)
 
 
 def _rows(

@@ -43,7 +43,7 @@ class Pick:
     distinct: bool
 
 
-class Picks(Honest):
+class Picks(Honest):  # type: ignore[no-untyped-call]
     """Notes what indices point at. Without a `seed` nothing is moved."""
 
     def __init__(self, seed: int | None) -> None:
@@ -56,7 +56,7 @@ class Picks(Honest):
     ):
         """Run `func`, and note the indices that it returns."""
         if self._moves:
-            result = super().__torch_dispatch__(func, types, args, kwargs)
+            result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         else:
             result = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
@@ -67,7 +67,8 @@ class Picks(Honest):
             if isinstance(places, torch.Tensor) and places.dtype == torch.int64:
                 whole = given.get("dim") is None
                 dim = None if whole else cast("int", given["dim"]) % max(1, source.ndim)
-                places = places if whole or source.ndim == places.ndim else places.unsqueeze(dim)
+                if dim is not None and source.ndim != places.ndim:
+                    places = places.unsqueeze(dim)
                 kept = source.detach().clone()
                 self.seen.append(Pick(places, kept, dim, name in DISTINCT))
         elif isinstance(source, torch.Tensor) and isinstance(result, torch.Tensor):

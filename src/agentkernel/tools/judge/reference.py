@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.errors import one_line
-from agentkernel.tools.judge.bystanders import without_bystanders
+from agentkernel.tools.judge.bystanders import with_masks_apart, without_bystanders
 from agentkernel.tools.judge.layouts import copied
 from agentkernel.tools.judge.state import keeps_state
 
@@ -253,9 +253,8 @@ def _oracle(
     try:
         exact, double = _in_fp64(model, inputs, training)
         state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
-        exact = without_bystanders(
-            exact, leaves, inputs, lambda given: _in_fp64(model, given, training)[0]
-        )
+        for look in (without_bystanders, with_masks_apart):
+            exact = look(exact, leaves, inputs, lambda given: _in_fp64(model, given, training)[0])
         note, missing = None, False
     except (RuntimeError, TypeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
