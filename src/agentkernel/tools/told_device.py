@@ -51,13 +51,13 @@ def told_device(module: nn.Module, name: str) -> Iterator[Told]:
 
     def enter(module: nn.Module, args: object) -> None:
         modes.append(_Elsewhere(told, _device_of(module, args)))
-        modes[-1].__enter__()
+        modes[-1].__enter__()  # type: ignore[no-untyped-call]
         told.inside += 1
 
     def leave(module: nn.Module, args: object, output: object) -> None:
         if modes:
             told.inside -= 1
-            modes.pop().__exit__(None, None, None)
+            modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     with _PATCHED:
         original = vars(FakeTensor)["device"]
@@ -94,7 +94,8 @@ class _Elsewhere(TorchFunctionMode):
         super().__init__()
         self._told = told
         self._real = real
-        self._kinds = {torch.Tensor.is_cuda.__get__: "cuda", torch.Tensor.is_cpu.__get__: "cpu"}
+        kinds = {name: vars(torch._C.TensorBase)[f"is_{name}"] for name in ("cuda", "cpu")}
+        self._kinds = {asks.__get__: name for name, asks in kinds.items()}
 
     def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types: Sequence[type], args=(), kwargs: Mapping[str, object] | None = None

@@ -100,4 +100,4 @@ def _elements(loaded: LoadedProblem) -> float:
         module = loaded.build(seed=0, device="meta")
     except (ProblemError, NotImplementedError):
         return math.inf
-    return sum(value.numel() for value in module.state_dict().values())
+    return float(sum(value.numel() for value in module.state_dict().values()))

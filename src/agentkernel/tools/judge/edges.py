@@ -72,11 +72,13 @@ def edged(
 def signs_show(captured: Captured) -> bool:
     """True where the sign of a zero decides a value, as that of an infinity after a division, and
     nothing before it leaves that sign open."""
+    import torch
+
     met = False
     for node in captured.graph.graph.nodes:
         for place in BY_SIGN.get(_name(node), ()):
             argument = node.args[place] if place < len(node.args) else None
-            if not hasattr(argument, "all_input_nodes"):
+            if not isinstance(argument, torch.fx.Node):
                 continue
             if not all(item.op == "placeholder" or _name(item) in SIGNED for item in _up(argument)):
                 return False

@@ -54,7 +54,8 @@ def dense_order(value: object) -> tuple[int, ...] | None:
 
     if not isinstance(value, torch.Tensor) or value.is_contiguous():
         return None
-    order = tuple(sorted(range(value.ndim), key=lambda dim: (-value.stride(dim), dim)))
+    steps = value.stride()
+    order = tuple(sorted(range(value.ndim), key=lambda dim: (-steps[dim], dim)))
     return order if value.permute(order).is_contiguous() else None
 
 

@@ -233,7 +233,7 @@ def _end(
         if name not in tensors:
             raise Unliftable("an output is a number")
         stored, wanted = forward.stored(values.pop(0)), tensors[name]
-        if item in given:
+        if item is not None and item in given:
             texts.append(given[item])
             continue
         if not same_layout(tuple(wanted.shape), stored.strides, tuple(wanted.stride())):
