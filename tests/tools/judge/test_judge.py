@@ -313,11 +313,13 @@ import triton.language as tl
 from torch import nn
 
 
-@triton.jit
-def look_up(table_ptr, places_ptr, out_ptr, n, BLOCK: tl.constexpr):
+@triton.jit(debug=True)
+def look_up(table_ptr, places_ptr, out_ptr, rows, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     place = tl.load(places_ptr + row)
+    place = tl.where(place < 0, place + rows, place)
+    tl.device_assert((place >= 0) & (place < rows), "no such row")
     value = tl.load(table_ptr + place * n + cols, mask=cols < n)
     tl.store(out_ptr + row * n + cols, value, mask=cols < n)
 
@@ -327,7 +329,10 @@ class ModelNew(nn.Module):
         table, places = table.contiguous(), places.contiguous()
         rows, n = places.shape[0], table.shape[1]
         out = torch.empty((rows, n), device=table.device, dtype=table.dtype)
-        look_up[(rows,)](table, places, out, n, BLOCK=triton.next_power_of_2(n))
+        look_up[(rows,)](
+            table, places, out, table.shape[0], n,
+            BLOCK=triton.next_power_of_2(n), sanitize_overflow=False,
+        )
         return out
 """
 
