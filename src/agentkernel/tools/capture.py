@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.problems import LoadedProblem, default_value
@@ -175,7 +176,7 @@ def _require_same_on_cpu(
     here, than on the GPU that `found` was traced for."""
     try:
         other, _ = _traced(loaded, example, shape_set, "cpu", static=static)
-        same = other.graph.code == found.graph.code
+        same = _values_of(other) == _values_of(found)
     except (Exception, SystemExit):  # noqa: BLE001 - it does not run there
         same = False
     if not same:
@@ -185,6 +186,36 @@ def _require_same_on_cpu(
             "GPU is at hand to judge it on. Next: run this on a machine with the GPU, or take the "
             "branch out."
         )
+
+
+def _values_of(captured: Captured) -> list[str]:
+    """A name for each output that tells by which operators it comes from the inputs, however it and
+    what it is made of lie in memory."""
+    import torch
+
+    aten = torch.ops.aten
+    copies = (aten.clone.default, aten.contiguous.default, aten.alias.default)
+    names: dict[object, str] = {}
+    turned: dict[str, str] = {}
+
+    def text(item: object) -> str:
+        return names.get(item, repr(item)) if isinstance(item, torch.fx.Node) else repr(item)
+
+    for node in captured.graph.graph.nodes:
+        if node.op == "placeholder":
+            names[node] = node.name
+        elif node.target in copies:
+            names[node] = text(node.args[0])
+        elif node.target is aten.t.default:
+            given = text(node.args[0])
+            names[node] = turned.get(given) or sha256_text(f"t {given}")
+            turned[names[node]] = given
+        elif node.op != "output":
+            flat, tree = torch.utils._pytree.tree_flatten((node.args, node.kwargs))
+            said = f"{node.target} {tree} {[text(item) for item in flat]}"
+            names[node] = sha256_text(said)
+    returned = captured.graph.graph.output_node().args
+    return [text(item) for item in torch.utils._pytree.tree_leaves(returned)]
 
 
 def _traced(
