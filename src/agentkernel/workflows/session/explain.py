@@ -297,7 +297,23 @@ def _overview(file: TritonFile, steps: list[tuple[int, str]]) -> str:
         + f"; {_count(launches, 'launch', 'launches')}"
         + f" and {_count(len(steps) - launches, 'library call')}."
     )
+    formula = _formula(file)
+    if formula is not None:
+        parts.append(f"Gradients: the backward pass differentiates {formula}, in plain torch.")
     return " ".join(parts)
+
+
+def _formula(file: TritonFile) -> str | None:
+    """The function of the file that its backward pass alone calls."""
+    backward = [item for item in functions(file.tree) if item.name == "backward"]
+    called = {
+        node.func.id
+        for item in backward
+        for node in ast.walk(item)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    defined = [item.name for item in file.tree.body if isinstance(item, ast.FunctionDef)]
+    return next((name for name in defined if name in called), None)
 
 
 def _count(number: int, one: str, many: str = "") -> str:
