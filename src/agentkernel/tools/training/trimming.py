@@ -12,7 +12,7 @@ EXPECTED = "VERIFIED"
 
 def trimmed(kernel: str) -> str:
     """`kernel` without its envelope: the file's docstring, refusals of other inputs, what is
-    returned for empty ones, and the second kernel for long rows.
+    returned for empty ones, the second kernel for long rows, and the gradients.
 
     What is left is another text, right for fewer inputs, and is to be judged by itself. The text as
     it is where it cannot be read.
@@ -23,15 +23,26 @@ def trimmed(kernel: str) -> str:
         return kernel
     lines = kernel.splitlines()
     edits: list[tuple[int, int, list[str]]] = []
+    backward = [item for item in tree.body if _is_gradients(item)]
+    formulas = {name.id for x in backward for name in ast.walk(x) if isinstance(name, ast.Name)}
     for place, node in enumerate(tree.body):
-        named = isinstance(node, ast.FunctionDef) and node.name.endswith(LONG_ROWS)
-        if named or _is_docstring(node, place):
+        named = isinstance(node, ast.FunctionDef) and (
+            node.name.endswith(LONG_ROWS) or node.name in formulas
+        )
+        if named or node in backward or _is_docstring(node, place):
             edits.append((_first(node), _last(node), []))
         elif isinstance(node, ast.ClassDef):
             edits += _forward_edits(node, lines)
     for first, last, instead in sorted(edits, reverse=True):
         lines[first - 1 : last] = instead
     return _without_expected(_spaced("\n".join(lines)))
+
+
+def _is_gradients(node: ast.stmt) -> bool:
+    """The class with the backward pass."""
+    return isinstance(node, ast.ClassDef) and any(
+        ast.unparse(base) == "torch.autograd.Function" for base in node.bases
+    )
 
 
 def _without_expected(kernel: str) -> str:
@@ -50,6 +61,9 @@ def _forward_edits(model: ast.ClassDef, lines: list[str]) -> list[tuple[int, int
     forwards = [x for x in model.body if isinstance(x, ast.FunctionDef) and x.name == "forward"]
     for node in forwards[0].body if forwards else ():
         if not isinstance(node, ast.If):
+            continue
+        if "is_grad_enabled" in ast.unparse(node.test):
+            edits.append((node.lineno, _last(node), []))
             continue
         if "training" in ast.unparse(node.test):  # there the module computes something else
             continue
