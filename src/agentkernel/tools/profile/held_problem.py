@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import MatmulPrecision
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools import gate
-from agentkernel.tools.problems import LoadedProblem, default_value
+from agentkernel.tools.memory_count import bytes_of, count_module, meta_inputs
+from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.arena import make_room, row, row_bytes, spec_of
 from agentkernel.tools.profile.bench import Device
 from agentkernel.tools.profile.fresh import span_of
@@ -32,28 +31,12 @@ class CallSizes(NamedTuple):
 
 def call_sizes(loaded: LoadedProblem, shape_set: int) -> CallSizes:
     """Found on the meta device; no outputs where the module does not run there."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    specs = loaded.problem.shape_sets[shape_set].inputs
-    given = [
-        torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
-        if isinstance(spec, TensorSpec)
-        else default_value(spec, "meta")
-        for spec in specs
-    ]
+    inputs = loaded.problem.shape_sets[shape_set]
     try:
-        with torch.no_grad():
-            found = tree_leaves(loaded.build(seed=0, device="meta")(*given))
+        outputs = count_module(loaded.build(seed=0, device="meta"), inputs).outputs
     except Exception:  # noqa: BLE001 - the user's module may raise anything
-        found = []
-    return CallSizes(_nbytes(given), _nbytes(found))
-
-
-def _nbytes(values: Sequence[object]) -> int:
-    import torch
-
-    return sum(item.nbytes for item in values if isinstance(item, torch.Tensor))
+        outputs = 0
+    return CallSizes(bytes_of(meta_inputs(inputs)), outputs)
 
 
 class HeldProblem:
