@@ -7,7 +7,9 @@ JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+# An empty PYTHONDONTWRITEBYTECODE keeps bytecode: without it each of the thousands of worker processes
+# that the tests start would compile the package anew.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-all gpu-test check clean

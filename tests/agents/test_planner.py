@@ -8,7 +8,7 @@ from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
 from agentkernel.domain.profile import CompileReport, OpCost
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.roofline import analyse, estimate, estimate_eager, matmul_peak

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from agentkernel.domain.intent import IntentContext, NotUnderstood, Understood
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.workflows.intents import understand
 
 BANS = {

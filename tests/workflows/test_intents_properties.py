@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +25,7 @@ from agentkernel.workflows.intents.words import entries
 
 CONTEXT = IntentContext(targets=("a100", "h100", "h200"), candidates=(1, 2, 3), current=2)
 MOST_SECONDS = 0.02
-MOST_IMPORT_RATIO = 0.6
+MOST_IMPORT_RATIO = 0.45
 """Of pydantic's own import, so that a busy machine does not count; about 50 ms on a free one."""
 COMMANDS: dict[str, IntentName] = {
     "use tf32": "precision",
@@ -181,7 +183,7 @@ def test_a_clause_of_weight_is_no_aside(aside: str) -> None:
     assert understand(f"run again, {aside}", CONTEXT) != wanted
 
 
-def test_the_import_is_light() -> None:
+def test_the_import_is_light(tmp_path: Path) -> None:
     code = (
         "import time\n"
         "begin = time.thread_time()\n"
@@ -191,10 +193,16 @@ def test_the_import_is_light() -> None:
         "import agentkernel.workflows.intents\n"
         "print((time.thread_time() - start) / (start - begin))"
     )
+    kept = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     took = []
-    for _ in range(3):
+    for _ in range(4):
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            env=kept,
         )
         took.append(float(done.stdout))
     assert min(took) < MOST_IMPORT_RATIO

@@ -9,8 +9,9 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.profile import Profile, ProfileFailed
+from agentkernel.domain.rules import Policy, Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Policy, Precision, Verdict
+from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problems import LoadedProblem
 
 

@@ -32,8 +32,8 @@ from agentkernel.domain.intent import (
     Undo,
     WriteTo,
 )
+from agentkernel.domain.rules import Precision
 from agentkernel.domain.session import Changes
-from agentkernel.domain.verdict import Precision
 from agentkernel.errors import one_line
 
 ArgumentKind = Literal[

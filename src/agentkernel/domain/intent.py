@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.problem import DType
-from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.domain.rules import Policy, Precision
 
 Which = Literal["current", "last", "previous", "fastest", "better", "parent", "original"]
 """A candidate named by its place: `previous` is the one that was current before, `parent` the one

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.plan import RooflineClass
-from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.domain.rules import Policy, Precision
 
 Baseline = Literal["best", "eager", "compile"]
 Objective = Literal["latency", "memory", "energy"]

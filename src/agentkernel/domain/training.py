@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.exchange import Message
-from agentkernel.domain.verdict import Policy, Verdict
+from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import Verdict
 
 Task = Literal["write", "optimise", "repair"]
 """Problem -> reasoning -> kernel; kernel -> bottlenecks -> optimisations -> faster kernel; broken

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.rules import Policy, Precision
 
 Gate = Literal[
     "policy",
@@ -23,8 +24,6 @@ Gate = Literal[
 ]
 GATES: tuple[Gate, ...] = get_args(Gate)
 """The gates in the order in which they are passed."""
-Precision = Literal["strict", "tf32", "bf16"]
-Policy = Literal["triton", "mixed", "any"]
 Measure = Literal["norm", "element", "largest"]
 """By which an output is held against what is allowed; see docs/judge.md, "The precision rule"."""
 MEASURES: dict[Measure, str] = {

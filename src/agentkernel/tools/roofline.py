@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.plan import Analysis, RooflineClass
 from agentkernel.domain.profile import CompileReport, Estimate, KernelResources, OpCost
+from agentkernel.domain.rules import Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Precision
 from agentkernel.tools.op_cost import LOOKUPS, SizeOf, is_free, op_cost, op_name, stored_bytes
 
 if TYPE_CHECKING:

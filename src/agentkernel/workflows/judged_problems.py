@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.verdict import Policy, Verdict
+from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import Verdict
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured

@@ -6,7 +6,7 @@ from agentkernel.agents.protocols import DraftRequest
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
-from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.domain.rules import Policy, Precision
 
 
 class JudgeScope(Frozen):

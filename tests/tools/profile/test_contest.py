@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from simulated_gpu import SimulatedGauge
 
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.tools.problems import LoadedProblem, load_problem
 from agentkernel.tools.profile.contest import Contest
 from agentkernel.tools.profile.contested import Contested

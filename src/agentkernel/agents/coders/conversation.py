@@ -17,8 +17,8 @@ from agentkernel.agents.reviewer import Review
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.plan import Retrieved
+from agentkernel.domain.rules import Policy
 from agentkernel.domain.settings import TurnOptions
-from agentkernel.domain.verdict import Policy
 from agentkernel.errors import ProblemError
 from agentkernel.knowledge.documents import family_of
 from agentkernel.tools.capture import capture

@@ -12,7 +12,8 @@ from agentkernel.agents.evidence import Fact, evidence_of
 from agentkernel.agents.prompts import fenced, render
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message
-from agentkernel.domain.verdict import Policy, Verdict
+from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import Verdict
 
 MOST_FACTS = 8
 """Lines of evidence in a turn: a small model's window is short."""

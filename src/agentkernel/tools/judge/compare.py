@@ -20,7 +20,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.domain.verdict import Measure, Mismatch, Precision
+from agentkernel.domain.rules import Precision
+from agentkernel.domain.verdict import Measure, Mismatch
 from agentkernel.tools.judge.tally import Errors, Tally, blocks, errors, specials
 from agentkernel.tools.judge.worst import Largest, Leeway, Suspects, spread_of
 

@@ -13,14 +13,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentkernel.domain.verdict import (
-    CaseResult,
-    ExecutionFailed,
-    Failure,
-    Mismatch,
-    Policy,
-    RunFailed,
-)
+from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import CaseResult, ExecutionFailed, Failure, Mismatch, RunFailed
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.races import find_race

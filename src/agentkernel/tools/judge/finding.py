@@ -8,14 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.domain.verdict import (
-    CaseResult,
-    Failure,
-    InputsChanged,
-    Mismatch,
-    Precision,
-    WrongMeta,
-)
+from agentkernel.domain.rules import Precision
+from agentkernel.domain.verdict import CaseResult, Failure, InputsChanged, Mismatch, WrongMeta
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.compare import Comparison, compare_output
 from agentkernel.tools.judge.values import pieces

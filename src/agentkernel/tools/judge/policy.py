@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from agentkernel.domain.verdict import Policy, PolicyViolation
+from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.tools.judge.kernel_text import (
     backward_only,
     functions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.domain.rules import Policy, Precision
 from agentkernel.tools.judge.rule import NEWEST
 
 

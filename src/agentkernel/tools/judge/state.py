@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.domain.verdict import Failure, Mismatch, Precision, WrongMeta
+from agentkernel.domain.rules import Precision
+from agentkernel.domain.verdict import Failure, Mismatch, WrongMeta
 from agentkernel.tools.attributes import attributes
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.compare import compare_output

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import CompileReport, Estimate, ProfileFailed
+from agentkernel.domain.rules import Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Precision
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.compile.candidate import compile_candidate
 from agentkernel.tools.problems import LoadedProblem

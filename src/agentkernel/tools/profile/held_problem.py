@@ -7,9 +7,8 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.profile import MatmulPrecision
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.tools import gate
-from agentkernel.tools.memory_count import bytes_of, count_module, meta_inputs
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.arena import make_room, row, row_bytes, spec_of
 from agentkernel.tools.profile.bench import Device
@@ -31,6 +30,8 @@ class CallSizes(NamedTuple):
 
 def call_sizes(loaded: LoadedProblem, shape_set: int) -> CallSizes:
     """Found on the meta device; no outputs where the module does not run there."""
+    from agentkernel.tools.memory_count import bytes_of, count_module, meta_inputs
+
     inputs = loaded.problem.shape_sets[shape_set]
     try:
         outputs = count_module(loaded.build(seed=0, device="meta"), inputs).outputs

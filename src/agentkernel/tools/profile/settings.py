@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.profile import MatmulPrecision
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.tools.profile.rounds import Pace
 
 

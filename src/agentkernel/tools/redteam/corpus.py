@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.verdict import GATES, Gate, Policy
+from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import GATES, Gate
 from agentkernel.errors import ProblemError, one_line
 
 Kind = Literal["hostile", "honest"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentkernel.domain.intent import Intent, IntentContext, Plain, Run
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.workflows.intents.tags import Tag
 
 ALLOWED: dict[Precision, frozenset[str]] = {

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from agentkernel.agents.protocols import Goals
+    from agentkernel.domain.rules import Precision
     from agentkernel.domain.target import Target
-    from agentkernel.domain.verdict import Precision
     from agentkernel.tools.capture import Captured
     from agentkernel.tools.problems import LoadedProblem
     from agentkernel.tools.targets import ResolvedTarget

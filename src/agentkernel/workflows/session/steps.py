@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.rules import Policy, Precision
 from agentkernel.domain.session import Changes, Node, Origin, Step, StepState
 from agentkernel.domain.settings import Settings
-from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.workflows.events import Event, RunStarted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import lru_cache
 
+from agentkernel.domain.rules import Policy
 from agentkernel.domain.training import Judged
-from agentkernel.domain.verdict import Policy
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.training.vetting import refusal
 from agentkernel.workflows.pair_process import is_undecided

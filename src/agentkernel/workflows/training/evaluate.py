@@ -13,8 +13,8 @@ from pydantic import Field
 
 from agentkernel.agents.coders.answer import extract_module
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.rules import Policy
 from agentkernel.domain.training import Task
-from agentkernel.domain.verdict import Policy
 from agentkernel.tools.bench.metrics import pass_at_k
 from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training.families import family_of

@@ -15,8 +15,8 @@ from agentkernel.agents.coders.conversation import task_turn
 from agentkernel.agents.coders.taught import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.exchange import Message
+from agentkernel.domain.rules import Policy
 from agentkernel.domain.training import Split, Task, TrainingRow
-from agentkernel.domain.verdict import Policy
 from agentkernel.errors import ProblemError, TrainingError, UnknownTarget
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target

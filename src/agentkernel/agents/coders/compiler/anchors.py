@@ -21,7 +21,7 @@ from agentkernel.agents.coders.compiler.library import tensor_text
 from agentkernel.agents.coders.compiler.region import Axis, Region, _together
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.sizes import Symbols
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 
 FLOATS: dict[torch.dtype, FloatType] = {
     torch.float32: "float32",

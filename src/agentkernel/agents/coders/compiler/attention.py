@@ -15,8 +15,8 @@ from agentkernel.agents.coders.compiler.gemm_schedules import (
     hinted,
     prefer,
 )
+from agentkernel.domain.rules import Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Precision
 
 LOG2_E = 1.4426950408889634
 Tile = tuple[int, int, int, int]

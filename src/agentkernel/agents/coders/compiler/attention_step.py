@@ -21,7 +21,7 @@ from agentkernel.agents.coders.compiler.ir import Expr, Node, numel, same
 from agentkernel.agents.coders.compiler.kernel import KernelCode
 from agentkernel.agents.coders.compiler.library import tensor_text
 from agentkernel.agents.coders.compiler.sizes import Symbols
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from agentkernel.agents.coders.compiler.lowering import LoweredGraph, lower
 from agentkernel.agents.coders.compiler.lowering.registry import to_expr
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source, write
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 

@@ -40,8 +40,8 @@ from agentkernel.agents.coders.lifted.drafts import (
 from agentkernel.agents.experience import won_for
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
+from agentkernel.domain.rules import Policy, Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.problems import LoadedProblem

@@ -12,7 +12,7 @@ from agentkernel.agents.coders.compiler.gemm_schedules import (
     Schedule,
     gemm_schedules,
 )
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 
 TRANSPOSE_TILE = 64
 REDUCE_TILE = {"BLOCK_M": 16, "BLOCK_N": 64}

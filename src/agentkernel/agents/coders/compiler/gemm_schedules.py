@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentkernel.domain.hints import number_in, tile_in
+from agentkernel.domain.rules import Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Precision
 
 FloatType = Literal["float32", "float16", "bfloat16"]
 Schedule = dict[str, int]

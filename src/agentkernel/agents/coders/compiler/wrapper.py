@@ -27,7 +27,7 @@ from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
-from agentkernel.domain.verdict import Precision
+from agentkernel.domain.rules import Precision
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 

@@ -12,7 +12,7 @@ from agentkernel.agents.coders.lifted.steps import Unliftable, read_wrapper
 from agentkernel.agents.coders.lifted.write import lift
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
-from agentkernel.domain.verdict import Policy
+from agentkernel.domain.rules import Policy
 from agentkernel.errors import one_line
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.judge.policy import check_policy
