@@ -25,7 +25,9 @@ def layer_norm_kernel(
     row = tl.program_id(0).to(tl.int64)
     near = tl.arange(0, 32)
     near_x = tl.load(x_ptr + row * n_cols + near, eviction_policy="evict_last")
-    centre = tl.sum(near_x, axis=0) / 32
+    near_value = near_x
+    centre = tl.sum(near_value, axis=0) / 32
+    centre = tl.where(160 * centre * centre <= tl.sum(near_value * near_value, axis=0), 0.0, centre)
     lane_sum = tl.zeros([BLOCK_N], tl.float32)
     lane_squares = tl.zeros([BLOCK_N], tl.float32)
     for start in range(0, n_cols, BLOCK_N):

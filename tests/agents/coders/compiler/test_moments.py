@@ -133,3 +133,16 @@ def test_the_variance_of_a_ramp_keeps_its_digits(box: Sandboxed) -> None:
     text = _drop_in(Variance(), x, 4096)
     found, truth = box.call(text, Variance(), (x,))[0].double(), x.double().var(1)
     assert float(((found - truth) / truth).abs().max()) < 4 * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+def test_a_small_mean_does_not_take_on_the_error_of_a_centre_of_its_own(
+    box: Sandboxed, share: float
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(32, 65536, generator=generator)
+    x *= torch.rand(x.shape, generator=generator) < share
+    text = _drop_in(Moments(), x, 4096)
+    mean = box.call(text, Moments(), (x,))[1].double()
+    truth = x.double()
+    assert float(((mean - truth.mean(1)).abs() / truth.std(1)).max()) < 1e-8
