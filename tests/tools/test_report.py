@@ -18,6 +18,7 @@ from agentkernel.domain.plan import (
 )
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
+from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.report import Entry, render_report
 from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken, usd_text
 from fakes import (
@@ -141,6 +142,7 @@ def report(
     third: dict[str, object] | None = None,
     models: ModelsSection | None = None,
     first: Candidate = FIRST,
+    accepted: Verdict | None = None,
 ) -> str:
     problem = Problem(
         name="plus",
@@ -153,7 +155,9 @@ def report(
     called = EAGER.model_copy(update={"low99": 1.9, "high99": 2.1, "call": "faster"})
     timed = measurement(called).model_copy(update={"clock": CLOCK} | (third or {}))
     found = profile(SECOND, *((timed,) if measured else ()))
-    accepted = verdict(SECOND).model_copy(update={"repeatable": True, "eval_only": not measured})
+    if accepted is None:
+        said = {"repeatable": True, "eval_only": not measured}
+        accepted = verdict(SECOND).model_copy(update=said)
     certificate = Certificate(
         run="plus-20261121-100000-abcd",
         created="2026-11-21T10:00:00+00:00",
@@ -249,8 +253,23 @@ def test_an_unmeasured_report_shows_no_measured_figure() -> None:
     assert "No time, memory or energy was measured" in text
     rows = [line for line in text.splitlines() if line.startswith(f"| {SECOND.id}")]
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
-    assert cells[8:12] == ["–", "–", "–", "–"]
-    assert cells[12] == "2.5"
+    assert cells[8:13] == ["–", "–", "–", "–", "–"]
+    assert cells[13] == "2.5"
+
+
+def test_a_run_that_a_gpu_judged_is_not_said_to_have_had_none() -> None:
+    refused = verdict(FIRST, mismatch()).model_copy(
+        update={"interpreted": False, "device": "NVIDIA H100 80GB HBM3"}
+    )
+    text = report(measured=False, accepted=refused)
+    assert "Judged on NVIDIA H100 80GB HBM3, where no candidate came to be timed." in text
+    assert "no GPU" not in text
+
+
+def test_the_margin_stands_beside_the_error() -> None:
+    case = verdict(SECOND).cases[0].model_copy(update={"margin": 0.4567})
+    text = report(measured=False, accepted=verdict(SECOND).model_copy(update={"cases": (case,)}))
+    assert " | 0.46 | " in text.partition(f"| {SECOND.id}")[2].partition("\n")[0]
 
 
 def test_each_rewrite_has_its_formula_and_what_it_saved() -> None:

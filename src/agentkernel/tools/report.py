@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import jinja2
 
@@ -56,6 +56,7 @@ class Row(NamedTuple):
     gate: str
     error: str
     eager_error: str
+    margin: str
     time: str
     vs_eager: str
     vs_compile: str
@@ -158,6 +159,8 @@ def machine(certificate: Certificate) -> str:
     if profile is not None and profile.measured:
         gpu = profile.measurements[0].gpu
         return f"measured on {gpu.name} (driver {gpu.driver})"
+    if _ran_on_gpu(certificate.verdict):
+        return f"judged on {certificate.verdict.device}, where no candidate came to be timed"
     return f"estimated for {certificate.target}, measured on no GPU"
 
 
@@ -185,6 +188,7 @@ def row(entry: Entry) -> Row:
         gate=_gate(entry),
         error=_error(verdict.worst_error if verdict else None),
         eager_error=_error(verdict.worst_eager_error if verdict else None),
+        margin=_margin(verdict.margin if verdict else None),
         time=microseconds(primary.candidate.median_us if primary else None),
         vs_eager=_times(primary.vs_eager.value if primary else None),
         vs_compile=_times(primary.vs_compile.value if primary and primary.vs_compile else None),
@@ -250,6 +254,9 @@ def unmeasured(certificate: Certificate) -> list[str]:
     verdict, profile = certificate.verdict, certificate.profile
     if verdict is not None and verdict.interpreted:
         lines.append("Correctness was checked in Triton's interpreter, not on a GPU.")
+    if (profile is None or not profile.measured) and _ran_on_gpu(verdict):
+        lines.append("No time, memory or energy of a candidate was measured.")
+        return lines
     if profile is None or not profile.measured:
         lines.append("No time, memory or energy was measured: no GPU that fits the target is here.")
         return lines
@@ -292,6 +299,14 @@ def _gate(entry: Entry) -> str:
     if not verdict.accepted:
         return f"stopped at {verdict.gate}"
     return "accepted (interpreted)" if verdict.interpreted else "accepted"
+
+
+def _ran_on_gpu(verdict: Verdict | None) -> TypeGuard[Verdict]:
+    return verdict is not None and not verdict.interpreted
+
+
+def _margin(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}"
 
 
 def _error(value: float | None) -> str:

@@ -140,8 +140,10 @@ def _cells(entry: Entry, handed_over: str | None) -> tuple[Cell | None, ...]:
     parent = candidate.parent[:SHORT] if candidate.parent else ""
     error = None
     if verdict is not None and verdict.worst_error is not None:
-        eager = f"eager {error_text(verdict.worst_eager_error)}"
-        error = Cell(error_text(verdict.worst_error), verdict.worst_error, eager)
+        beside = f"eager {error_text(verdict.worst_eager_error)}"
+        if verdict.margin is not None:
+            beside += f"; {verdict.margin:.2g} of what is allowed"
+        error = Cell(error_text(verdict.worst_error), verdict.worst_error, beside)
     return (
         Cell(candidate.id, candidate.id, strategy, href=f"#kernel-{candidate.id}"),
         _gate(entry),
