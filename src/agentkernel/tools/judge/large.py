@@ -42,6 +42,7 @@ from agentkernel.tools.judge.finding import (
     loads_outside,
     reply_strings,
 )
+from agentkernel.tools.judge.held import Held, free_of
 from agentkernel.tools.judge.honest import honestly
 from agentkernel.tools.judge.memory import clear
 from agentkernel.tools.judge.question import (
@@ -186,6 +187,7 @@ class LargeCase:
         self._settings = settings
         self._plan = plan
         self._ask = ask
+        self._held = Held(plan, free_of(settings.device))
 
     def run(self, case: Case, state: Mapping[str, torch.Tensor]) -> Outcome | NotApplicable:
         """The candidate's outcome; `state` are the weights as it shares them."""
@@ -202,9 +204,11 @@ class LargeCase:
                 return raised(error)
             rooms = Rooms(self._worker, case.shape.inputs, self._settings.device)
             try:
-                return self._judged(case, rooms, state)
+                outcome = self._judged(case, rooms, state)
             finally:
                 rooms.release()
+            self._held.tell(case.shape.label, self._asker.note)
+            return outcome
         except (torch.OutOfMemoryError, MemoryError) as error:
             _make_room()
             return self._too_large(f"{one_line(error, 120)}; {self._plan.label}")
@@ -220,20 +224,24 @@ class LargeCase:
         self, case: Case, rooms: Rooms, state: Mapping[str, torch.Tensor]
     ) -> Outcome | NotApplicable:
         model = self._asker.model(case.seed).train(case.training)
-        eager = self._first_answer(case, rooms, model)
+        with self._held.stage("eager"):
+            eager = self._first_answer(case, rooms, model)
         if isinstance(eager, NotApplicable):
             return eager
         sums = rooms.sums()
-        kept = self._offloaded(case, model, rooms)
+        with self._held.stage("oracle"):
+            kept = self._offloaded(case, model, rooms)
         rooms.make_outputs(eager.forms, self._plan.found_on_host)
         _make_room()
         answer = eager.answer(model, rooms.values(), case.training)
         question = Question(rooms.values(), model, answer)
-        reply = self._ask(case, question, rooms)
+        with self._held.stage("candidate"):
+            reply = self._ask(case, question, rooms)
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), None, reply)
         self._worker.call(f"{OPS}:rest", {}, self._settings.time_limit_s)
-        outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
+        with self._held.stage("compare"):
+            outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
         if outcome.failure is None and outcome.outside:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))

@@ -26,6 +26,7 @@ from agentkernel.tools.judge.finding import (
     check_state,
     same_bits,
 )
+from agentkernel.tools.judge.held import Held, free_of
 from agentkernel.tools.judge.large import LargeCase, Rooms
 from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
@@ -135,7 +136,13 @@ class Trial:
         if plan is not None and plan.route != "whole":
             return self._run_large(case, plan)
         try:
-            return self._run_whole(case, echoes)
+            if plan is None:
+                return self._run_whole(case, echoes)
+            held = Held(plan, free_of(self._settings.device))
+            with held.stage(plan.peak.name):
+                outcome = self._run_whole(case, echoes)
+            held.tell(case.shape.label, self.asker.note)
+            return outcome
         except torch.OutOfMemoryError as error:
             torch.cuda.empty_cache()
             figures = "" if plan is None else f"; {plan.label}"
