@@ -36,7 +36,12 @@ from fakes import (
 GOLDEN = Path(__file__).parent.parent / "golden"
 FIRST = Candidate(source="one", coder="compiler", round=1, strategy="row in registers")
 SECOND = Candidate(
-    source="two", coder="compiler", round=1, strategy="two rows", parent=FIRST.sha256
+    source="two",
+    coder="compiler",
+    round=1,
+    strategy="two rows",
+    parent=FIRST.sha256,
+    schedule={"k": {"num_warps": 4, "BLOCK_N": 1024}},
 )
 CLOCK = ClockCheck(
     state="too_short",
@@ -264,6 +269,11 @@ def test_a_run_that_a_gpu_judged_is_not_said_to_have_had_none() -> None:
     text = report(measured=False, accepted=refused)
     assert "Judged on NVIDIA H100 80GB HBM3, where no candidate came to be timed." in text
     assert "no GPU" not in text
+
+
+def test_the_schedule_of_the_file_stands_beside_the_decisions() -> None:
+    plan = report(measured=False).partition("## Plan")[2]
+    assert "The file has k: BLOCK_N=1024, num_warps=4." in plan
 
 
 def test_the_margin_stands_beside_the_error() -> None:

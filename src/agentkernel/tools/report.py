@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import NamedTuple, TypeGuard
 
@@ -92,6 +93,7 @@ def render_report(
     )
     text = files("agentkernel.tools").joinpath("templates/report.md.j2").read_text("utf-8")
     profile = certificate.profile
+    handed = handed_over(entries, certificate.candidate_sha256)
     return environment.from_string(text).render(
         certificate=certificate,
         headline=HEADLINES[certificate.status],
@@ -103,7 +105,8 @@ def render_report(
         lineage=lineage(entries, certificate.candidate_sha256),
         plan=certificate.plan,
         algebraic=algebraic(certificate.plan),
-        strategy=handed_over(entries, certificate.candidate_sha256),
+        strategy=handed.strategy if handed else "",
+        in_file=schedule_text(handed.schedule) if handed else "",
         retrieved=retrieved,
         changed=[item for item in certificate.plan.decisions if item.because != "default"]
         if certificate.plan
@@ -134,10 +137,17 @@ def algebraic(plan: Plan | None) -> Hypothesis | None:
     return next((item for item in hypotheses if item.algebra is not None), None)
 
 
-def handed_over(entries: tuple[Entry, ...], sha256: str | None) -> str:
-    """The strategy of the candidate with this hash; "" for none."""
-    found = (item.candidate for item in entries if item.candidate.sha256 == sha256)
-    return next((item.strategy for item in found), "")
+def handed_over(entries: tuple[Entry, ...], sha256: str | None) -> Candidate | None:
+    """The candidate with this hash."""
+    return next((item.candidate for item in entries if item.candidate.sha256 == sha256), None)
+
+
+def schedule_text(schedule: Mapping[str, Mapping[str, int]]) -> str:
+    """`kernel: BLOCK_N=4096, num_warps=16; other: ...`."""
+    return "; ".join(
+        f"{kernel}: " + ", ".join(f"{key}={value}" for key, value in sorted(constants.items()))
+        for kernel, constants in schedule.items()
+    )
 
 
 def fewer(before: int, after: int) -> str:
@@ -235,13 +245,9 @@ def trials(drafts: tuple[Draft, ...]) -> list[TrialRow]:
 
 
 def _trial(item: TrialResult) -> TrialRow:
-    schedule = "; ".join(
-        f"{kernel}: " + ", ".join(f"{key}={value}" for key, value in sorted(constants.items()))
-        for kernel, constants in item.schedule.items()
-    )
     return TrialRow(
         label=cell(item.label),
-        schedule=cell(schedule) or "–",
+        schedule=cell(schedule_text(item.schedule)) or "–",
         measured=microseconds(item.time_us),
         estimated=microseconds(item.estimated_us),
         pruned=cell(item.pruned or "–"),
