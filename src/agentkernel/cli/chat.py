@@ -108,7 +108,7 @@ def chat(
     check_file(reference)
     call = Call(
         flags=flags,
-        name=Path(reference.partition(":")[0]).stem,
+        name=Path(reference.partition(":")[0]).name.removesuffix(".py"),
         loading=Loading(load),
         script=script,
         as_json=as_json,
@@ -120,10 +120,15 @@ def chat(
 def check_file(reference: str) -> None:
     """Raises ProblemError at once for a file that is not there: torch need not be awaited."""
     from agentkernel.errors import ProblemError
+    from agentkernel.tools.packages import is_dotted, module_file
 
     path = reference.partition(":")[0]
-    if not Path(path).is_file():
-        raise ProblemError(
-            f"No such file: {path!r}. Expected a Python file with a torch module. "
-            "Next: check the path; 'agentkernel chat' alone lists the last sessions."
-        )
+    if Path(path).is_file():
+        return
+    if is_dotted(path):
+        module_file(path)
+        return
+    raise ProblemError(
+        f"No such file: {path!r}. Expected a Python file with a torch module. "
+        "Next: check the path; 'agentkernel chat' alone lists the last sessions."
+    )

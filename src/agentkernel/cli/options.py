@@ -16,7 +16,8 @@ Reference = Annotated[
     str,
     typer.Argument(
         metavar="FILE[:CLASS]",
-        help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input.",
+        help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input; "
+        "FILE may be a module, package.module.",
     ),
 ]
 Inputs = Annotated[

@@ -59,6 +59,27 @@ class ShapeSet(Frozen):
         return tuple(item for item in self.inputs if isinstance(item, TensorSpec))
 
 
+class PackageFile(Frozen):
+    """A file of a package, its path below the package's root, and the SHA-256 of its bytes."""
+
+    path: str
+    sha256: str
+
+
+class Package(Frozen):
+    """The package that a source imports from: `from .layers import Norm`.
+
+    `name` is dotted; `root` is the folder that holds its top-level package. `files` are those of
+    the package that the source needs beside itself; of an installed package, which has a `version`,
+    none are listed.
+    """
+
+    name: str
+    root: str
+    files: tuple[PackageFile, ...] = ()
+    version: str = ""
+
+
 class Problem(Frozen):
     """A PyTorch module to optimise.
 
@@ -67,7 +88,7 @@ class Problem(Frozen):
     "class" takes `init_source`, a literal argument list such as `4096, bias=False`.
     The first of `shape_sets` is the primary one. `arguments` says how the inputs lie in the pair of
     positional arguments and keywords that `forward` takes, each input a "tensor" in it; None where
-    they are the positional arguments.
+    they are the positional arguments. `package` is None where the source stands by itself.
     """
 
     name: str
@@ -78,16 +99,20 @@ class Problem(Frozen):
     init_source: str = ""
     shape_sets: tuple[ShapeSet, ...]
     arguments: Structure | None = None
+    package: Package | None = None
 
     @model_serializer(mode="wrap")
     def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """A problem whose inputs are its arguments reads, and hashes, as ever."""
+        """A plain problem, of positional arguments and one file, reads and hashes as ever."""
         found: dict[str, object] = handler(self)
-        if self.arguments is None:
-            del found["arguments"]
+        for name in ("arguments", "package"):
+            if getattr(self, name) is None:
+                del found[name]
         return found
 
     @property
     def sha256(self) -> str:
-        """Identity of the problem: everything but where the file lay."""
-        return sha256_text(self.model_copy(update={"path": ""}).model_dump_json())
+        """Identity of the problem: everything but where its files lay."""
+        package = self.package and self.package.model_copy(update={"root": ""})
+        bare = self.model_copy(update={"path": "", "package": package})
+        return sha256_text(bare.model_dump_json())

@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast, get_args
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar, cast, get_args
 from agentkernel.domain.problem import (
     DType,
     InputSpec,
+    Package,
     Problem,
     ScalarSpec,
     ShapeSet,
@@ -27,6 +28,14 @@ from agentkernel.domain.problem import (
 )
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.arguments import FlatCall, called_flat, flatten_call
+from agentkernel.tools.packages import (
+    EXPORTS,
+    entered,
+    exported_from,
+    is_dotted,
+    module_file,
+    package_of,
+)
 from agentkernel.tools.structures import value_of
 
 if TYPE_CHECKING:
@@ -150,31 +159,68 @@ def load_problem(
 ) -> LoadedProblem:
     """Read `file.py` (KernelBench convention) or `file.py:Class` with `inputs` like `x=f32[4,8]`.
 
-    Several shape sets: one `;` between them, `x=f32[4096,8192];f32[128,512]`. `kwargs` are further
-    keyword arguments of forward, literals: `alpha=0.5`. Raises ProblemError with one clear line for
-    whatever is wrong.
+    A module that Python finds stands for its file: `package.module:Class`. Several shape sets: one
+    `;` between them, `x=f32[4096,8192];f32[128,512]`. `kwargs` are further keyword arguments of
+    forward, literals: `alpha=0.5`. Raises ProblemError with one clear line for whatever is wrong.
     """
-    path_text, _, class_name = reference.partition(":")
-    path = Path(path_text)
-    if not path.is_file():
-        raise ProblemError(
-            f"No such file: {path_text!r}. Expected a Python file with a torch module. "
-            "Next: check the path."
-        )
-    source = _read(path)
-    _check_syntax(source, path)
+    found = _source(reference)
+    path, source, class_name = found.path, found.text, found.class_name
     named = parse_kwargs(kwargs)
     if named and not class_name:
         source = with_kwargs(source, named)
-    namespace = _execute(source, path)
+    namespace = _execute(source, path, found.package)
     if class_name:
-        return _load_class(path, source, namespace, class_name, inputs, init, named)
-    if inputs or init:
+        loaded = _load_class(path, source, namespace, class_name, inputs, init, named)
+    elif inputs or init:
         raise ProblemError(
             f"--input and --init go with {path.name}:Class, and {reference!r} names no class. "
-            "Next: add ':ClassName' to the path."
+            f"Next: add ':ClassName' to the {'path' if path.is_file() else 'module'}."
         )
-    return _load_convention(path, source, namespace)
+    else:
+        loaded = _load_convention(path, source, namespace)
+    if found.package is None:
+        return loaded
+    packaged = loaded.problem.model_copy(update={"package": found.package})
+    return replace(loaded, problem=packaged)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file's text, and which class of it is meant ("" for the convention's)."""
+
+    path: Path
+    text: str
+    class_name: str
+    package: Package | None
+
+
+def _source(reference: str) -> _Source:
+    """What `file.py:Class` or `package.module:Class` names; raises ProblemError."""
+    place, _, class_name = reference.partition(":")
+    path, package = Path(place), ""
+    if not path.is_file():
+        if not is_dotted(place):
+            raise ProblemError(
+                f"No such file: {place!r}. Expected a Python file with a torch module. "
+                "Next: check the path."
+            )
+        found = module_file(place)
+        path, package = found.path, found.package
+        for _ in range(EXPORTS):
+            text = _checked_text(path)
+            origin = class_name and exported_from(found, text, class_name)
+            if not origin:
+                break
+            found, class_name = module_file(origin[0]), origin[1]
+            path, package = found.path, found.package
+    text = _checked_text(path)
+    return _Source(path, text, class_name, package_of(path, text, package))
+
+
+def _checked_text(path: Path) -> str:
+    source = _read(path)
+    _check_syntax(source, path)
+    return source
 
 
 def restore_problem(problem: Problem, live: object | None = None) -> LoadedProblem:
@@ -182,7 +228,7 @@ def restore_problem(problem: Problem, live: object | None = None) -> LoadedProbl
     if problem.origin == "live":
         module, inputs = live  # type: ignore[misc]
         return LoadedProblem(problem, type(module), live=module, live_inputs=inputs)
-    namespace = _execute(problem.source, Path(problem.path))
+    namespace = _execute(problem.source, Path(problem.path), problem.package)
     return from_namespace(problem, namespace)
 
 
@@ -559,9 +605,9 @@ def _module_class(namespace: types.ModuleType, name: str, path: Path) -> type[nn
         and value.__module__ == namespace.__name__
     ]
     hint = f"It has: {', '.join(classes)}." if classes else "It defines no torch module."
+    place = f"{path.parent.name}/{path.name}" if path.stem == "__init__" else path.name
     raise ProblemError(
-        f"{path.name} has no torch module named {name!r}. {hint} "
-        f"Next: name one as {path.name}:Class."
+        f"{place} has no torch module named {name!r}. {hint} Next: name one as {place}:Class."
     )
 
 
@@ -601,22 +647,29 @@ def _check_syntax(source: str, path: Path) -> None:
         ) from error
 
 
-def _execute(source: str, path: Path) -> types.ModuleType:
-    """Run the user's file as a module of its own name, findable by `inspect` and by pickle."""
+def _execute(source: str, path: Path, package: Package | None = None) -> types.ModuleType:
+    """Run the user's file as a module of its own name, findable by `inspect` and by pickle.
+
+    What it imports with dots comes from `package`.
+    """
     name = f"agentkernel_problem_{path.stem}_{hashlib.sha256(source.encode()).hexdigest()[:8]}"
     module = types.ModuleType(name)
     filename = f"<{name}>"
     module.__file__ = str(path)
+    if package is not None:
+        module.__package__ = package.name
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     sys.modules[name] = module
-    with _search_path(path.parent):
+    found = _search_path(path.parent) if package is None else entered(package, path.parent)
+    with found:
         try:
             exec(compile(source, filename, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
             sys.modules.pop(name, None)
+            run = "it with python" if package is None else f"python -m {package.name}.{path.stem}"
             raise ProblemError(
                 f"{path.name} raised {type(error).__name__} when imported: {one_line(error)}. "
-                "Expected a file that imports by itself. Next: run it with python."
+                f"Expected a file that imports by itself. Next: run {run}."
             ) from error
     return module
 

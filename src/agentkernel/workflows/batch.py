@@ -14,6 +14,7 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import AgentKernelError, ProblemError, one_line
 from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.tools.packages import is_dotted, module_file
 from agentkernel.tools.problems import load_problem
 from agentkernel.workflows.events import Event, OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
@@ -169,10 +170,19 @@ def _run_entry(
 
 def entry_key(entry: Entry) -> str:
     """Identity of an entry: what it says, and the text of its file as it is now."""
-    path = Path(entry.file.partition(":")[0])
+    path = _file(entry.file.partition(":")[0])
     text = path.read_bytes() if path.is_file() else b""
     said = entry.model_dump_json(exclude=None if entry.kwargs else {"kwargs"})
     return sha256_text(said + hashlib.sha256(text).hexdigest())[:16]
+
+
+def _file(place: str) -> Path:
+    if not is_dotted(place):
+        return Path(place)
+    try:
+        return module_file(place).path
+    except ProblemError:  # loading it says so
+        return Path(place)
 
 
 def batch_exit_code(rows: tuple[Row, ...]) -> int:
@@ -187,7 +197,7 @@ def _placed(batch: BatchList, folder: Path) -> BatchList:
     entries = tuple(
         item.model_copy(
             update={
-                "file": str(folder / item.file),
+                "file": _from(folder, item.file),
                 "target": item.target or batch.target,
                 "settings": {**batch.settings, **item.settings},
             }
@@ -195,6 +205,12 @@ def _placed(batch: BatchList, folder: Path) -> BatchList:
         for item in batch.problems
     )
     return batch.model_copy(update={"problems": entries})
+
+
+def _from(folder: Path, file: str) -> str:
+    place = file.partition(":")[0]
+    dotted = is_dotted(place) and not (folder / place).is_file()
+    return file if dotted else str(folder / file)
 
 
 def _read_state(path: Path) -> BatchState:

@@ -254,9 +254,9 @@ def test_the_hash_covers_the_versions_of_libraries(
 
     entry = {"model": "agentkernel.configs.zoo.models.pretrained:from_config"}
     before = {name: load(**fields).sha256 for name, fields in (("own", {}), ("lib", entry))}
-    real = references._version
+    real = references.version_of
     monkeypatch.setattr(
-        references, "_version", lambda name: "99" if name == "transformers" else real(name)
+        references, "version_of", lambda name: "99" if name == "transformers" else real(name)
     )
     assert load().sha256 == before["own"]
     assert load(**entry).sha256 != before["lib"], "imported inside of a function"

@@ -8,15 +8,14 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.tools.packages import imports_of, is_installed, version_of
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def defining_sha(reference: Reference, folder: Path) -> str:
     for text in texts.values():
         digest.update(hashlib.sha256(text).digest())
     for package in sorted(packages):
-        digest.update(f"{package}={_version(package)};".encode())
+        digest.update(f"{package}={version_of(package)};".encode())
     return digest.hexdigest()
 
 
@@ -167,14 +166,9 @@ def _execute(file: Path) -> ModuleType:
 
 def _lies_in(module: ModuleType, folder: Path) -> bool:
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or _is_installed(Path(file)):
+    if not isinstance(file, str) or is_installed(Path(file)):
         return False
     return Path(file).resolve().is_relative_to(folder)
-
-
-def _is_installed(file: Path) -> bool:
-    """Whether a package manager put it there; an environment may lie below the zoo's folder."""
-    return "site-packages" in file.parts or "dist-packages" in file.parts
 
 
 def _not_imported(name: str, error: BaseException) -> ProblemError:
@@ -209,26 +203,12 @@ def _walk(file: Path) -> tuple[dict[Path, bytes], set[str]]:
         if path in texts:
             continue
         texts[path] = _read(path)
-        for level, name in _imports(texts[path]):
-            beside = [] if _is_installed(path) else _beside(path, level, name)
+        for level, name in imports_of(texts[path]):
+            beside = [] if is_installed(path) else _beside(path, level, name)
             waiting.extend(beside)
             if not beside and level == 0:
                 packages.add(name.partition(".")[0])
     return texts, packages
-
-
-def _imports(text: bytes) -> Sequence[tuple[int, str]]:
-    """(level, dotted name) of each import, those inside functions too; `from a import b` gives
-    both `a` and `a.b`, since b may be a module."""
-    found: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found += [(0, item.name) for item in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            found += [(node.level, base)] if base else []
-            found += [(node.level, f"{base}.{item.name}".strip(".")) for item in node.names]
-    return found
 
 
 def _beside(path: Path, level: int, name: str) -> list[Path]:
@@ -236,22 +216,6 @@ def _beside(path: Path, level: int, name: str) -> list[Path]:
     folder = path.parents[max(level, 1) - 1]
     place = folder.joinpath(*name.split("."))
     return [item for item in (place.with_suffix(".py"), place / "__init__.py") if item.is_file()]
-
-
-@cache
-def _owners() -> dict[str, list[str]]:
-    return dict(metadata.packages_distributions())
-
-
-def _version(package: str) -> str:
-    """The installed version of the distribution that has this top-level package; "" where none."""
-    if package in sys.stdlib_module_names:
-        return ""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        names = sorted(set(_owners().get(package, [])))
-        return ",".join(f"{name} {metadata.version(name)}" for name in names)
 
 
 def _read(file: Path) -> bytes:
