@@ -1,5 +1,6 @@
 """Problems named by a module, and files whose imports start from their package."""
 
+import inspect
 import shutil
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,9 @@ def test_a_module_of_a_package_loads(
     assert sys.path == path
     torch.testing.assert_close(answer(loaded), TWO_TANH)
     assert loaded.problem.source == MODEL
+    forward = loaded.module_class.forward
+    assert inspect.getsource(forward) in MODEL
+    assert forward.__code__.co_filename.endswith(f"/{TOP}/layers/model.py"), "libraries ask for it"
     package = loaded.problem.package
     assert package is not None
     assert package.name == f"{TOP}.layers"

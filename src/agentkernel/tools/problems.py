@@ -658,6 +658,8 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
     module.__file__ = str(path)
     if package is not None:
         module.__package__ = package.name
+        # Libraries ask of which of their folders a function is.
+        filename = "/".join([filename, *package.name.split("."), path.name])
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     sys.modules[name] = module
     found = _search_path(path.parent) if package is None else entered(package, path.parent)

@@ -174,11 +174,11 @@ def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
     """Build the reference once and note which functions of the user's file ran meanwhile."""
     import torch
 
-    filename = f"<{loaded.namespace.__name__}>" if loaded.namespace else ""
+    beginning = f"<{loaded.namespace.__name__}>" if loaded.namespace else "<>"
     executed: set[str] = set()
 
     def watch(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename == filename:
+        if event == "call" and frame.f_code.co_filename.startswith(beginning):
             executed.add(frame.f_code.co_qualname)
 
     before = sys.getprofile()
