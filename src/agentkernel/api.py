@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,8 @@ from agentkernel.workflows.session.changes import over
 from agentkernel.workflows.session.session import Session
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from torch import nn
 
     from agentkernel.domain.region import Kernel
@@ -244,9 +247,27 @@ def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
         raise RunNotFound(f"Cannot import {str(path)!r}. Expected a Python file.")
     namespace = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(namespace)
+    _return_own(namespace, original)
     made: nn.Module = namespace.ModelNew()
     made.load_state_dict(original.state_dict(), assign=True)
     return made.train(original.training)
+
+
+def _return_own(namespace: ModuleType, original: nn.Module) -> None:
+    """Let the drop-in return the dataclasses and named tuples of the original, not its copies."""
+    own = sys.modules.get(type(original).__module__)
+    for name, copied in list(vars(namespace).items()):
+        theirs = getattr(own, name, None)
+        if isinstance(copied, type) and isinstance(theirs, type):
+            fields = _field_names(copied)
+            if fields and fields == _field_names(theirs):
+                setattr(namespace, name, theirs)
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Those of a dataclass or a named tuple."""
+    named = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "_fields", ())
+    return tuple(map(str, named))
 
 
 def _verified_source(path: Path, result: Result) -> str:

@@ -18,6 +18,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.problems import LoadedProblem, default_value
+from agentkernel.tools.structures import PLAIN, label, make_known
 
 if TYPE_CHECKING:
     import sympy
@@ -231,7 +232,7 @@ def _traced(
             if not static:
                 raise
             reason = one_line(error, 200)
-            program = _export_static(loaded, example, shape_set)
+            program = _export_static(loaded, example, shape_set, seen)
     found = _captured(program, reason)
     same = tuple(None if at is None else found.user_inputs[at] for at in seen.same)
     effect = next(iter(seen.effects), None)
@@ -281,16 +282,19 @@ def _declared(captured: Captured, loaded: LoadedProblem, shape_set: int) -> Capt
 
 @dataclass
 class _Seen:
-    """What no graph shows: plain attributes that forward sets, and for each output the number of
-    the input that it is."""
+    """What a graph does not show of a forward: plain attributes that it sets, and for each output
+    the number of the input that it is."""
 
     effects: list[str] = field(default_factory=list)
     same: list[int | None] = field(default_factory=list)
+    odd: str = ""
+    """The class of an output that is neither tensor nor plain data."""
 
 
 @contextmanager
 def _watched(module: nn.Module) -> Iterator[_Seen]:
     """What forward does beside its graph. Export takes attributes back once it has returned."""
+    import torch
     from torch.utils._pytree import tree_leaves
 
     from agentkernel.tools.attributes import Picture, changed, picture
@@ -304,8 +308,13 @@ def _watched(module: nn.Module) -> Iterator[_Seen]:
     def leave(module: nn.Module, args: tuple[object, ...], output: object) -> None:
         effect = changed(module, before.pop())
         seen.effects.extend([] if effect is None else [effect])
+        make_known(output)
         places = {id(item): at for at, item in enumerate(args) if hasattr(item, "shape")}
-        seen.same = [places.get(id(leaf)) for leaf in tree_leaves(output)]
+        leaves = tree_leaves(output)
+        seen.same = [places.get(id(leaf)) for leaf in leaves]
+        plain = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, *PLAIN)
+        odd = [type(leaf) for leaf in leaves if not isinstance(leaf, plain)]
+        seen.odd = label(odd[0]) if odd else ""
 
     hooks = (module.register_forward_pre_hook(enter), module.register_forward_hook(leave))
     try:
@@ -506,7 +515,9 @@ def _set_kernels(operator: OpOverload, kernels: Kernels) -> None:
     operator._dispatch_cache.clear()
 
 
-def _export_static(loaded: LoadedProblem, example: _Example, shape_set: int) -> ExportedProgram:
+def _export_static(
+    loaded: LoadedProblem, example: _Example, shape_set: int, seen: _Seen
+) -> ExportedProgram:
     try:
         return _export(example, dynamic=False)
     except (Exception, SystemExit) as error:
@@ -517,6 +528,12 @@ def _export_static(loaded: LoadedProblem, example: _Example, shape_set: int) -> 
                 f"The forward of {name} branches on tensor values, so it has no fixed graph. "
                 "Expected control flow that depends on shapes and Python values alone. "
                 "Next: use torch.where, or optimise the part without the branch."
+            ) from error
+        if seen.odd:
+            raise ProblemError(
+                f"The forward of {name} returns an object of {seen.odd}. Expected tensors, numbers "
+                "and None, or tuples, lists, dicts, named tuples and dataclasses of them, with no "
+                "more than their fields. Next: wrap it in a module that returns those."
             ) from error
         shapes = loaded.problem.shape_sets[shape_set].label
         raise ProblemError(

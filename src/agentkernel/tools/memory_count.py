@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.tools.judge.reference import exactly
 from agentkernel.tools.op_cost import op_name
-from agentkernel.tools.structures import value_of
+from agentkernel.tools.structures import leaves_of, value_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -134,7 +134,7 @@ def count_bytes(call: Callable[[], object], resident: Iterable[torch.Tensor]) ->
     own = {item.untyped_storage()._cdata for item in known}
     storages = {
         item.untyped_storage()._cdata: item.untyped_storage().nbytes()
-        for item in tree_leaves(returned)
+        for item in leaves_of(returned)
         if isinstance(item, torch.Tensor)
     }
     return Counted(counting.peak, sum(size for key, size in storages.items() if key not in own))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentkernel.domain.structure import Kind, Structure
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 PLAIN = (bool, int, float, str, type(None))
 DEEPEST = 20
 """Nobody nests arguments deeper; what holds itself does."""
+CLASS_TEXT = re.compile(r"<class'(?:[^']*\.)?([^.']+)'>")
 KINDS: Mapping[type, Kind] = {tuple: "tuple", list: "list", dict: "dict"}
 
 
@@ -68,6 +71,46 @@ def take_apart(value: object, path: str = "", *, nodes: bool = False) -> Apart |
     except _Found as end:
         return end.found
     return Apart(structure, tuple(places))
+
+
+def make_known(value: object, depth: int = 0) -> None:
+    """Let torch's pytree take apart the dataclasses in `value`, what a forward has returned.
+
+    A class counts whose constructor takes its fields and nothing else: others hold more than their
+    fields, or cannot be made again from them.
+    """
+    from torch.utils._pytree import SUPPORTED_NODES, register_dataclass
+
+    kind = type(value)
+    if isinstance(value, tuple | list | dict) and depth <= DEEPEST:
+        for item in value.values() if isinstance(value, dict) else value:
+            make_known(item, depth + 1)
+    elif is_dataclass(kind) and depth <= DEEPEST:
+        names = [item.name for item in fields(kind)]
+        if kind not in SUPPORTED_NODES and list(inspect.signature(kind).parameters) == names:
+            register_dataclass(kind)
+        for name in names:
+            make_known(getattr(value, name), depth + 1)
+
+
+def label(kind: type) -> str:
+    """A class with the module that it is from, where that is not the problem's own."""
+    own = kind.__module__.startswith("agentkernel_problem_")
+    return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def tree_text(spec: object) -> str:
+    """A spec of pytree on one line, a class by its own name: a drop-in has a copy of it."""
+    text = str(spec).replace("\n", "").replace(" ", "")
+    return CLASS_TEXT.sub(r"<class'\1'>", text)
+
+
+def leaves_of(value: object) -> list[object]:
+    """What lies in `value`, one by one, in dataclasses too."""
+    from torch.utils._pytree import tree_leaves
+
+    make_known(value)
+    return list(tree_leaves(value))
 
 
 def put_together(
@@ -209,9 +252,13 @@ __all__ = [
     "Apart",
     "NotPlain",
     "Place",
+    "label",
+    "leaves_of",
+    "make_known",
     "put_together",
     "take_apart",
     "tensors_of",
+    "tree_text",
     "value_of",
     "values_of",
 ]

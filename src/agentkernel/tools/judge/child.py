@@ -97,6 +97,8 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     import torch
     from torch.utils._pytree import tree_flatten
 
+    from agentkernel.tools.structures import make_known, tree_text
+
     model = cast("nn.Module", state.memory["model"])
     witness = cast("Witness", state.memory["witness"])
     values = _inputs(payload, state)
@@ -117,6 +119,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         raise refusal from error
     finally:
         model.eval()
+    make_known(result)
     leaves, spec = tree_flatten(result)
     witness.inspect(leaves)
     outputs: list[JSON] = [_describe(leaf) for leaf in leaves]
@@ -135,7 +138,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     _check_storage(state, set(owners), leaves)
     _check_hoard(state, model, [*values, *leaves])
     return {
-        "tree": _tree_text(spec),
+        "tree": tree_text(spec),
         "outputs": outputs,
         "launches": cast("JSON", list(launches)),
         "loads_outside": cast("JSON", _loads_outside(state)),
@@ -330,10 +333,6 @@ def _describe(leaf: object) -> JSON:
     if leaf is None or isinstance(leaf, bool | int | float | str):
         return {"literal": repr(leaf)}
     return {"literal": f"<{type(leaf).__name__}>"}
-
-
-def _tree_text(spec: object) -> str:
-    return str(spec).replace("\n", "").replace(" ", "")
 
 
 def _start(state: WorkerState, order: str) -> list[str]:

@@ -16,6 +16,7 @@ from agentkernel.tools.judge.values import pieces
 from agentkernel.tools.judge.worst import Leeway
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import WorkerFailed
+from agentkernel.tools.structures import tree_text
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +153,7 @@ def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta 
     """What of the outputs is no tensor of the original's form; `answer.leaves` may be fakes."""
     outputs = reply.get("outputs")
     theirs = outputs if isinstance(outputs, list) else []
-    tree = str(answer.spec).replace("\n", "").replace(" ", "")
+    tree = tree_text(answer.spec)
     if reply.get("tree") != tree or len(theirs) != len(answer.leaves):
         return WrongMeta(
             case=case.label, output=0, expected=tree, found=str(reply.get("tree"))[:400]

@@ -20,6 +20,7 @@ from agentkernel.tools.judge.compare import compare_output
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
+from agentkernel.tools.structures import tree_text
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +56,7 @@ def flat(value: object) -> tuple[list[object], str]:
     from torch.utils._pytree import tree_flatten
 
     leaves, spec = tree_flatten(value)
-    return leaves, str(spec).replace("\n", "").replace(" ", "")
+    return leaves, tree_text(spec)
 
 
 def is_plain(leaf: object) -> bool:

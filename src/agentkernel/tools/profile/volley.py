@@ -141,9 +141,10 @@ def fire(
 def deliver(found: object, slots: Sequence[torch.Tensor]) -> None:
     """Copy a call's tensors to the parent's memory; what has another form stays undelivered."""
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    leaves = [found] if isinstance(found, torch.Tensor) else tree_leaves(found)
+    from agentkernel.tools.structures import leaves_of
+
+    leaves = [found] if isinstance(found, torch.Tensor) else leaves_of(found)
     tensors = [item for item in leaves if isinstance(item, torch.Tensor)]
     for item, slot in zip(tensors, slots, strict=False):
         if item.shape == slot.shape and item.dtype == slot.dtype:
@@ -153,11 +154,12 @@ def deliver(found: object, slots: Sequence[torch.Tensor]) -> None:
 def outputs_of(found: object) -> list[list[object]]:
     """Dtype and shape of the tensors in `found`, for a Layout."""
     import torch
-    from torch.utils._pytree import tree_leaves
+
+    from agentkernel.tools.structures import leaves_of
 
     return [
         [str(item.dtype).removeprefix("torch."), list(item.shape)]
-        for item in tree_leaves(found)
+        for item in leaves_of(found)
         if isinstance(item, torch.Tensor)
     ]
 

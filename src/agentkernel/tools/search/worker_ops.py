@@ -122,11 +122,12 @@ def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
 def _sketch(output: object) -> dict[str, JSON]:
     """See agreement.Sketch: samples at even distances over each output, NaN and inf as 0."""
     import torch
-    from torch.utils._pytree import tree_leaves
+
+    from agentkernel.tools.structures import leaves_of
 
     samples: list[float] = []
     nans = 0
-    for leaf in tree_leaves(output):
+    for leaf in leaves_of(output):
         if not isinstance(leaf, torch.Tensor) or leaf.numel() == 0:
             continue
         flat = leaf.reshape(-1)

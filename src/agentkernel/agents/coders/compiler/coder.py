@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
@@ -25,6 +26,7 @@ from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.library import CALLS
 from agentkernel.agents.coders.compiler.limits import adopt_limits
 from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.returned import returned_classes, returned_text
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
 from agentkernel.agents.coders.compiler.search_order import single_changes
@@ -178,7 +180,8 @@ def partitions(
 ) -> list[Compiled]:
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
     one kernel, then as it is written out."""
-    constructor = emit_constructor(problem)
+    returned_text(captured.output_tree, itertools.repeat("_"))
+    constructor = emit_constructor(problem, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
         raise Uncovered("constructor", constructor.reason)
     if constructor.foreign_imports:

@@ -8,15 +8,16 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.coders.compiler.source_slice import slice_class
+from agentkernel.agents.coders.compiler.source_slice import ClassSlice, slice_class
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.errors import ProblemError
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.structures import label
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,8 @@ class ConstructorText:
     methods that construction needs, indented by four spaces ("" if a base class does it all).
     `foreign_imports` are packages beyond torch, triton and the pure standard library: with one of
     them the file does not stand alone. `names` are bound at module level and `attributes` on the
-    instance: kernels and fields of the forward must be called otherwise.
+    instance: kernels and fields of the forward must be called otherwise. `copies` are the classes
+    that forward returns.
     """
 
     imports: tuple[str, ...]
@@ -64,6 +66,7 @@ class ConstructorText:
     names: frozenset[str]
     attributes: frozenset[str]
     expressions: Mapping[str, str] = field(default_factory=dict)
+    copies: tuple[str, ...] = ()
 
     def parameter_expression(self, name: str) -> str:
         """State-dict name -> expression in `forward`: "blocks.0.bias" -> "self.blocks[0].bias".
@@ -80,23 +83,33 @@ class ConstructorText:
         return "\n\n\n".join(part for part in parts if part)
 
 
-def emit_constructor(loaded: LoadedProblem) -> ConstructorText | NoTemplate:
+def emit_constructor(
+    loaded: LoadedProblem, returned: Sequence[type] = ()
+) -> ConstructorText | NoTemplate:
     """Slice the user's class down to its construction, under the name `ModelNew`.
 
     The same seed gives the same weights: constructor code is copied, never restated. A live module,
     whose constructor arguments nobody knows, gets empty tensors of the same names, to be filled by
-    `load_state_dict`. NoTemplate where a slice cannot be right: the constructor calls its own
-    `forward`, or a live module has state that no state_dict carries.
+    `load_state_dict`. The classes `returned`, which forward makes, come along whole. NoTemplate
+    where a slice cannot be right: the constructor calls its own `forward`, a live module has state
+    that no state_dict carries, or the file does not define a class that is returned.
     """
+    types = _returned(loaded, returned) if returned else None
+    if isinstance(types, NoTemplate):
+        return types
     if loaded.live is not None:
-        return _live_constructor(loaded.live)
+        made = _live_constructor(loaded.live, types)
+        if isinstance(made, NoTemplate):
+            return made
+        return replace(made, copies=tuple(item.__name__ for item in returned))
     module, executed = _build_and_watch(loaded)
     name = loaded.problem.class_name
     own = {f"{item.__name__}.forward" for item in loaded.module_class.__mro__}
     if own & executed and _calls_itself(loaded.module_class, executed):
         return NoTemplate(reason=f"the constructor of {name} calls its own forward")
+    whole = frozenset(item.__name__ for item in returned)
     cut = slice_class(
-        loaded.problem.source, name, NEW_NAME, _module_classes(loaded), frozenset(executed)
+        loaded.problem.source, name, NEW_NAME, _module_classes(loaded), frozenset(executed), whole
     )
     return ConstructorText(
         imports=cut.imports,
@@ -107,7 +120,32 @@ def emit_constructor(loaded: LoadedProblem) -> ConstructorText | NoTemplate:
         names=cut.names,
         attributes=frozenset(dir(module)) | frozenset(vars(module)),
         expressions=dict(_expressions(module)),
+        copies=tuple(item.__name__ for item in returned),
     )
+
+
+def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | NoTemplate:
+    """The text of classes that the problem's own file defines; NoTemplate for others."""
+    names = [item.__name__ for item in classes]
+    own = loaded.namespace or sys.modules.get(loaded.module_class.__module__)
+    body = ast.parse(loaded.problem.source).body
+    defined = {node.name for node in body if isinstance(node, ast.ClassDef)}
+    for item in classes:
+        if getattr(own, item.__name__, None) is not item or item.__name__ not in defined:
+            return NoTemplate(
+                reason=f"it returns an object of {label(item)}, and no class statement of the "
+                "problem's own file makes that, so that a drop-in cannot have it"
+            )
+    cut = slice_class(
+        loaded.problem.source, names[0], names[0], frozenset(), frozenset(), frozenset(names)
+    )
+    foreign = [root for root in cut.import_roots if root not in PORTABLE_ROOTS]
+    if foreign:
+        return NoTemplate(
+            reason=f"it returns an object of {label(classes[0])}, a class that needs "
+            f"{', '.join(foreign)}"
+        )
+    return cut
 
 
 def _guarded(body: str, loaded: LoadedProblem) -> str:
@@ -245,20 +283,29 @@ def _member(owner: nn.Module, expression: str, name: str) -> str:
     return f'{expression}.{getter}("{name}")'
 
 
-def _live_constructor(module: nn.Module) -> ConstructorText | NoTemplate:
+def _live_constructor(
+    module: nn.Module, returned: ClassSlice | None = None
+) -> ConstructorText | NoTemplate:
     """Containers with empty tensors of the same names, shapes and dtypes."""
     emitter = _LiveEmitter(module)
     lines = emitter.lines()
     if emitter.problem is not None:
         return NoTemplate(reason=emitter.problem)
     body = "\n".join(["    def __init__(self):", *(f"        {line}" for line in lines)])
+    imports = ["import torch", "from torch import nn"]
+    helpers, names = "", frozenset({"torch", "nn", NEW_NAME})
+    if returned is not None:
+        own = f"{returned.header}\n{returned.body or '    pass'}"
+        imports += [line for line in returned.imports if line not in imports]
+        helpers = "\n\n\n".join(item for item in (returned.helpers, own) if item)
+        names |= returned.names
     return ConstructorText(
-        imports=("import torch", "from torch import nn"),
-        helpers="",
+        imports=tuple(imports),
+        helpers=helpers,
         header=f"class {NEW_NAME}({_root(module)}):",
         body=body,
         foreign_imports=(),
-        names=frozenset({"torch", "nn", NEW_NAME}),
+        names=names,
         attributes=frozenset(dir(module)) | frozenset(vars(module)),
         expressions=emitter.expressions,
     )

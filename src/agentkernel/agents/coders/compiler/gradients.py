@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils._pytree import tree_unflatten
 
 from agentkernel.agents.coders.compiler.emit import Names
 from agentkernel.agents.coders.compiler.formula import FUNCTION, Formula, formula_of, tuple_text
 from agentkernel.agents.coders.compiler.head import quoted_text
+from agentkernel.agents.coders.compiler.returned import returned_paths
 from agentkernel.agents.coders.lifted.layout_text import wrapped
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.structure import Structure
@@ -80,9 +80,8 @@ def gradient_text(
     """
     formula = formula_of(loaded, captured)
     paths = _output_paths(captured)
-    if isinstance(formula, str) or paths is None:
-        reason = formula if isinstance(formula, str) else "its outputs lie in no plain structure"
-        return _refusing(captured, reason, expression)
+    if isinstance(formula, str):
+        return _refusing(captured, formula, expression)
     function, kind = names.unique(FUNCTION), names.unique("Differentiable")
     text = formula.text.replace(f"def {FUNCTION}(", f"def {function}(", 1)
     section = f"{text}\n\n\n{_class(loaded, captured, formula, paths, (function, kind))}"
@@ -185,21 +184,8 @@ def _nested(structure: Structure, inputs: Iterator[str]) -> str:
     return tuple_text(items) if structure.kind == "tuple" else structure.literal
 
 
-def _output_paths(captured: Captured) -> list[str] | None:
-    """What follows what forward returns, to reach each tensor: `[0]["y"]`; "" for a tensor alone.
-    None where one lies in something else than tuples, lists and dicts."""
-    leaves = [None if name is None else index for index, name in enumerate(captured.outputs)]
-    found = list(_paths(tree_unflatten(leaves, captured.output_tree), ""))
-    wanted = [index for index in leaves if index is not None]
-    return [path for _, path in found] if [index for index, _ in found] == wanted else None
-
-
-def _paths(value: object, path: str) -> Iterator[tuple[int, str]]:
-    if isinstance(value, int):
-        yield value, path
-    elif isinstance(value, tuple | list):
-        for index, item in enumerate(value):
-            yield from _paths(item, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _paths(item, f"{path}[{key!r}]")
+def _output_paths(captured: Captured) -> list[str]:
+    """What follows what forward returns, to reach each tensor: `[0]["y"]`; "" for a tensor
+    alone."""
+    paths = returned_paths(captured.output_tree)
+    return [path for path, name in zip(paths, captured.outputs, strict=True) if name is not None]

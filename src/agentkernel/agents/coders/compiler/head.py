@@ -15,9 +15,11 @@ WIDTH = 99
 OWN_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
 
-def module_docstring(loaded: LoadedProblem, checked: Envelope, gradients: str) -> str:
-    """What the file replaces, what it does about `gradients`, and the inputs that it is written
-    for."""
+def module_docstring(
+    loaded: LoadedProblem, checked: Envelope, gradients: str, copies: Sequence[str] = ()
+) -> str:
+    """What the file replaces, what it does about `gradients`, the inputs that it is written for,
+    and of which classes that it returns it has `copies`."""
     problem = loaded.problem
     where = f" of {Path(problem.path).name}" if problem.path else ""
     mode = "Eval mode only: training mode computes something else. " if checked.eval_only else ""
@@ -28,6 +30,7 @@ def module_docstring(loaded: LoadedProblem, checked: Envelope, gradients: str) -
         "",
         *textwrap.wrap(f"{mode}{gradients}", WIDTH),
         *textwrap.wrap(inputs, WIDTH, subsequent_indent="    "),
+        *(f"Returns a `{name}`: the class here is a copy of the original's." for name in copies),
         '"""',
     ]
     return "\n".join(lines)

@@ -50,14 +50,16 @@ def slice_class(
     new_name: str,
     module_classes: frozenset[str],
     executed: frozenset[str],
+    whole: frozenset[str] = frozenset(),
 ) -> ClassSlice:
     """Cut `class_name` out of `source` as `new_name`, with all that its constructor depends on.
 
     `module_classes` are the file's torch modules: their methods go unless the kept code names them
     or `executed` (qualified names of functions that ran while an instance was built) has them.
     A name that no class statement binds (an alias, an import) becomes the base of `new_name`.
+    `whole` are classes that come along with every method.
     """
-    return _Slicer(source, class_name, new_name, module_classes, executed).cut()
+    return _Slicer(source, class_name, new_name, module_classes, executed, whole).cut()
 
 
 @dataclass
@@ -104,11 +106,12 @@ class _Slicer:
         new_name: str,
         module_classes: frozenset[str],
         executed: frozenset[str],
+        whole: frozenset[str],
     ) -> None:
         self.text = _Text(source)
         self.tree = ast.parse(source)
         self.class_name, self.new_name = class_name, new_name
-        self.module_classes, self.executed = module_classes, executed
+        self.module_classes, self.executed, self.whole = module_classes, executed, whole
         self.bindings = _bindings(self.tree.body)
         self.root = self._class_statement()
         self.edits: list[Edit] = list(_annotation_edits(self.tree, self.text, self._plain_names()))
@@ -164,7 +167,7 @@ class _Slicer:
     def _needed_names(self) -> set[str]:
         texts = [self._render(item, {}) for item in self.kept if not _is_import(item)]
         needed = {name for text in texts for name in _global_names(text)}
-        return needed | ({self.class_name} if self.root is None else set())
+        return needed | self.whole | ({self.class_name} if self.root is None else set())
 
     def _grow(self) -> bool:
         """One round of the closure; True while it finds something new."""
@@ -211,6 +214,8 @@ class _Slicer:
         module = owner.name in self.module_classes
         if _is_docstring(item) or isinstance(item, ast.Pass):
             return False
+        if owner.name in self.whole:
+            return True
         if isinstance(item, Function):
             name = item.name
             if f"{owner.name}.{name}" in self.executed or name in LOADING_HOOKS:

@@ -24,6 +24,7 @@ from agentkernel.agents.coders.compiler.kernel import KernelCode, KernelRequest,
 from agentkernel.agents.coders.compiler.library import library_call
 from agentkernel.agents.coders.compiler.limits import limits_of
 from agentkernel.agents.coders.compiler.region import Region
+from agentkernel.agents.coders.compiler.returned import returned_text
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import Symbols, symbols_of
@@ -304,34 +305,12 @@ def return_text(
     same = captured.returned_inputs or (None,) * len(captured.outputs)
     own = [item if item in captured.mutated_inputs else None for item in same]
     names = iter(outputs)
-    leaves: list[object] = []
+    leaves: list[str] = []
     for place, (name, item) in enumerate(zip(captured.outputs, own, strict=True)):
         plain = captured.plain_outputs.get(place)
-        made = plain if name is None else _Code(next(names))
-        leaves.append(_Code(given[item]) if item is not None and given else made)
-    value = torch.utils._pytree.tree_unflatten(leaves, captured.output_tree)
-    return f"return {_plain_tuples(value)!r}"
-
-
-def _plain_tuples(value: object) -> object:
-    """Named results, such as those of `max`, as the tuples that they are."""
-    if isinstance(value, tuple):
-        return tuple(_plain_tuples(item) for item in value)
-    if isinstance(value, list):
-        return [_plain_tuples(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain_tuples(item) for key, item in value.items()}
-    return value
-
-
-@dataclass(frozen=True)
-class _Code:
-    """A variable inside a printed structure."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return self.name
+        made = repr(plain) if name is None else next(names)
+        leaves.append(given[item] if item is not None and given else made)
+    return f"return {returned_text(captured.output_tree, iter(leaves))}"
 
 
 def _assemble(
@@ -344,7 +323,7 @@ def _assemble(
     model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
                        method])  # fmt: skip
     sections = [
-        "\n\n".join([module_docstring(forward.loaded, checked, gradients.note),
+        "\n\n".join([module_docstring(forward.loaded, checked, gradients.note, constructor.copies),
                      import_block(constructor.imports), verified_text(expected, checked)]),
         *helper_sources(forward.helpers),
         *forward.pieces,

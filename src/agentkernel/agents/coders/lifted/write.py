@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from agentkernel.agents.coders.compiler.emit import Names
 from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
 from agentkernel.agents.coders.compiler.gradients import GradientText, gradient_text
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
+from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
+from agentkernel.agents.coders.compiler.returned import returned_classes, returned_text
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import symbols_of
 from agentkernel.agents.coders.compiler.wrapper import (
@@ -54,7 +57,11 @@ def lift(
     nothing. `differs_in_training` is what `limits.eval_only` says of the module, None where nobody
     asked: then it is traced twice more, once a graph.
     """
-    constructor = emit_constructor(loaded)
+    try:
+        returned_text(captured.output_tree, itertools.repeat("_"))
+    except Uncovered as error:
+        return NotLifted(reason=error.reason)
+    constructor = emit_constructor(loaded, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
         return NotLifted(reason=constructor.reason)
     if constructor.foreign_imports:
@@ -266,9 +273,9 @@ def _assemble(
     model = "\n".join(
         [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
     )
+    told = module_docstring(loaded, file.checked, file.gradients.note, constructor.copies)
     sections = [
-        "\n\n".join([module_docstring(loaded, file.checked, file.gradients.note),
-                     import_block(imports), verified_text(file.expected, file.checked)]),
+        "\n\n".join([told, import_block(imports), verified_text(file.expected, file.checked)]),
         *helper_sources(forward.helpers),
         *forward.pieces,
         *([constructor.helpers] if constructor.helpers else []),
