@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.tools.cumulative_norm import traceable_averages
 from agentkernel.tools.problems import LoadedProblem, default_value
 from agentkernel.tools.structures import PLAIN, label, make_known
 
@@ -399,7 +400,7 @@ def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
         else None
         for value in example.inputs
     )
-    with kept(example.module):
+    with kept(example.module), traceable_averages(example.module):
         program: ExportedProgram = torch.export.export(
             example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
         )
