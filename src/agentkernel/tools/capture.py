@@ -80,6 +80,15 @@ class Captured:
     """Attribute path of a constant -> the text that makes it, where forward's own text does."""
     plain_outputs: dict[int, object] = field(default_factory=dict)
     """Place of an output -> the number or string that it is in every call."""
+    views: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Place of an output that a drop-in makes as a view -> the input or the node of an output in
+    whose memory it lies, and the text that follows that: `.t()`."""
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The nodes of the outputs that are tensors of their own."""
+        own = (name for at, name in enumerate(self.outputs) if at not in self.views)
+        return tuple(name for name in own if name is not None)
 
     @property
     def written(self) -> tuple[str, ...]:

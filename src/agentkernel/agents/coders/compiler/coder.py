@@ -30,6 +30,7 @@ from agentkernel.agents.coders.compiler.returned import returned_classes, return
 from agentkernel.agents.coders.compiler.schedule import Schedule
 from agentkernel.agents.coders.compiler.schedules import Decision, schedules
 from agentkernel.agents.coders.compiler.search_order import single_changes
+from agentkernel.agents.coders.compiler.shared import with_views
 from agentkernel.agents.coders.compiler.wrapper import AnySchedule, Source
 from agentkernel.agents.coders.lifted.drafts import (
     LiftedDraft,
@@ -181,6 +182,7 @@ def partitions(
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
     one kernel, then as it is written out."""
     returned_text(captured.output_tree, itertools.repeat("_"))
+    captured = with_views(problem, captured)
     constructor = emit_constructor(problem, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
         raise Uncovered("constructor", constructor.reason)

@@ -134,7 +134,8 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
             forward.buffers[node] = name
             forward.given[placeholder] = name
             if node.shape and _used(captured, placeholder):
-                if placeholder in captured.mutated_inputs:
+                shared = any(base == placeholder for base, _ in captured.views.values())
+                if placeholder in captured.mutated_inputs or shared:
                     forward.given[placeholder] = forward.names.unique(f"{name}_given")
                     forward.lines.append(f"{forward.given[placeholder]} = {name}")
                 forward.lines.append(f"{name} = {name}.contiguous()")
@@ -176,7 +177,8 @@ def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
     if condition:
         line = len(forward.lines)
         made = [_empty_tensor(forward, item.node, item.strides) for item in outputs]
-        forward.lines.append(return_text(forward.captured, made))
+        given = forward.given if forward.captured.views else None
+        forward.lines.append(return_text(forward.captured, made, given))
         text = "\n".join(_short_return(forward.lines.pop(), made))
         forward.lines[line:] = [
             f"if {condition}:", *textwrap.indent(text, "    ").splitlines()
@@ -304,9 +306,14 @@ def return_text(
     returns is that input, by its variable in `given`."""
     same = captured.returned_inputs or (None,) * len(captured.outputs)
     own = [item if item in captured.mutated_inputs else None for item in same]
+    made_as = dict(zip(captured.computed, outputs, strict=False)) | dict(given or {})
     names = iter(outputs)
     leaves: list[str] = []
     for place, (name, item) in enumerate(zip(captured.outputs, own, strict=True)):
+        if given is not None and place in captured.views:
+            base, text = captured.views[place]
+            leaves.append(f"{made_as[base]}{text}")
+            continue
         plain = captured.plain_outputs.get(place)
         made = repr(plain) if name is None else next(names)
         leaves.append(given[item] if item is not None and given else made)

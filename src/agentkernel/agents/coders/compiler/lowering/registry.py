@@ -132,7 +132,7 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
         elif node.op == "get_attr":
             raise Uncovered(str(node.target), "a tensor made inside forward")
     by_name = {node.name: value for node, value in state.values.items()}
-    names = (*(name for name in captured.outputs if name is not None), *captured.written)
+    names = (*captured.computed, *captured.written)
     outputs = tuple(_output(state, by_name[name], name) for name in names)
     return LoweredGraph(outputs, names, inputs)
 
