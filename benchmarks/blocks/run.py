@@ -34,6 +34,7 @@ import agentkernel
 import agentkernel.workflows.optimize
 from agentkernel.api import load_drop_in
 from agentkernel.errors import AgentKernelError
+from agentkernel.tools.judge.interpreter import harden
 from agentkernel.workflows.outcome import Result
 
 TOLERANCE = 1e-3
@@ -64,7 +65,6 @@ def main() -> None:
     if chosen.check:
         print(json.dumps(_check(json.loads(chosen.check), chosen)))
         return
-    torch.set_num_threads(1)  # a pool of threads would not outlive the fork
     libraries = tuple(filter(None, chosen.libraries.split(",")))
     drawn = draw(chosen.each, chosen.seed, libraries)
     for row in _ran(_waiting(drawn, chosen), chosen):
@@ -118,7 +118,7 @@ def _begun(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Running(NamedTuple):
-    """A block's process, forked from this one, whose libraries are loaded."""
+    """A block's process: a new one, since a fork of this one would not have its OpenMP threads."""
 
     block: Block
     process: BaseProcess
@@ -142,7 +142,7 @@ def _ran(waiting: Sequence[Block], chosen: argparse.Namespace) -> Iterator[dict[
 
 
 def _started(block: Block, chosen: argparse.Namespace) -> tuple[Connection, _Running]:
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(sending, block, chosen))
     process.start()
@@ -169,6 +169,7 @@ def _answer_of(receiving: Connection, item: _Running, chosen: argparse.Namespace
 def _answer(sending: Connection, block: Block, chosen: argparse.Namespace) -> None:
     """The process's own part: the search, and the comparison of what it verified."""
     os.setsid()
+    held = admit_torchvision()
     known = {row["class_name"]: row for row in _rows(chosen.rows)}.get(block.class_name, {})
     try:
         row = known if _unchecked(known, chosen) else _optimise(block, chosen)
@@ -177,6 +178,7 @@ def _answer(sending: Connection, block: Block, chosen: argparse.Namespace) -> No
         sending.send(row)
     except Exception:  # noqa: BLE001 - a traceback is what this script is there to find
         sending.send({"status": "traceback", "reason": traceback.format_exc()[-3000:]})
+    del held
 
 
 def _checked(block: Block, row: Mapping[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
@@ -270,7 +272,9 @@ def _moved(called: Called, device: str) -> Called:
 
 def _check(question: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
     """Compare the verified drop-in with the block once more, on weights and inputs that the judge
-    has not seen."""
+    has not seen; without a GPU in the judge's interpreter."""
+    if chosen.device != "cuda":
+        harden()
     folder = Path(question.pop("run"))
     result = Result.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
     taken = take(Block(**question), wide=chosen.device == "cuda", seed=1)
