@@ -23,6 +23,7 @@ from agentkernel.agents.coders.compiler.ir import Node, Shape, Uncovered, same
 from agentkernel.agents.coders.compiler.kernel import KernelCode, KernelRequest, emit_kernel
 from agentkernel.agents.coders.compiler.library import library_call
 from agentkernel.agents.coders.compiler.limits import limits_of
+from agentkernel.agents.coders.compiler.output_layouts import layout_text, output_layouts
 from agentkernel.agents.coders.compiler.region import Region
 from agentkernel.agents.coders.compiler.returned import returned_text
 from agentkernel.agents.coders.compiler.schedule import Schedule
@@ -88,6 +89,7 @@ def write(
         loaded, captured, forward.names, partial(_read, forward), partial(return_text, captured)
     )
     forward.lines += gradients.lines
+    start = len(forward.lines)
     _begin(forward, inputs)
     forward.lines += checked.sizes
     _empty(forward, checked.empty, partition.outputs)
@@ -104,6 +106,12 @@ def write(
             _library(forward, step)
     results = [forward.buffers[output.node] for output in partition.outputs]
     returned = len(results) - len(captured.written)
+    layouts = layout_text(
+        output_layouts(loaded, captured), captured, forward.names, forward.placeholders,
+        results[:returned],
+    )  # fmt: skip
+    forward.lines[start:start] = layouts.first
+    forward.lines += layouts.last
     forward.lines += written_back(captured, constructor, forward.given, results[returned:])
     forward.lines.append(return_text(captured, results[:returned], forward.given))
     return _assemble(forward, checked, expected, gradients)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentkernel.agents.coders.compiler.output_layouts import in_order_text
 from agentkernel.agents.coders.lifted.steps import Unliftable, number, numbers
 
 
@@ -102,4 +103,7 @@ def as_laid_out(stored: Stored, wanted: tuple[int, ...]) -> str:
     memory = channels_last(stored.shape, wanted)
     if memory:
         return f"{stored.text}.contiguous(memory_format={memory})"
+    order = tuple(sorted(range(len(wanted)), key=lambda dim: (-wanted[dim], dim)))
+    if is_contiguous([stored.shape[dim] for dim in order], [wanted[dim] for dim in order]):
+        return in_order_text(stored.text, order)
     raise Unliftable(f"a library result of layout {wanted} is asked for")

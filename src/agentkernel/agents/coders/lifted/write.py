@@ -19,6 +19,7 @@ from agentkernel.agents.coders.compiler.gradients import GradientText, gradient_
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.limits import Limits, eval_only_once
+from agentkernel.agents.coders.compiler.output_layouts import layout_text, output_layouts
 from agentkernel.agents.coders.compiler.returned import returned_classes, returned_text
 from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import symbols_of
@@ -107,11 +108,16 @@ def _write(
     lines = [*signature.lines, *checked.arguments, *gradients.lines]
     given = {item: names.unique(f"{arguments[item]}_given") for item in fixed.mutated_inputs}
     lines += [f"{name} = {arguments[item]}" for item, name in given.items()]
+    start = len(lines)
     lines += _begin(forward, fixed, code, constructor, arguments)
     results = _results(wrapper, fixed)
     _name_outputs(forward, results, fixed)
     forward.run()
-    lines += forward.lines + _end(forward, results, fixed, constructor, given)
+    new, returned = _returned(forward, results, fixed, given)
+    layouts = layout_text(output_layouts(loaded, captured), fixed, names, arguments, returned)
+    lines[start:start] = layouts.first
+    lines += [*forward.lines, *layouts.last, *written_back(fixed, constructor, given, new)]
+    lines += forward_lines(return_text(fixed, returned, given))
     file = _File(checked, expected, lines, gradients)
     return _assemble(loaded, signature, constructor, forward, file)
 
@@ -220,17 +226,12 @@ def _name_outputs(forward: Forward, results: Return, fixed: Captured) -> None:
             forward.wanted[name] = "output"
 
 
-def _end(
-    forward: Forward,
-    results: Return,
-    fixed: Captured,
-    constructor: ConstructorText,
-    given: Mapping[str, str],
-) -> list[str]:
-    """Buffers and inputs that the module writes to, then the return."""
+def _returned(
+    forward: Forward, results: Return, fixed: Captured, given: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """The variables with what the module writes to buffers and inputs, and those that it returns."""
     values = list(results.values)
     new = [forward.text(values.pop(0)) for _ in fixed.written]
-    lines = written_back(fixed, constructor, given, new)
     same = fixed.returned_inputs or (None,) * len(fixed.outputs)
     texts = []
     tensors = _tensors(fixed)
@@ -248,7 +249,7 @@ def _end(
         if not forward.made(stored) and stored.text.isidentifier():
             raise Unliftable("an output is an input as it came")
         texts.append(stored.text)
-    return [*lines, *forward_lines(return_text(fixed, texts, given))]
+    return new, texts
 
 
 def _named_results(tree: TreeSpec) -> bool:

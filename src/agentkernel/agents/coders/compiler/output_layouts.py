@@ -1,0 +1,120 @@
+"""The outputs' layouts where the inputs lie in the usual order, though the example's do not.
+
+Eager's outputs follow the layout of the inputs. A drop-in is written for the example's, such as
+channels-last, and turns its outputs where it is given contiguous inputs instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+
+from agentkernel.agents.coders.compiler.emit import Names
+from agentkernel.tools.attributes import kept
+from agentkernel.tools.capture import Captured, example_call, quiet
+from agentkernel.tools.judge.layouts import dense_order
+from agentkernel.tools.problems import LoadedProblem
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OutputLayouts:
+    """`inputs` are the placeholders that do not lie in the usual order; where they do, the output
+    at each place of `orders` has its dimensions in memory in this order."""
+
+    inputs: tuple[str, ...]
+    orders: Mapping[int, Order]
+
+
+@dataclass(frozen=True)
+class LayoutText:
+    """The lines that read how the inputs lie, before anything copies them, and those that turn the
+    outputs before they are returned."""
+
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+
+
+NONE = OutputLayouts((), {})
+_FOUND: WeakKeyDictionary[torch.fx.GraphModule, OutputLayouts] = WeakKeyDictionary()
+
+
+def output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
+    """What changes of the outputs' layouts where every input is contiguous."""
+    if captured.graph not in _FOUND:
+        _FOUND[captured.graph] = _output_layouts(loaded, captured)
+    return _FOUND[captured.graph]
+
+
+def _output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
+    if not any(dense_order(value) for value in loaded.live_inputs):
+        return NONE
+    module, inputs = example_call(loaded)
+    turned = [dense_order(value) is not None for value in inputs]
+    usual = [
+        item.contiguous() if isinstance(item, torch.Tensor) and here else item
+        for item, here in zip(inputs, turned, strict=True)
+    ]
+    try:
+        declared, other = _leaves(module, inputs), _leaves(module, usual)
+    except Exception:  # noqa: BLE001 - forward does not run without storage, whatever it says
+        return NONE
+    orders = {}
+    for place, (name, one, two) in enumerate(zip(captured.outputs, declared, other, strict=True)):
+        if name is None or not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
+            continue
+        order = dense_order(two) or tuple(range(two.ndim))
+        dense = two.permute(order).is_contiguous()
+        if dense and one.shape == two.shape and not _alike(one, two):
+            orders[place] = order
+    names = tuple(name for name, here in zip(captured.user_inputs, turned, strict=True) if here)
+    return OutputLayouts(names, orders) if orders else NONE
+
+
+def layout_text(
+    found: OutputLayouts,
+    captured: Captured,
+    names: Names,
+    arguments: Mapping[str, str],
+    outputs: Sequence[str],
+) -> LayoutText:
+    """`arguments`: placeholder -> variable; `outputs`: the variables of those outputs that are
+    tensors, in order."""
+    places = [place for place, name in enumerate(captured.outputs) if name is not None]
+    variables = dict(zip(places, outputs, strict=True))
+    same = captured.returned_inputs or (None,) * len(captured.outputs)
+    turned = [
+        f"    {variables[place]} = {in_order_text(variables[place], order)}"
+        for place, order in found.orders.items()
+        if same[place] is None and variables[place].isidentifier()
+    ]
+    if not turned:
+        return LayoutText()
+    flag = names.unique("usual_layout")
+    condition = " and ".join(f"{arguments[name]}.is_contiguous()" for name in found.inputs)
+    return LayoutText((f"{flag} = {condition}",), (f"if {flag}:", *turned))
+
+
+def in_order_text(name: str, order: Sequence[int]) -> str:
+    """The expression of the same values with their dimensions in memory in this order."""
+    plain = list(range(len(order)))
+    if list(order) == plain:
+        return f"{name}.contiguous()"
+    back = sorted(plain, key=order.__getitem__)
+    there, again = (", ".join(map(str, item)) for item in (order, back))
+    return f"{name}.permute({there}).contiguous().permute({again})"
+
+
+def _leaves(module: torch.nn.Module, inputs: Sequence[object]) -> list[object]:
+    with torch.no_grad(), quiet(), kept(module):
+        leaves: list[object] = torch.utils._pytree.tree_leaves(module(*inputs))
+    return leaves
+
+
+def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    pairs = zip(one.shape, one.stride(), two.stride(), strict=True)
+    return all(size == 1 or first == second for size, first, second in pairs)
