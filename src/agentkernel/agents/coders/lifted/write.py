@@ -229,7 +229,7 @@ def _name_outputs(forward: Forward, results: Return, fixed: Captured) -> None:
 def _returned(
     forward: Forward, results: Return, fixed: Captured, given: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """The variables with what the module writes to buffers and inputs, and those that it returns."""
+    """The variables of what the module writes to buffers and inputs, and of what it returns."""
     values = list(results.values)
     new = [forward.text(values.pop(0)) for _ in fixed.written]
     same = fixed.returned_inputs or (None,) * len(fixed.outputs)
