@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import Estimate, Profile
 from agentkernel.tools.profile.picture import (
     HEIGHT,
     WIDTH,
     Picture,
     Point,
     Roof,
+    picture_of,
     roofline_svg,
     roofline_text,
     to_point,
@@ -47,6 +49,18 @@ def test_a_point_on_the_slope_reaches_the_roofs_share() -> None:
 def test_a_problem_without_arithmetic_still_has_its_share() -> None:
     point = to_point("candidate", analysis(430_000_000, 0), 125.0)
     assert abs(point.tflops / H200.tflops(point.intensity) - 0.8) < 1e-9
+
+
+def test_an_eager_forward_of_views_has_no_point() -> None:
+    candidate, eager = (
+        Estimate(target="h200", time_us=time_us, bytes_moved=8, flops=0, bound="memory")
+        for time_us in (5.0, 0.0)
+    )
+    made = Profile(
+        candidate="a", target="h200", report=None, estimate=candidate, baseline_estimate=eager
+    )
+    picture = picture_of(made, analysis(8, 0))
+    assert [point.label for point in picture.points] == ["candidate"]
 
 
 def test_the_text_names_every_side_and_says_measured_or_estimated() -> None:

@@ -80,7 +80,8 @@ def picture_of(profile: Profile, analysis: Analysis) -> Picture:
             times["torch.compile"] = measured.compiled.median_us
     else:
         times = {"candidate": profile.estimate.time_us}
-        if profile.baseline_estimate:
+        # An eager forward of views alone takes no time on a GPU: it has no point.
+        if profile.baseline_estimate and profile.baseline_estimate.time_us > 0:
             times["eager"] = profile.baseline_estimate.time_us
     roof = Roof(profile.measured_on or profile.target, bandwidth, peak)
     points = tuple(to_point(label, analysis, time_us) for label, time_us in times.items())

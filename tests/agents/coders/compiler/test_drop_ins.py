@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+import torch
+from torch import nn
 
 from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.tools.capture import capture
@@ -73,3 +75,21 @@ def test_families_pass_the_judge(name: str, form: str) -> None:
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_every_family_passes_the_judge_in_every_form(name: str, form: str) -> None:
     _accepted(name, form)
+
+
+class WithSizes(nn.Module):
+    """Returns numbers that follow from the sizes beside its tensors, as patch embeddings do."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int], torch.Tensor]:
+        return x.exp(), (x.shape[0], x.shape[1] // 2), x.sum(1)
+
+
+def test_numbers_that_follow_from_the_sizes_are_returned() -> None:
+    loaded = problem_from_module(WithSizes().eval(), (torch.randn(6, 9),))
+    captured = capture(loaded)
+    assert len(captured.free_dims) == 2
+    compiled = partitions(loaded, captured, "mixed")[0]
+    text = compiled.write(small(compiled, "looped")).text
+    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
+    verdict = judge(loaded, captured, text, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{text}"

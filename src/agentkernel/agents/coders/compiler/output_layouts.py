@@ -82,15 +82,16 @@ def layout_text(
     arguments: Mapping[str, str],
     outputs: Sequence[str],
 ) -> LayoutText:
-    """`arguments`: placeholder -> variable; `outputs`: the variables of those outputs that are
-    tensors, in order."""
-    places = [place for place, name in enumerate(captured.outputs) if name is not None]
+    """`arguments`: placeholder -> variable; `outputs`: the variables of what is computed of the
+    outputs, in order."""
+    named = (place for place, name in enumerate(captured.outputs) if name is not None)
+    places = [place for place in named if place not in captured.views]
     variables = dict(zip(places, outputs, strict=True))
     same = captured.returned_inputs or (None,) * len(captured.outputs)
     turned = [
         f"    {variables[place]} = {in_order_text(variables[place], order)}"
         for place, order in found.orders.items()
-        if same[place] is None and variables[place].isidentifier()
+        if place in variables and same[place] is None and variables[place].isidentifier()
     ]
     if not turned:
         return LayoutText()

@@ -105,15 +105,15 @@ def write(
         else:
             _library(forward, step)
     results = [forward.buffers[output.node] for output in partition.outputs]
-    returned = len(results) - len(captured.written)
+    count = len(results) - len(captured.written)
+    returned = _with_numbers(forward, results[:count])
     layouts = layout_text(
-        output_layouts(loaded, captured), captured, forward.names, forward.placeholders,
-        results[:returned],
-    )  # fmt: skip
+        output_layouts(loaded, captured), captured, forward.names, forward.placeholders, returned
+    )
     forward.lines[start:start] = layouts.first
     forward.lines += layouts.last
-    forward.lines += written_back(captured, constructor, forward.given, results[returned:])
-    forward.lines.append(return_text(captured, results[:returned], forward.given))
+    forward.lines += written_back(captured, constructor, forward.given, results[count:])
+    forward.lines.append(return_text(captured, returned, forward.given))
     return _assemble(forward, checked, expected, gradients)
 
 
@@ -185,12 +185,27 @@ def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
     if condition:
         line = len(forward.lines)
         made = [_empty_tensor(forward, item.node, item.strides) for item in outputs]
+        made = _with_numbers(forward, made)
         given = forward.given if forward.captured.views else None
         forward.lines.append(return_text(forward.captured, made, given))
         text = "\n".join(_short_return(forward.lines.pop(), made))
         forward.lines[line:] = [
             f"if {condition}:", *textwrap.indent(text, "    ").splitlines()
         ]  # fmt: skip
+
+
+def _with_numbers(forward: Forward, tensors: Sequence[str]) -> list[str]:
+    """What is computed of the outputs, in order: tensors, and numbers that follow from the sizes."""
+    captured, left = forward.captured, iter(tensors)
+    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    texts = []
+    for name in captured.computed:
+        value = values[name]
+        if isinstance(value, torch.SymInt):
+            texts.append(forward.symbols.wrapper(value.node.expr))
+        else:
+            texts.append(repr(value) if isinstance(value, int | float) else next(left))
+    return texts
 
 
 def _short_return(line: str, made: Sequence[str]) -> list[str]:

@@ -91,8 +91,8 @@ class Lowering:
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """IR of a whole forward. `outputs` follow `captured.outputs`, without the None entries; then
-    come `captured.written`."""
+    """IR of a whole forward. `outputs` follow `captured.outputs`, without the None entries and the
+    numbers that follow from the sizes; then come `captured.written`."""
 
     outputs: tuple[Node, ...]
     output_names: tuple[str, ...]
@@ -132,7 +132,8 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
         elif node.op == "get_attr":
             raise Uncovered(str(node.target), "a tensor made inside forward")
     by_name = {node.name: value for node, value in state.values.items()}
-    names = (*captured.computed, *captured.written)
+    returned = [name for name in captured.computed if not _is_number(by_name[name])]
+    names = (*returned, *captured.written)
     outputs = tuple(_output(state, by_name[name], name) for name in names)
     return LoweredGraph(outputs, names, inputs)
 
@@ -160,6 +161,10 @@ def _check_readable(captured: Captured, node: fx.Node) -> None:
     written = path in captured.literals
     if path is not None and path.startswith("lifted_tensor") and node.users and not written:
         raise Uncovered(node.name, "a tensor constant made inside forward")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, sympy.Expr | int | float)
 
 
 def _output(state: Lowering, value: object, name: str) -> Node:
