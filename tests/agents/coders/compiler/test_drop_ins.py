@@ -93,3 +93,15 @@ def test_numbers_that_follow_from_the_sizes_are_returned() -> None:
     settings = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{text}"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 24), (3, 1), (1, 1)])
+def test_the_epilogue_of_a_thin_product_stays_inside_its_bias(rows: int, columns: int) -> None:
+    module = nn.Sequential(nn.Linear(16, columns), nn.SiLU()).eval()
+    loaded = problem_from_module(module, (torch.randn(rows, 16),))
+    captured = capture(loaded)
+    compiled = partitions(loaded, captured, "mixed")[0]
+    text = compiled.write(small(compiled, "looped")).text
+    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
+    verdict = judge(loaded, captured, text, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{text}"

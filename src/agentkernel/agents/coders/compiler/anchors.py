@@ -153,10 +153,14 @@ class EpilogueEmitter(Emitter):
         return True
 
     def address(self, access: Access) -> str:
-        """`tile` for what lies like the result, else strides over batch, rows and columns."""
+        """`tile` for what lies like the result, else strides over batch, rows and columns.
+
+        A result of one row has no stride over rows, as a bias has none: `tile` is for what is
+        masked as the result is.
+        """
         strides = access.resolved()
         store = self.region.store_accesses[0].resolved()
-        if access.offset == 0 and strides == store:
+        if access.offset == 0 and strides == store and all(self.touches(access)):
             return "tile"
         terms = [] if access.offset == 0 else [self.sizes.text(access.offset)]
         for group, name in zip(
