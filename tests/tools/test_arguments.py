@@ -36,6 +36,22 @@ class Asks(nn.Module):
             return x + places
 
 
+@torch.library.custom_op("agentkernel_tests::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+@halved.register_fake
+def halved_form(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+class Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = halved(x)
+        return x * made
+
+
 class Branches(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x) * 2 if x.device.type == "cuda" else torch.tanh(x)
@@ -98,6 +114,12 @@ def test_what_forward_changes_in_place_is_known() -> None:
 def test_a_forward_hears_the_device_of_the_target() -> None:
     found = capture(problem_from_module(Asks(), (torch.randn(4, 5),)))
     assert found.static_reason is None
+
+
+def test_the_rule_for_fake_tensors_of_an_operator_hears_where_they_are() -> None:
+    found = capture(problem_from_module(Halves(), (torch.randn(4, 5),)))
+    names = [str(node.target) for node in found.graph.graph.nodes]
+    assert "agentkernel_tests.halved.default" in names
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU's branch is the one that is judged")

@@ -33,10 +33,12 @@ class Told:
     device: torch.device
     asked: bool = False
     inside: int = 0
+    below: int = 0
+    """Calls of operators under way, whose rules for fake tensors are no part of forward."""
 
     def hears(self, frame: FrameType) -> bool:
         """Whether the code in `frame` is to hear it: forward's own, torch's apart."""
-        if not self.inside or frame.f_code.co_filename.startswith(TORCH):
+        if not self.inside or self.below or frame.f_code.co_filename.startswith(TORCH):
             return False
         self.asked = True
         return True
@@ -108,7 +110,11 @@ class _Elsewhere(TorchFunctionMode):
         if kind is not None and self._told.hears(sys._getframe(1)):
             return self._told.device.type == kind
         named = {key: self._here(value) for key, value in (kwargs or {}).items()}
-        return func(*map(self._here, args), **named)
+        self._told.below += 1
+        try:
+            return func(*map(self._here, args), **named)
+        finally:
+            self._told.below -= 1
 
     def _here(self, value: object) -> object:
         if isinstance(value, torch.device) and value.type == self._told.device.type:
