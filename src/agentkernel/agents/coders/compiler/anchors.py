@@ -109,7 +109,7 @@ def _epilogue(product: Node, region: Region) -> bool:
     plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
     if not plain or not all(map(same, store.node.shape, product.shape)):
         return False
-    if any(node.kind == "iota" for node in region.layout.dims):
+    if any(node.kind == "iota" or node.op == "within" for node in region.layout.dims):
         return False
     groups = _groups(product, region)
     accesses = [*region.layout.loads.values(), *region.store_accesses]

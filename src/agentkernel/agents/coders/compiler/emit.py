@@ -84,6 +84,8 @@ class Emitter:
     buffers: dict[Node, str]
     """Buffer or stored node -> its name in the wrapper."""
     helpers: set[str] = field(default_factory=set)
+    asserts: bool = False
+    """Whether the kernel raises for an index out of range."""
     names: Names = field(default_factory=Names)
     row_values: dict[Node, Text] = field(default_factory=dict)
     tile_values: dict[Node, Text] = field(default_factory=dict)
@@ -323,6 +325,10 @@ class Emitter:
             return self._load(node, layout.loads[node], body)
         if node.kind == "view":
             return self.value(node.args[0], body)
+        if node.op == "within":
+            return self._within(node, body)
+        if node.op == "gather":
+            return self._gather(node, body)
         if node.kind == "pointwise":
             return self._pointwise(node, body)
         raise AssertionError(f"{node.kind} {node.op} was not reduced before its use")
@@ -359,6 +365,33 @@ class Emitter:
         if compute_dtype(buffer.dtype) != buffer.dtype:
             code += f".to({TRITON_TYPES[compute_dtype(buffer.dtype)]})"
         return self.assign(_short(self.buffers[buffer]), code, body, tile=cols, node=node)
+
+    def _within(self, node: Node, body: Body) -> Text:
+        """An index, asserted to lie in its dimension wherever there is an element."""
+        index = self._named(node.args[0], self._argument(node, node.args[0], body), body)
+        size = self.value(node.args[1], body)
+        rows, cols = self.region.spans(node)
+        mask = self.mask(rows, cols)
+        held = f"(({index.code} >= 0) & ({index.code} < {size.code}))"
+        held += "" if mask is None else f" | ~({mask})"
+        line = f'tl.device_assert({held}, "index out of range")'
+        (body.here if cols else body.before).append(line)
+        self.asserts = True
+        return index
+
+    def _gather(self, node: Node, body: Body) -> Text:
+        table = node.attrs[0]
+        assert isinstance(table, Node)
+        index = self._argument(node.args[0], node.args[0], body)
+        rows, cols = self.region.spans(node)
+        mask = self.mask(rows, cols)
+        code = f"tl.load({self.pointer(table)} + {index.within(3)}"
+        if mask is not None:
+            code += f", mask={mask}, other={'0.0' if _floats(table) else '0'}"
+        code += ")"
+        if compute_dtype(table.dtype) != table.dtype:
+            code += f".to({TRITON_TYPES[compute_dtype(table.dtype)]})"
+        return self.assign(node.name, code, body, tile=cols, node=node)
 
     def _pointwise(self, node: Node, body: Body) -> Text:
         if (found := self._shared(node)) is not None:

@@ -204,6 +204,10 @@ class GraphBuilder:
         attrs = (dim, start, step)
         return self._make("view", "slice", (value,), value.dtype, shape, attrs, value.name)
 
+    def gather(self, table: Node, index: Node) -> Node:
+        """The element of `table`, an input as it lies in memory, at each place of `index`."""
+        return self._make("pointwise", "gather", (index,), table.dtype, index.shape, (table,))
+
     def library(
         self, op: str, args: Sequence[Node], dtype: torch.dtype, shape: Shape, call: object
     ) -> Node:

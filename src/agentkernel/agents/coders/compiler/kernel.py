@@ -65,7 +65,9 @@ def _single(request: KernelRequest) -> KernelCode:
     body = {"persistent": persistent, "looped": looped}.get(form, pointwise)(emitter)
     header = program_lines(emitter)
     doc = docstring(request.region, request.schedule)
-    source = function_text(request.name, parameters(emitter), doc, [*header, *body])
+    source = function_text(
+        request.name, parameters(emitter), doc, [*header, *body], asserts=emitter.asserts
+    )
     launch = launch_line(emitter, request.name, grid(emitter))
     return KernelCode(source, (request.name,), (launch,), frozenset(emitter.helpers))
 
@@ -185,12 +187,16 @@ def parameters(emitter: Emitter, *workspace: str) -> list[str]:
     return [*emitter.pointers, *workspace, *runtime, *constant]
 
 
-def function_text(name: str, signature: list[str], doc: list[str], lines: list[str]) -> str:
-    """A decorated Triton function; `doc` has its quotes."""
+def function_text(
+    name: str, signature: list[str], doc: list[str], lines: list[str], *, asserts: bool = False
+) -> str:
+    """A decorated Triton function; `doc` has its quotes. It `asserts` something where it is told to
+    hold assertions."""
     head = f"def {name}({', '.join(signature)}):"
     if len(head) > 100:
         head = "\n".join([f"def {name}(", *packed(signature, 92), "):"])
-    return "\n".join(["@triton.jit", head, *indent([*doc, *lines])])
+    decorator = "@triton.jit(debug=True)" if asserts else "@triton.jit"
+    return "\n".join([decorator, head, *indent([*doc, *lines])])
 
 
 def block_text(emitter: Emitter) -> str:
@@ -244,6 +250,8 @@ def launch_line(emitter: Emitter, name: str, grid_text: str, *workspace: str) ->
     if emitter.many_rows:
         values.append(f"BLOCK_M={schedule.block_rows}")
     values += [f"BLOCK_N={block_text(emitter)}", f"num_warps={warps_text(emitter)}"]
+    # Of what debug=True checks only the assertions in the text are wanted.
+    values += ["sanitize_overflow=False"] if emitter.asserts else []
     return wrapped_call(f"{name}[{grid_text}]", values)
 
 

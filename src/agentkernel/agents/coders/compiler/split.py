@@ -45,7 +45,7 @@ def emit_split(request: KernelRequest) -> KernelCode:
     doc = docstring(request.region, request.schedule)
     last = ['"""Fold the chunks\' statistics of each row, then finish it."""']
     sources = [
-        function_text(name, parameters(emitter, *pointers), text, lines)
+        function_text(name, parameters(emitter, *pointers), text, lines, asserts=emitter.asserts)
         for name, emitter, text, lines in (
             (names[0], partial, doc, first),
             (names[1], end, last, second),

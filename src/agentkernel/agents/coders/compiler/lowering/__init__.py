@@ -1,6 +1,7 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.agents.coders.compiler.lowering import (
+    gathers,
     losses,
     norms,
     pointwise,
@@ -18,6 +19,7 @@ from agentkernel.agents.coders.compiler.lowering.registry import (
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
+    "gathers",
     "losses",
     "lower",
     "norms",

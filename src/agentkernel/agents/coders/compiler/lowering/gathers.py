@@ -1,0 +1,99 @@
+"""Reads of a table at computed places: indexing with tensors, embeddings.
+
+The table is an input, a parameter or a buffer as it lies in memory, so that a kernel can read it
+anywhere. A place past its end is asserted, as eager raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sympy
+import torch
+
+from agentkernel.agents.coders.compiler.ir import ONE, Expr, Node, Shape, broadcast
+from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers
+
+WHOLE = (torch.int64, torch.int32)
+
+
+@lowers("index.Tensor")
+def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
+    given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    first, last = min(given, default=0), max(given, default=-1)
+    together = list(given) == list(range(first, last + 1))
+    if not (given and together and _readable(x, *given.values())):
+        return state.library()
+    shape = broadcast([index.shape for index in given.values()])
+    after = len(x.shape) - last - 1
+    places = {
+        dim: _spread(state, _wrapped(state, index, x.shape[dim]), shape, after)
+        for dim, index in given.items()
+    }
+    shift = len(shape) - len(given)
+    return _gathered(state, x, places, lambda dim: dim if dim < first else dim + shift)
+
+
+@lowers("embedding.default")
+def _embedding(state: Lowering, weight: Node, indices: Node, *_: object, **__: object) -> Lowered:
+    if not _readable(weight, indices):
+        return state.library()
+    places = {0: _spread(state, indices, indices.shape, 1)}
+    return _gathered(state, weight, places, lambda dim: dim + len(indices.shape) - 1)
+
+
+@lowers("index_select.default")
+def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
+    if not _readable(x, index) or len(index.shape) != 1 or not x.shape:
+        return state.library()
+    dim %= len(x.shape)
+    places = {dim: _spread(state, index, index.shape, len(x.shape) - dim - 1)}
+    return _gathered(state, x, places, lambda other: other)
+
+
+def _readable(table: Node, *indices: Node) -> bool:
+    """Whether a kernel can read `table` anywhere, at places that are whole numbers."""
+    return table.kind == "input" and all(index.dtype in WHOLE for index in indices)
+
+
+def _wrapped(state: Lowering, index: Node, size: Expr) -> Node:
+    """Indices below zero count from the end."""
+    b = state.b
+    index = state.cast(index, torch.int64)
+    below = b.pointwise("lt", index, 0)
+    return b.pointwise("where", below, b.pointwise("add", index, size), index)
+
+
+def _spread(state: Lowering, index: Node, shape: Shape, after: int) -> Node:
+    """`index` over the dimensions of `shape`, with `after` more behind it."""
+    missing = len(shape) - len(index.shape)
+    return state.b.reshape(index, ((ONE,) * missing + index.shape) + (ONE,) * after)
+
+
+def _gathered(
+    state: Lowering, table: Node, places: dict[int, Node], where: Callable[[int], int]
+) -> Lowered:
+    """The table's elements at `places`, one a dimension, along which the other dimensions are
+    walked; `where` says at which dimension of the result one of these stands."""
+    b = state.b
+    linear: Node | None = None
+    stride: Expr = ONE
+    for dim in reversed(range(len(table.shape))):
+        size = table.shape[dim]
+        if dim in places:
+            index = b.pointwise("within", state.cast(places[dim], torch.int64), size)
+        else:
+            index = b.iota(state.shape, where(dim))
+        if size != 1 or dim in places:
+            step = index if stride == 1 else b.pointwise("mul", index, _number(stride))
+            linear = step if linear is None else b.pointwise("add", step, linear)
+        stride = stride * size
+    if linear is None:
+        return state.library()
+    rank = len(state.shape)
+    linear = b.reshape(linear, (ONE,) * (rank - len(linear.shape)) + linear.shape)
+    return b.expand(b.gather(table, linear), state.shape)
+
+
+def _number(size: Expr) -> int | Expr:
+    return int(size) if isinstance(size, sympy.Integer) else size

@@ -1,0 +1,93 @@
+"""Do kernels read tables at computed places as eager does, and refuse places outside of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from agentkernel.agents.coders.compiler.build import Compiled
+from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from compiler_forms import small
+from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+
+FORMS = ("looped", "single", "persistent")
+
+
+class Picks(nn.Module):
+    """`call` of a table of its own and the indices that it is given."""
+
+    def __init__(
+        self, table: torch.Tensor, call: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    ) -> None:
+        super().__init__()
+        self.table = nn.Parameter(table)
+        self.call = call
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.call(self.table, index)
+
+
+CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "first": lambda table, index: table[index] * 2.0,
+    "second": lambda table, index: table[:, index].exp(),
+    "last": lambda table, index: table[..., index] + 1.0,
+    "pair": lambda table, index: table[index, index],
+    "selected": lambda table, index: table.index_select(1, index.flatten()),
+    "normed": lambda table, index: table[index].softmax(-1),
+}
+
+
+def compiled(module: nn.Module, index: torch.Tensor) -> tuple[LoadedProblem, Captured, Compiled]:
+    loaded = problem_from_module(module.eval(), (index,))
+    captured = capture(loaded)
+    return loaded, captured, partitions(loaded, captured, "mixed")[0]
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandboxed]:
+    with sandboxed() as found:
+        yield found
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    name=st.sampled_from(sorted(CALLS)),
+    form=st.sampled_from(FORMS),
+    size=st.integers(2, 9),
+    shape=st.lists(st.integers(2, 7), min_size=1, max_size=2),
+    data=st.integers(0, 1 << 30),
+)
+def test_places_are_read_as_eager_reads_them(
+    box: Sandboxed, name: str, form: str, size: int, shape: list[int], data: int
+) -> None:
+    torch.manual_seed(data)
+    index = torch.randint(-size, size, shape)
+    if name == "selected":
+        index %= size
+    module = Picks(torch.randn(size, size, size), CALLS[name])
+    _, _, found = compiled(module, index)
+    text = found.write(small(found, form)).text
+    assert_close(box.call(text, module, (index,)), module, (index,), text)
+
+
+def test_a_place_outside_of_the_table_is_refused_as_eager_refuses_it() -> None:
+    module = Picks(torch.randn(6, 5), lambda table, index: nn.functional.embedding(index, table))
+    loaded, captured, found = compiled(module, torch.randint(0, 6, (3, 4)))
+    text = found.write(small(found, "looped")).text
+    settings_ = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
+    verdict = judge(loaded, captured, text, settings_)
+    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    assert "tl.device_assert" in text
+    silent = text.replace("@triton.jit(debug=True)", "@triton.jit").replace(
+        ", sanitize_overflow=False", ""
+    )
+    assert not judge(loaded, captured, silent, settings_).accepted
