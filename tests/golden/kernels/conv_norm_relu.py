@@ -114,7 +114,7 @@ class ModelNew(nn.Module):
         x_dim3 = x.shape[3]
         if x_dim0 == 0 or x_dim2 == 0 or x_dim3 == 0:
             return torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
-        conv2d = torch.nn.functional.conv2d(x, self.conv.weight, None, [1, 1], [1, 1])
+        conv2d = torch.nn.functional.conv2d(x, self.conv.weight, None, [1, 1], [1, 1]).contiguous()
         output = torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
         relu_kernel[(triton.cdiv(128*x_dim0*x_dim2*x_dim3, 1024),)](
             conv2d, self.norm.running_mean, self.norm.running_var, self.norm.weight,

@@ -105,3 +105,25 @@ def test_the_epilogue_of_a_thin_product_stays_inside_its_bias(rows: int, columns
     settings = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
     verdict = judge(loaded, captured, text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{text}"
+
+
+class NormedConvolution(nn.Module):
+    """A convolution whose input lies channels-last in memory, and so does what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.conv = nn.LayerNorm(6), nn.Conv2d(6, 5, 3, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.conv(self.norm(x).permute(0, 3, 1, 2)).relu()
+        return result
+
+
+def test_a_kernel_reads_what_a_convolution_gives_in_whatever_layout(box: Sandboxed) -> None:
+    module, inputs = NormedConvolution().eval(), (torch.randn(2, 7, 9, 6),)
+    loaded = problem_from_module(module, inputs)
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    text = compiled.write(small(compiled, "looped")).text
+    assert_close(box.call(text, module, inputs), module, inputs, text)
+    module.conv.weight.data = module.conv.weight.data.contiguous(memory_format=torch.channels_last)
+    assert_close(box.call(text, module, inputs), module, inputs, text)

@@ -305,6 +305,9 @@ def _anchor(
 def _library(forward: Forward, step: LibraryStep) -> None:
     name = forward.names.unique(step.node.name)
     call = library_call(step.node, forward.buffers, forward.symbols)
+    if step.node.op.startswith("aten.conv"):
+        # Its result lies as its input or its weight does, channels-last among others.
+        call = f"{call}.contiguous()"
     forward.lines.append(f"{name} = {call}")
     forward.buffers[step.node] = name
 
