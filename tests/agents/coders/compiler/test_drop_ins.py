@@ -127,3 +127,27 @@ def test_a_kernel_reads_what_a_convolution_gives_in_whatever_layout(box: Sandbox
     assert_close(box.call(text, module, inputs), module, inputs, text)
     module.conv.weight.data = module.conv.weight.data.contiguous(memory_format=torch.channels_last)
     assert_close(box.call(text, module, inputs), module, inputs, text)
+
+
+class Channelled(nn.Module):
+    """A product over channels that come first: its rows run over images and places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.body((2.0 * x).transpose(1, 2))
+        return result
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_rows_over_several_transposed_matrices_are_the_right_ones(
+    box: Sandboxed, images: int
+) -> None:
+    module, inputs = Channelled().eval(), (torch.randn(images, 8, 21),)
+    loaded = problem_from_module(module, inputs)
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    text = compiled.write(small(compiled, "looped")).text
+    assert "linear_kernel" in text
+    assert_close(box.call(text, module, inputs), module, inputs, text)

@@ -28,7 +28,6 @@ FLOATS: dict[torch.dtype, FloatType] = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
 }
-Layout = Literal["k", "m", "n"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,14 @@ class Anchor:
         a, b = self.node.args
         lead = self.batch_dims
         return numel(a.shape[lead:-1]), b.shape[-1], a.shape[-1]
+
+    @property
+    def transposed(self) -> tuple[bool, bool]:
+        """Whether A and B are read as they are stored, behind a transpose. Rows of A that run on
+        over leading dimensions lie in no one transposed matrix: such an A is copied first."""
+        a, b = self.node.args
+        single = all(size == 1 for size in a.shape[self.batch_dims : -2])
+        return single and _transposed(a), _transposed(b)
 
 
 def with_anchors(partition: Partition) -> Partition:
@@ -194,17 +201,12 @@ class EpilogueEmitter(Emitter):
 def facts(anchor: Anchor, symbols: Symbols, precision: Precision) -> GemmFacts:
     """What the choice of tiles rests on."""
     m, n, k = (symbols.hint(size) for size in anchor.sizes)
-    a_layout, b_layout = _layout(anchor.node.args[0], "m"), _layout(anchor.node.args[1], "n")
+    a_transposed, b_transposed = anchor.transposed
     batch = numel(anchor.node.args[1].shape[:-2])
     return GemmFacts(
         m, n, k, symbols.hint(batch), FLOATS[anchor.node.dtype], precision,
-        "k" if a_layout else "m", "k" if b_layout else "n",
+        "m" if a_transposed else "k", "k" if b_transposed else "n",
     )  # fmt: skip
-
-
-def _layout(operand: Node, outer: Layout) -> bool:
-    """True where K lies inside: A as it is, B behind a transpose of its last dimensions."""
-    return not _transposed(operand) if outer == "m" else _transposed(operand)
 
 
 def _transposed(operand: Node) -> bool:
@@ -221,8 +223,10 @@ def emit_anchor(
     """The product's kernels and launch lines."""
     lines: list[str] = []
     operands: list[str] = []
-    for operand, wanted in zip(anchor.node.args, ("left", "right"), strict=True):
-        stored = operand.args[0] if _transposed(operand) else operand
+    for operand, wanted, transposed in zip(
+        anchor.node.args, ("left", "right"), anchor.transposed, strict=True
+    ):
+        stored = operand.args[0] if transposed else operand
         text = tensor_text(stored, buffers, symbols)
         if not text.isidentifier() and stored.kind == "view":
             variable = reserved.unique(wanted)
@@ -234,8 +238,8 @@ def emit_anchor(
     spec = GemmSpec(
         name=name, a=operands[0], b=operands[1], out=out, m=m, n=n, k=k,
         dtype=FLOATS[anchor.node.dtype],
-        a_layout="m" if _transposed(anchor.node.args[0]) else "k",
-        b_layout="k" if _transposed(anchor.node.args[1]) else "n",
+        a_layout="m" if anchor.transposed[0] else "k",
+        b_layout="k" if anchor.transposed[1] else "n",
         batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
     )  # fmt: skip
     made = emit_gemm(spec, schedule)
