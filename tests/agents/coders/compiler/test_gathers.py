@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "last": lambda table, index: table[..., index] + 1.0,
     "pair": lambda table, index: table[index, index],
     "selected": lambda table, index: table.index_select(1, index.flatten()),
+    "gathered": lambda table, index: table.gather(1, index.flatten()[:, None, None]) * 2.0,
     "normed": lambda table, index: table[index].softmax(-1),
 }
 
@@ -71,8 +72,8 @@ def test_places_are_read_as_eager_reads_them(
 ) -> None:
     torch.manual_seed(data)
     index = torch.randint(-size, size, shape)
-    if name == "selected":
-        index %= size
+    if name in ("selected", "gathered"):
+        index = index.flatten()[:size] % size  # no place below zero, no more rows than there are
     module = Picks(torch.randn(size, size, size), CALLS[name])
     _, _, found = compiled(module, index)
     text = found.write(small(found, form)).text

@@ -51,6 +51,13 @@ def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
     return _gathered(state, x, places, lambda other: other)
 
 
+@lowers("gather.default")
+def _gather(state: Lowering, x: Node, dim: int, index: Node, **_: object) -> Lowered:
+    if not _readable(x, index) or not x.shape or len(index.shape) != len(x.shape):
+        return state.library()
+    return _gathered(state, x, {dim % len(x.shape): index}, lambda other: other)
+
+
 def _readable(table: Node, *indices: Node) -> bool:
     """Whether a kernel can read `table` anywhere, at places that are whole numbers."""
     return table.kind == "input" and all(index.dtype in WHOLE for index in indices)
