@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -47,6 +48,17 @@ def test_the_same_seed_draws_the_same_blocks(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_keyword_of_none_is_left_to_its_default() -> None:
     called = draw.Called(torch.nn.Identity(), (torch.ones(2),), {"mask": None, "cached": False})
     assert run._given(called).kwargs == {"cached": False}
+
+
+@pytest.mark.slow
+def test_a_block_that_raises_in_its_process_leaves_a_row(tmp_path: Path) -> None:
+    chosen = argparse.Namespace(
+        rows=tmp_path / "rows.jsonl", jobs=1, limit=200, unchecked=True, device="cpu"
+    )
+    torch.ones(2000, 2000) @ torch.ones(2000, 2000)  # threads that a fork would lack
+    (row,) = run._ran([draw.Block("transformers", "no model", "", "transformers.C")], chosen)
+    assert row["status"] == "traceback"
+    assert "no model" in row["reason"]
 
 
 def test_what_differs_is_wrong() -> None:
