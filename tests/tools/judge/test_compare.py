@@ -220,6 +220,32 @@ def test_sizes_that_the_graph_refuses_are_raised_off_the_tile(prepared, sources)
         assert features % 16
 
 
+DEEP = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x[:, 20:] - x[:, :1] if x.shape[1] > 20 else x
+
+def get_inputs():
+    return [torch.randn(2, 64, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_size_that_the_graph_refuses_is_raised_alone_where_all_would_be_too_many(prepared):
+    loaded, captured = prepared(DEEP)
+    odd = odd_shapes(loaded.problem.shape_sets[0], captured, 40_000)
+    assert len(odd) >= 3
+    for item in odd:
+        assert item.elements <= 40_000
+        sizes = item.inputs.tensors[0].shape
+        assert captured.admits({dim.symbol: sizes[dim.dim] for dim in captured.free_dims})
+
+
 def test_strided_values_are_the_same_values_elsewhere():
     values = [torch.randn(3, 4), torch.randn(5), torch.randint(9, (2, 3)), 2.0]
     for before, after in zip(values, strided(values), strict=True):

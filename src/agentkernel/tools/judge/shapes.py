@@ -162,6 +162,7 @@ def _odd(
 ) -> list[CaseShape]:
     free = captured.free_dims
     found: list[CaseShape] = []
+    too_large: list[CaseShape] = []
     anywhere, leading = range(len(units)), _leading(inputs, captured, units)
     for pattern in ODD_SETS if units else ():
         sizes = [pattern[i % len(pattern)] for i in range(len(units))]
@@ -177,13 +178,15 @@ def _odd(
             if largest is None or sizes[largest] == 1:
                 break
             sizes[largest] = next(size for size in LADDER if size < sizes[largest])
-        admitted = _admitted(_spread(units, sizes), captured)
+        admitted = _admitted(inputs, _spread(units, sizes), captured, limit)
         if admitted is None:
             continue
-        candidate = CaseShape(replace_sizes(inputs, free, admitted), "odd", 0)
-        if candidate.inputs not in [item.inputs for item in found]:
+        candidate = CaseShape(admitted, "odd", 0)
+        if candidate.elements > limit:
+            too_large.append(candidate)
+        elif candidate.inputs not in [item.inputs for item in found]:
             found.append(candidate)
-    return found
+    return found or too_large[:1]
 
 
 def _leading(inputs: ShapeSet, captured: Captured, units: Sequence[Unit]) -> list[int]:
@@ -240,13 +243,26 @@ def _first_taken(
     return None
 
 
-def _admitted(sizes: Mapping[str, int], captured: Captured) -> dict[str, int] | None:
-    """`sizes` times the least factor with which the graph holds for them."""
+def _admitted(
+    inputs: ShapeSet, sizes: Mapping[str, int], captured: Captured, limit: int
+) -> ShapeSet | None:
+    """`inputs` with `sizes` times the least factor with which the graph holds for them; where that
+    takes more than `limit` elements, with one of them raised, if the graph holds for that."""
+    first = None
     for factor in FACTORS:
         raised = {name: factor * size for name, size in sizes.items()}
         if captured.admits(raised):
-            return raised
-    return None
+            first = replace_sizes(inputs, captured.free_dims, raised)
+            break
+    if first is None or count_elements(first) <= limit:
+        return first
+    for name, size in sizes.items():
+        for factor in FACTORS[1:]:
+            raised = {**sizes, name: factor * size}
+            single = replace_sizes(inputs, captured.free_dims, raised)
+            if count_elements(single) <= limit and captured.admits(raised):
+                return single
+    return first
 
 
 def replace_sizes(inputs: ShapeSet, free: Sequence[FreeDim], sizes: Mapping[str, int]) -> ShapeSet:
