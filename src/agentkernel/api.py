@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, cast
@@ -266,8 +266,8 @@ def _return_own(namespace: ModuleType, original: nn.Module) -> None:
 
 def _field_names(kind: type) -> tuple[str, ...]:
     """Those of a dataclass or a named tuple."""
-    named = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "_fields", ())
-    return tuple(map(str, named))
+    named: Iterable[str] = getattr(kind, "__dataclass_fields__", ()) or getattr(kind, "_fields", ())
+    return tuple(named)
 
 
 def _verified_source(path: Path, result: Result) -> str:

@@ -49,7 +49,7 @@ def _forward(self: _BatchNorm, input: torch.Tensor) -> torch.Tensor:  # noqa: A0
     if not self.training or mean is None or variance is None or count is None:
         found: torch.Tensor = type(self).forward(self, input)
         return found
-    self._check_input_dim(input)
+    self._check_input_dim(input)  # type: ignore[no-untyped-call]
     count.add_(1)
     others = [dim for dim in range(input.dim()) if dim != 1]
     wide = input.detach().to(mean.dtype)

@@ -65,7 +65,7 @@ def _step(node: Node) -> str | None:
         flat = ", ".join(str(leaf) for leaf in leaves_of(list(rest)))
         return f".{name}({flat})"
     if node.target is aten.slice.Tensor:
-        dim, start, end, step = (*rest, *(0, 0, MOST, 1)[len(rest) :])
+        dim, start, end, step = [*rest, *[0, 0, MOST, 1][len(rest) :]]
         if (start or 0, end, step) == (0, MOST, 1):
             return ""
         edges = [str(start or ""), "" if end == MOST else str(end)]
