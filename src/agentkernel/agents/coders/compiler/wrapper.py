@@ -195,7 +195,7 @@ def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
 
 
 def _with_numbers(forward: Forward, tensors: Sequence[str]) -> list[str]:
-    """What is computed of the outputs, in order: tensors, and numbers that follow from the sizes."""
+    """What is computed of the outputs, in order: tensors, and numbers that sizes give."""
     captured, left = forward.captured, iter(tensors)
     values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     texts = []
