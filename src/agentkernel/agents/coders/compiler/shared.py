@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -65,7 +65,8 @@ def _step(node: Node) -> str | None:
         flat = ", ".join(str(leaf) for leaf in leaves_of(list(rest)))
         return f".{name}({flat})"
     if node.target is aten.slice.Tensor:
-        dim, start, end, step = [*rest, *[0, 0, MOST, 1][len(rest) :]]
+        asked: list[Any] = [*rest, *[0, 0, MOST, 1][len(rest) :]]
+        dim, start, end, step = asked
         if (start or 0, end, step) == (0, MOST, 1):
             return ""
         edges = [str(start or ""), "" if end == MOST else str(end)]
