@@ -10,7 +10,7 @@ from typing import Any
 
 VERIFIED = ("verified", "improved", "met")
 KEPT = ("kept_original", "kept_compiled", "refused")
-REASON_MOST = 160
+REASON_MOST = 260
 LEAD = """\
 # Blocks of public libraries
 
@@ -21,7 +21,8 @@ one of each class, at most 24 modules without children, not one that returns its
 optimised for {target} in a process of its own. What is verified is compared with the block once
 more, on weights and inputs that the judge has not seen.
 
-`python benchmarks/blocks/run.py rows.jsonl --table docs/modules.md` makes this page;
+`python benchmarks/blocks/run.py rows.jsonl --table docs/modules.md` makes this page, and runs no
+block again that has a row, so that some rows may be of an earlier commit than others;
 `--device cuda` takes the same blocks at published widths and measures them.
 """
 
