@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -59,7 +59,13 @@ def box() -> Iterator[Sandboxed]:
         yield found
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@example(name="gathered", form="persistent", size=3, shape=[2, 5], data=965274705)
 @given(
     name=st.sampled_from(sorted(CALLS)),
     form=st.sampled_from(FORMS),

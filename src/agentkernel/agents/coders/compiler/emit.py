@@ -435,7 +435,7 @@ class Emitter:
     def _argument(self, node: Node, arg: Node, body: Body) -> Text:
         """The text of `arg`; an index that is computed with is as wide as eager's."""
         text = self.value(arg, body)
-        if arg.root.kind == "iota" and node.dtype == torch.int64:
+        if arg.root.kind == "iota" and node.dtype == torch.int64 and text.code != "0":
             return Text(f"({text.code}).to(tl.int64)")
         return text
 

@@ -91,7 +91,7 @@ def _gathered(
             index = b.pointwise("within", state.cast(places[dim], torch.int64), size)
         else:
             index = b.iota(state.shape, where(dim))
-        if size != 1 or dim in places:
+        if dim in places or state.shape[where(dim)] != 1:
             step = index if stride == 1 else b.pointwise("mul", index, _number(stride))
             linear = step if linear is None else b.pointwise("add", step, linear)
         stride = stride * size
