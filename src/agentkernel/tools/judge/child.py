@@ -189,6 +189,7 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
     model = cast("nn.Module", state.memory["model"]).eval()
     refs = cast("Sequence[object]", payload["ends"])
     ends = [None if ref is None else state.open(ref) for ref in refs]
+    _set_hidden(model, payload, state)
     found = differentiated(model, dict(model.named_parameters()), _inputs(payload, state), ends)
     rooms = cast("Mapping[str, object]", payload["gradients"])
     with torch.no_grad():

@@ -335,7 +335,10 @@ class Trial:
         """Gradients of one call on `question`, into the buffers that `more` names."""
         memory.write(question)
         self._write_state(question)
-        return self._call("differentiate", memory.payload(recall=False) | dict(more))
+        payload = memory.payload(recall=False) | dict(more)
+        hidden = self._hidden_state(case, question)
+        payload |= {} if hidden is None else hidden.payload(question)
+        return self._call("differentiate", payload)
 
     def _hidden_state(self, case: Case, question: Question) -> HiddenState | None:
         """The state that no state dict shows, from the first call on that moves any, in eval or in
