@@ -13,6 +13,7 @@ from agentkernel.knowledge.code_library import Full
 from agentkernel.knowledge.code_program import Program
 from agentkernel.knowledge.code_reader import Reader
 from agentkernel.knowledge.op_names import strongest
+from agentkernel.source_text import parse_source
 
 MOST_CHARACTERS = 400_000
 
@@ -25,8 +26,8 @@ def parsed(source: str) -> ast.Module | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return parse_source(source)
+        except SyntaxError:
             return None
 
 

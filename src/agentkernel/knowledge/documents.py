@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
+from agentkernel.source_text import parse_source, told
 
 PACKAGE = Path(__file__).parent
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
@@ -151,7 +152,10 @@ def read_note(path: Path) -> Document:
 def read_kernel(path: Path) -> Document:
     """A Python file with a docstring and a `META` literal; parsed, never executed."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text, filename=str(path))
+    try:
+        tree = parse_source(text, str(path))
+    except SyntaxError as error:
+        raise DocumentError(f"{path} {told(error)}. Expected valid Python.") from error
     front = _front_matter(_meta_literal(tree, path), path)
     about = ast.get_docstring(tree)
     if not about:

@@ -26,6 +26,7 @@ from agentkernel.knowledge.code_structure import module_class, parsed, structure
 from agentkernel.knowledge.near_duplicates import NearDuplicates
 from agentkernel.knowledge.pair_files import rows_of, shards_of
 from agentkernel.knowledge.truth_types import Progress
+from agentkernel.source_text import compile_source
 
 PERMISSIVE = frozenset(
     {
@@ -302,8 +303,8 @@ def _compiles(code: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            compile(code, "triton_code", "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            compile_source(code, "triton_code")
+        except SyntaxError:
             return False
     return True
 

@@ -10,6 +10,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, EntryKind, Structure
 from agentkernel.knowledge.documents import PACKAGE, Document, files_sha256, load_documents
 from agentkernel.knowledge.fixes import load_fixes
+from agentkernel.source_text import parse_source
 
 StructureOf = Callable[[str], Structure | None]
 """The structure of a PyTorch module's source; None where it has none that can be read."""
@@ -67,7 +68,7 @@ def packaged_entries(documents: Iterable[Document], structure_of: StructureOf) -
 def reference_source(text: str) -> str:
     """The part of a kernel example that runs without Triton: imports of torch, the module and its
     inputs. Parsed, never executed."""
-    tree = ast.parse(text)
+    tree = parse_source(text)
     kept = [node for node in tree.body if _of_the_reference(node)]
     return "\n\n\n".join(ast.unparse(node) for node in kept) + "\n"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Structure, Verified
 from agentkernel.errors import ProblemError
+from agentkernel.source_text import parse_source
 
 MARKS = (re.compile(r"\bModel\b"), re.compile(r"\bget_inputs\b"))
 """What every problem in the KernelBench convention names."""
@@ -110,8 +111,8 @@ def title_of(file: ProblemFile) -> str:
     """The first line of its docstring, or of its Model's, or its name in words."""
     words = Path(file.name).stem.replace("_", " ")
     try:
-        tree = ast.parse(file.text)
-    except (SyntaxError, ValueError):
+        tree = parse_source(file.text)
+    except SyntaxError:
         return words
     models = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"]
     texts = [ast.get_docstring(tree), *(ast.get_docstring(model) for model in models)]

@@ -27,6 +27,7 @@ from agentkernel.knowledge.documents import PACKAGE, load_documents
 from agentkernel.knowledge.fixes import load_fixes
 from agentkernel.knowledge.packaged import packaged_entries
 from agentkernel.knowledge.retrieval import described
+from agentkernel.source_text import parse_source
 
 SEED = 20261121
 VOCABULARY = 8192
@@ -100,7 +101,7 @@ def harvest(package: str) -> Iterator[Pair]:
         if any(part in SKIPPED_FOLDERS for part in path.relative_to(root).parts):
             continue
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = parse_source(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError, ValueError):
             continue
         yield from _pairs_of(tree, path.stem)

@@ -27,6 +27,7 @@ from agentkernel.domain.problem import (
     TensorSpec,
 )
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.source_text import compile_source, parse_expression, parse_source, told
 from agentkernel.tools.arguments import FlatCall, called_flat, flatten_call
 from agentkernel.tools.packages import (
     EXPORTS,
@@ -334,7 +335,7 @@ def _parse_value(name: str, item: str, text: str) -> InputTree:
         shape = tuple(int(part) for part in tensor["shape"].split(",") if part.strip())
         return _tensor_spec(name, tensor["dtype"], shape, text)
     try:
-        return _value_of_node(name, ast.parse(item, mode="eval").body, text)
+        return _value_of_node(name, parse_expression(item), text)
     except (ValueError, SyntaxError) as error:
         raise ProblemError(
             f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or "
@@ -386,7 +387,7 @@ def parse_kwargs(text: str) -> dict[str, object]:
 def parse_init(text: str) -> tuple[tuple[object, ...], dict[str, object]]:
     """`4096, bias=False` -> positional and keyword arguments; literals only."""
     try:
-        call = ast.parse(f"f({text})", mode="eval").body
+        call = parse_expression(f"f({text})")
         if not isinstance(call, ast.Call):
             raise ValueError(text)
         args = tuple(ast.literal_eval(item) for item in call.args)
@@ -639,11 +640,10 @@ def _read(path: Path) -> str:
 
 def _check_syntax(source: str, path: Path) -> None:
     try:
-        ast.parse(source, filename=str(path))
+        parse_source(source, str(path))
     except SyntaxError as error:
         raise ProblemError(
-            f"{path.name} line {error.lineno}: {error.msg}. Expected valid Python. "
-            "Next: mend the syntax."
+            f"{path.name} {told(error)}. Expected valid Python. Next: mend the syntax."
         ) from error
 
 
@@ -665,7 +665,7 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
     found = _search_path(path.parent) if package is None else entered(package, path.parent)
     with found:
         try:
-            exec(compile(source, filename, "exec"), module.__dict__)
+            exec(compile_source(source, filename), module.__dict__)
         except (Exception, SystemExit) as error:
             sys.modules.pop(name, None)
             run = "it with python" if package is None else f"python -m {package.name}.{path.stem}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentkernel.domain.structure import Kind, Structure
 from agentkernel.errors import ProblemError
+from agentkernel.source_text import read_literal
 
 if TYPE_CHECKING:
     import torch
@@ -179,7 +179,7 @@ def value_of(literal: str) -> object:
     if literal == "None":
         return None
     try:
-        return ast.literal_eval(literal)
+        return read_literal(literal)
     except ValueError:  # inf and nan have no literal
         return float(literal)
 

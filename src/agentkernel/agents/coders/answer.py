@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from agentkernel.agents.coders.edits import apply_edits, edit_is_open, find_edits
 from agentkernel.agents.json_text import JSON, objects_in, spoken
+from agentkernel.source_text import parse_source
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
 IMPORTS, TEXTS, DEFINITIONS = ("import ", "from "), ('"""', "'''", "#"), ("@", "class ", "def ")
@@ -80,11 +81,9 @@ class _Search:
         if self._parses > MOST_PARSES:
             return 0
         try:
-            return ast.parse(block)
+            return parse_source(block)
         except SyntaxError as error:
             return error.lineno or 0
-        except (ValueError, RecursionError, MemoryError):
-            return 0
 
     def defines(self, block: str) -> bool:
         """True where `block` is valid Python with a top-level class of that name."""

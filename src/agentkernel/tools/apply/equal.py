@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import AgentKernelError, KernelRefused, ProblemError, one_line
+from agentkernel.source_text import read_literal
 from agentkernel.tools.apply.operands import contiguous_strides
 from agentkernel.tools.arguments import identifiers
 from agentkernel.tools.capture import capture
@@ -66,7 +66,7 @@ def _bound(kernel: Kernel) -> Bound:
     inputs: list[object] = []
     for spec, stride in zip(specs, strides, strict=True):
         if isinstance(spec, ScalarSpec):
-            inputs.append(ast.literal_eval(spec.literal))
+            inputs.append(read_literal(spec.literal))
             continue
         steps = stride or contiguous_strides(spec.shape)
         dtype = getattr(torch, spec.dtype)

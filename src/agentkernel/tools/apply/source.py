@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import AgentKernelError, KernelRefused, one_line
+from agentkernel.source_text import compile_source
 from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.certificate import hash_errors
 from agentkernel.tools.problems import restore_problem
@@ -90,7 +91,7 @@ def _import(kernel: Kernel) -> type[nn.Module]:
     namespace = types.ModuleType(name)
     sys.modules[name] = namespace
     try:
-        exec(compile(text, filename, "exec"), namespace.__dict__)
+        exec(compile_source(text, filename), namespace.__dict__)
         return cast("type[nn.Module]", namespace.ModelNew)
     except Exception as error:
         sys.modules.pop(name, None)

@@ -21,6 +21,7 @@ from torch import nn
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
+from agentkernel.source_text import parse_source, read_literal
 from agentkernel.tools.apply.guard import HOOKS, PLAIN_TENSORS, Arguments, Watched
 from agentkernel.tools.apply.operands import Form, Operand
 from agentkernel.tools.attributes import PLAIN
@@ -195,7 +196,7 @@ def _input_lines(inputs: Sequence[Form | str], on_cpu: bool) -> Iterator[str]:
 
 def _literal(text: str) -> object:
     try:
-        value: object = ast.literal_eval(text)
+        value: object = read_literal(text)
     except (ValueError, SyntaxError) as error:
         raise _Cannot from error
     return value
@@ -263,7 +264,10 @@ def _is_of(chain: str, names: Sequence[str]) -> bool:
 
 def _read_of_itself(source: str) -> set[str] | None:
     """The dotted names that ModelNew.forward reads of `self`; None where it does more with it."""
-    tree = ast.parse(source)
+    try:
+        tree = parse_source(source)
+    except SyntaxError:
+        return None
     kind = next(
         (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"),
         None,

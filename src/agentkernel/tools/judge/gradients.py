@@ -7,7 +7,6 @@ inputs and parameters may be as far from fp64 as four times eager's, or a few ro
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.verdict import Failure, Mismatch, RunFailed
 from agentkernel.errors import one_line
+from agentkernel.source_text import parse_source
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.kernel_text import backward_only
 from agentkernel.tools.judge.memory import Memory
@@ -46,7 +46,10 @@ class Judged:
 
 def declares_gradients(source: str) -> bool:
     """Whether `source` has an autograd function with a backward pass."""
-    return bool(backward_only(ast.parse(source)))
+    try:
+        return bool(backward_only(parse_source(source)))
+    except SyntaxError:  # nobody read it first: --no-static
+        return False
 
 
 def judge_gradients(trial: Trial, case: Case, source: str) -> Judged:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import PolicyViolation
+from agentkernel.source_text import parse_source
 from agentkernel.tools.judge.kernel_text import (
     backward_only,
     functions,
@@ -35,7 +36,7 @@ from agentkernel.tools.judge.vocabulary import (
 def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
     """The first violation in `source`, in the order of the lines; None where it may run."""
     try:
-        tree = ast.parse(source)
+        tree = parse_source(source)
     except SyntaxError as error:
         return PolicyViolation(rule="syntax", line=error.lineno or 0, text=str(error.msg))
     reading = _Reading(tree, source, policy)

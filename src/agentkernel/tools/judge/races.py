@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agentkernel.domain.verdict import RaceFound
+from agentkernel.source_text import parse_source
 from agentkernel.tools.judge.kernel_text import kernel_functions
 
 Origin = int | str
@@ -28,7 +29,7 @@ AXES = (0, 1, 2)
 def find_race(source: str) -> RaceFound | None:
     """The first unordered read-modify-write in `source`; None where none is sure."""
     try:
-        tree = ast.parse(source)
+        tree = parse_source(source)
     except SyntaxError:
         return None
     grids = _single_axes(tree)

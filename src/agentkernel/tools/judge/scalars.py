@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Iterator
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
+from agentkernel.source_text import read_literal
 from agentkernel.tools.judge.cases import Case
 
 
@@ -23,7 +23,7 @@ def varied(inputs: ShapeSet) -> Iterator[ShapeSet]:
     for position, spec in enumerate(inputs.inputs):
         if not isinstance(spec, ScalarSpec):
             continue
-        for value in others(ast.literal_eval(spec.literal)):
+        for value in others(read_literal(spec.literal)):
             changed = ScalarSpec(name=spec.name, literal=repr(value))
             specs = (*inputs.inputs[:position], changed, *inputs.inputs[position + 1 :])
             yield ShapeSet(inputs=specs)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import AgentKernelError
+from agentkernel.source_text import read_literal
 from agentkernel.tools.problems import LoadedProblem
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Sampler:
         values: list[object] = []
         for position, spec in enumerate(inputs.inputs):
             if isinstance(spec, ScalarSpec):
-                values.append(ast.literal_eval(spec.literal))
+                values.append(read_literal(spec.literal))
             else:
                 value = self._tensor(spec, index, position, distribution, generator, scale)
                 exact = value.dtype.is_floating_point or value.dtype == torch.bool

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Sequence
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Measurement, Timing
+from agentkernel.source_text import parse_source
 from agentkernel.tools.judge.kernel_text import functions, is_jit
 from agentkernel.tools.profile.bench import Launched
 from agentkernel.tools.profile.contested import Contested, Extras
@@ -81,7 +81,11 @@ def own_share(launches: Sequence[Launched], own_kernels: Collection[str]) -> flo
 
 def kernel_names(source: str) -> frozenset[str]:
     """Functions of `source` under a `jit` decorator: `@triton.jit`, `@jit`, called or not."""
-    return frozenset(item.name for item in functions(ast.parse(source)) if is_jit(item))
+    try:
+        tree = parse_source(source)
+    except SyntaxError:
+        return frozenset()
+    return frozenset(item.name for item in functions(tree) if is_jit(item))
 
 
 def _side(name: str, extras: Extras | None, found: Contested) -> Timing | None:

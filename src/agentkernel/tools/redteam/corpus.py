@@ -12,6 +12,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import GATES, Gate
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.source_text import parse_source
 
 Kind = Literal["hostile", "honest"]
 Needs = Literal["cpu", "gpu"]
@@ -74,7 +75,7 @@ def read_entry(path: Path, kind: Kind) -> Entry:
     """One candidate's file; it is read, not executed. Raises ProblemError."""
     try:
         source = path.read_text(encoding="utf-8")
-        text = ast.get_docstring(ast.parse(source))
+        text = ast.get_docstring(parse_source(source))
     except (OSError, ValueError, SyntaxError) as error:
         raise _bad(path, f"it cannot be read: {one_line(error)}") from error
     title, values = _header(path, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.certificate import ModuleGraph
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.errors import ProblemError
+from agentkernel.source_text import read_literal
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.regions.arguments import Bound, without_values
@@ -97,7 +97,7 @@ def _inputs(loaded: LoadedProblem) -> tuple[object, ...]:
     if loaded.live_inputs:
         return tuple(map(without_values, loaded.live_inputs))
     return tuple(
-        ast.literal_eval(spec.literal)
+        read_literal(spec.literal)
         if isinstance(spec, ScalarSpec)
         else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
         for spec in loaded.problem.shape_sets[0].inputs

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.structure import Structure
+from agentkernel.source_text import compile_source
 from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.sandbox.locks import lock_calls, lock_files
 from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
@@ -81,7 +82,7 @@ class WorkerState:
         module = types.ModuleType(name)
         module.__file__ = str(path)
         sys.modules[name] = module
-        exec(compile(source, str(path), "exec"), module.__dict__)
+        exec(compile_source(source, str(path)), module.__dict__)
         return module
 
     def open(self, ref: object) -> torch.Tensor:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from agentkernel.source_text import parse_source
+
 Change = Callable[[re.Match[str]], str]
 
 
@@ -120,10 +122,9 @@ def _commented(text: str) -> str:
 
 
 def _reads(text: str) -> bool:
-    import ast
 
     try:
-        ast.parse(text)
+        parse_source(text)
     except SyntaxError:
         return False
     return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import textwrap
 
+from agentkernel.source_text import parse_source
+
 LONG_ROWS = "_long_rows_kernel"
 """How the kernel for rows that are too long for the usual one ends."""
 EXPECTED = "VERIFIED"
@@ -18,7 +20,7 @@ def trimmed(kernel: str) -> str:
     it is where it cannot be read.
     """
     try:
-        tree = ast.parse(kernel)
+        tree = parse_source(kernel)
     except SyntaxError:
         return kernel
     lines = kernel.splitlines()
@@ -47,7 +49,7 @@ def _is_gradients(node: ast.stmt) -> bool:
 
 def _without_expected(kernel: str) -> str:
     """`kernel` without the sentence that refusals end with, where none is left to say it."""
-    tree = ast.parse(kernel)
+    tree = parse_source(kernel)
     names = [item.id for item in ast.walk(tree) if isinstance(item, ast.Name)]
     lines = kernel.splitlines()
     for node in tree.body:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from agentkernel.source_text import parse_source
 from agentkernel.tools.judge.vocabulary import BANNED_ATTRIBUTES, BANNED_NAMES, HARMLESS_DUNDERS
 
 IMPORTS = {"torch", "torch.nn", "torch.nn.functional", "math", "typing", "__future__"}
@@ -37,8 +38,8 @@ def refusal(text: str, licence: str, allowed: Collection[str]) -> str | None:
     if len(text) > LONGEST:
         return f"{len(text)} characters are more than {LONGEST}"
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        tree = parse_source(text)
+    except SyntaxError as error:
         return f"no Python: {type(error).__name__}"
     return next(_objections(tree), None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import hashlib
 import importlib
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.source_text import parse_source, told
 from agentkernel.tools.packages import imports_of, is_installed, version_of
 
 
@@ -137,11 +137,10 @@ def _execute(file: Path) -> ModuleType:
 
     text = _read(file)
     try:
-        ast.parse(text, filename=str(file))
+        parse_source(text, str(file))
     except SyntaxError as error:
         raise ProblemError(
-            f"{file.name} line {error.lineno}: {error.msg}. Expected valid Python. "
-            "Next: mend the syntax."
+            f"{file.name} {told(error)}. Expected valid Python. Next: mend the syntax."
         ) from error
     digest = hashlib.sha256(str(file).encode() + text).hexdigest()[:12]
     name = f"agentkernel_zoo_{file.stem}_{digest}"

@@ -17,6 +17,7 @@ from agentkernel.domain.profile import Measurement
 from agentkernel.domain.session import Changes, Node, Place
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.errors import AgentKernelError, RunNotFound, one_line
+from agentkernel.source_text import parse_source
 from agentkernel.workflows.outcome import faster_baseline, ratio_against
 from agentkernel.workflows.session import tree as trees
 from agentkernel.workflows.session.changes import difference
@@ -292,12 +293,10 @@ def _trouble(source: str) -> str:
     if len(source) > MOST_SOURCE:
         return f"That is {len(source):,} characters. Expected a file of at most {MOST_SOURCE:,}."
     try:
-        parsed = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f" line {error.lineno}:" if isinstance(error, SyntaxError) else ""
-        return (
-            f"It is no Python:{line} {one_line(getattr(error, 'msg', error))}. Nothing was judged."
-        )
+        parsed = parse_source(source)
+    except SyntaxError as error:
+        line = f" line {error.lineno}:" if error.lineno else ""
+        return f"It is no Python:{line} {one_line(error.msg)}. Nothing was judged."
     if not any(isinstance(item, ast.ClassDef) and item.name == "ModelNew" for item in parsed.body):
         return "It defines no class ModelNew, which every candidate does. Nothing was judged."
     return ""

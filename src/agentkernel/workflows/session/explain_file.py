@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from agentkernel.source_text import parse_source
+
 CODE_WIDTH = 90
 """Characters of code that a sentence quotes at most."""
 NAMESPACES = {
@@ -97,11 +99,11 @@ class TritonFile:
 
 
 def parse_file(source: str) -> TritonFile:
-    """The file's parts. Nothing is run. Raises SyntaxError, ValueError or RecursionError where the
-    text is no Python."""
+    """The file's parts. Nothing is run. Raises SyntaxError where the text is no Python that can
+    be read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
-        tree = ast.parse(source)
+        tree = parse_source(source)
     imported = _imports(tree)
     jitted = {node.name: node for node in functions(tree) if _is_jitted(node, imported)}
     launches: dict[str, list[Launch]] = {name: [] for name in jitted}

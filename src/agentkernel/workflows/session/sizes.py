@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agentkernel.domain.intent import SetShapes, Size
 from agentkernel.domain.problem import DType, InputSpec, Problem, ShapeSet, TensorSpec
 from agentkernel.errors import AgentKernelError, ProblemError, one_line
+from agentkernel.source_text import parse_source
 
 if TYPE_CHECKING:
     from torch import nn
@@ -169,7 +170,7 @@ class _Constant(NamedTuple):
 def _constants(source: str) -> list[_Constant]:
     """The whole numbers that stand under a name of their own at the top of the file."""
     found = []
-    for node in ast.parse(source).body:
+    for node in parse_source(source).body:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value

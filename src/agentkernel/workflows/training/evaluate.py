@@ -15,6 +15,7 @@ from agentkernel.agents.coders.answer import extract_module
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.training import Task
+from agentkernel.source_text import parse_source
 from agentkernel.tools.bench.metrics import pass_at_k
 from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.training.families import family_of
@@ -175,10 +176,9 @@ def _same(source: str, given: str | None) -> bool:
 
 
 def _form(source: str) -> str:
-    # The parser says ValueError of a zero byte, and the other two of too deep a nesting.
     try:
-        return ast.dump(ast.parse(source))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.dump(parse_source(source))
+    except SyntaxError:
         return source.strip()
 
 

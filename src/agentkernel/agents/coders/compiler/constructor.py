@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from agentkernel.agents.coders.compiler.source_slice import ClassSlice, slice_class
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.errors import ProblemError
+from agentkernel.source_text import parse_source
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.structures import label
 
@@ -151,7 +152,7 @@ def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | No
 def _guarded(body: str, loaded: LoadedProblem) -> str:
     """`body`, whose constructor takes no other numbers than those that the kernels are for."""
     given = _plain_arguments(loaded)
-    tree = ast.parse(f"class Model:\n{body}") if given and body else ast.Module([], [])
+    tree = parse_source(f"class Model:\n{body}") if given and body else ast.Module([], [])
     makers = [item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef)]
     maker = next((item for item in makers if item.name == "__init__"), None)
     if maker is None:

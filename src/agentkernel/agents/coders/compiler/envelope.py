@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from agentkernel.agents.coders.compiler.limits import Limits, Span
 from agentkernel.agents.coders.compiler.lowering.registry import to_expr
 from agentkernel.agents.coders.compiler.sizes import PRINTER, Symbols
 from agentkernel.domain.problem import ScalarSpec
+from agentkernel.source_text import read_literal
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.problems import LoadedProblem
 
@@ -62,7 +62,7 @@ def envelope(
             lines += refusal(sizes.early, f"{name} is {given}", constant)
             late += sizes.late
         elif isinstance(spec, ScalarSpec):
-            known = ast.literal_eval(spec.literal)
+            known = read_literal(spec.literal)
             texts.append(f"{name}={known!r}")
             lines += refusal([differs(name, known)], f"{name} is {{{name}}}", constant)
     if limits.eval_only:

@@ -8,6 +8,8 @@ import symtable
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from agentkernel.source_text import parse_source
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, str]
 """Byte range of the source and its replacement."""
@@ -109,7 +111,7 @@ class _Slicer:
         whole: frozenset[str],
     ) -> None:
         self.text = _Text(source)
-        self.tree = ast.parse(source)
+        self.tree = parse_source(source)
         self.class_name, self.new_name = class_name, new_name
         self.module_classes, self.executed, self.whole = module_classes, executed, whole
         self.bindings = _bindings(self.tree.body)
@@ -141,7 +143,7 @@ class _Slicer:
             helpers=_join(helpers),
             header=header,
             body=body,
-            import_roots=_import_roots(ast.parse("\n".join(pieces)).body),
+            import_roots=_import_roots(parse_source("\n".join(pieces)).body),
             names=frozenset(renames.get(name, name) for name in names | {self.new_name}),
         )
 
@@ -303,7 +305,7 @@ def _global_names(text: str) -> set[str]:
 def _attribute_names(text: str) -> set[str]:
     """Attribute names that a piece of code uses, also as strings (getattr and the like)."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_source(text)):
         if isinstance(node, ast.Attribute):
             names.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):

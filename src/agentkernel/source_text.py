@@ -1,0 +1,102 @@
+"""Python text from outside, read within limits: what is no Python, too large or nested too deeply
+for Python's parser is a SyntaxError of one line, and no other exception.
+
+A parser takes several hundred bytes of memory for each character of an unkind text, and a tree that
+it can still build ends whatever walks it by recursion.
+"""
+
+from __future__ import annotations
+
+import ast
+from types import CodeType
+
+MOST_BYTES = 1_000_000
+MOST_LINES = 50_000
+MOST_DEPTH = 200
+"""Levels of a syntax tree, of which `ast.unparse` takes three calls each."""
+TOO_DEEP = "it is nested too deeply"
+
+
+def parse_source(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
+    """The syntax tree of a file's text. Raises SyntaxError."""
+    check_size(source)
+    try:
+        tree = ast.parse(source, filename)
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise _refused(error) from None
+    _check_depth(tree)
+    return tree
+
+
+def parse_expression(text: str) -> ast.expr:
+    """The syntax tree of one expression. Raises SyntaxError."""
+    check_size(text)
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise _refused(error) from None
+    _check_depth(tree)
+    return tree
+
+
+def compile_source(source: str, filename: str) -> CodeType:
+    """The code of a file's text; nothing of it is run. Raises SyntaxError."""
+    check_size(source)
+    try:
+        # Annotations stay text, as this file has it: many name what nobody imported.
+        return compile(source, filename, "exec")
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise _refused(error) from None
+
+
+def read_literal(text: str) -> object:
+    """The value of a Python literal. Raises SyntaxError, ValueError for what is no literal."""
+    # As ast.literal_eval takes text: blanks before a literal are no indentation.
+    tree = parse_expression(text.lstrip(" \t"))
+    try:
+        return ast.literal_eval(tree)
+    except TypeError as error:  # a key or an element that has no hash
+        raise ValueError(str(error)) from error
+
+
+def check_size(source: str | bytes) -> None:
+    """Raise SyntaxError for a text that no parser is given."""
+    data = source if isinstance(source, bytes) else source.encode(errors="surrogatepass")
+    if len(data) > MOST_BYTES:
+        raise SyntaxError(f"it has {len(data):,} bytes, the most is {MOST_BYTES:,}")
+    lines = data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n") + 1
+    if lines > MOST_LINES:
+        raise SyntaxError(f"it has {lines:,} lines, the most is {MOST_LINES:,}")
+
+
+def told(error: SyntaxError) -> str:
+    """`line 3: invalid syntax`, or only what is wrong where that has no line."""
+    return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
+
+
+def _check_depth(tree: ast.AST) -> None:
+    level: list[ast.AST] = [tree]
+    for _ in range(MOST_DEPTH):
+        level = [below for node in level for below in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    line = min((getattr(node, "lineno", 0) for node in level), default=0)
+    raise SyntaxError(TOO_DEEP, ("<unknown>", line or None, None, None))
+
+
+def _refused(error: Exception) -> SyntaxError:
+    if isinstance(error, RecursionError | MemoryError):
+        return SyntaxError(TOO_DEEP)
+    if isinstance(error, UnicodeError):
+        return SyntaxError("it holds a lone surrogate, which no file in UTF-8 can")
+    return SyntaxError(str(error))
+
+
+__all__ = [
+    "check_size",
+    "compile_source",
+    "parse_expression",
+    "parse_source",
+    "read_literal",
+    "told",
+]
