@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ from typing import IO
 from agentkernel.errors import AgentKernelError, DiskFailure, OutputError
 
 LOOK_AGAIN_S = 0.1
+CLOSED = os.O_CLOEXEC | os.O_NOCTTY
+"""For every file: no child inherits it, and none becomes the terminal."""
 ROOM_BYTES = 2**20
 """What a library that keeps an index needs beside it: less fails in the middle of a write."""
 LONGEST_NAME = 200
@@ -99,6 +103,67 @@ def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
 def fitting(name: str) -> str:
     """As much of `name` as the name of a file has room for beside what is added to it."""
     return os.fsencode(name)[:LONGEST_NAME].decode(errors="ignore")
+
+
+def read_regular(path: Path, most: int | None = None, *, linked: bool = False) -> bytes:
+    """The bytes of a file in a folder that somebody else may have made: no pipe is waited for, no
+    device read, and no link followed unless the user typed the path (`linked`).
+
+    Raises OSError for what is no regular file, or has more than `most` bytes.
+    """
+    with os.fdopen(_open_regular(path, os.O_RDONLY, linked=linked), "rb") as file:
+        if most is not None and os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        return file.read()
+
+
+def read_regular_text(path: Path, *, linked: bool = False) -> str:
+    """The same as text in UTF-8. Raises OSError, UnicodeDecodeError."""
+    return io.TextIOWrapper(io.BytesIO(read_regular(path, linked=linked)), encoding="utf-8").read()
+
+
+def open_new(path: Path) -> IO[bytes]:
+    """A new file to write; nothing that is there already is opened. Raises OSError."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, 0o666), "wb")
+
+
+def open_append(path: Path) -> IO[bytes]:
+    """A regular file to read and to write at its end, made where none is. Raises OSError."""
+    return os.fdopen(_open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b")
+
+
+def refuse_strange(path: Path) -> None:
+    """Raise OSError where a file is to be written and something lies there that is none: a link
+    would lead the write elsewhere."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, _kind(found.st_mode), str(path))
+
+
+def _open_regular(path: Path, flags: int, *, linked: bool = False) -> int:
+    # Not blocking: a pipe without a writer would be waited for.
+    flags |= CLOSED | os.O_NONBLOCK | (0 if linked else os.O_NOFOLLOW)
+    try:
+        number = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            refuse_strange(path)
+        raise
+    found = os.fstat(number)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, _kind(found.st_mode), str(path))
+    return number
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISLNK, "it is a symbolic link"),
+        (stat.S_ISDIR, "it is a folder"),
+        (stat.S_ISFIFO, "it is a named pipe"),
+    )
+    return next((words for asked, words in kinds if asked(mode)), "it is no regular file")
 
 
 def hold(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: float) -> None:

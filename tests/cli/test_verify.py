@@ -80,6 +80,24 @@ def test_an_edit_is_3_also_as_json(path: Path, capsys: pytest.CaptureFixture[str
     assert "signature invalid: the file was edited" in capsys.readouterr().out
 
 
+def test_without_a_signature_nothing_holds(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = json.loads(path.read_text())
+    del tree["signature"], tree["unsigned"], tree["live_sha256"]
+    tree["versions"]["agentkernel"] = "0.1.0"
+    path.write_text(json.dumps(tree))
+    assert run(["verify", str(path), "--no-replay"]) == 3
+    assert capsys.readouterr().out.endswith("unsigned: nothing vouches for it\n")
+    assert run(["verify", str(path), "--no-replay", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["holds"], found["signature"]) == (False, "absent")
+    tree["run"], tree["candidate_sha256"] = "plus-2", "0" * 64
+    path.write_text(json.dumps(tree))
+    assert run(["verify", str(path), "--no-replay"]) == 3
+    assert capsys.readouterr().out.endswith("does not hold\n")
+
+
 @pytest.mark.parametrize("text", [None, "no json", "{}", "[1]"])
 def test_no_certificate_is_2_in_one_line(
     text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

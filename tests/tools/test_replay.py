@@ -21,6 +21,7 @@ from agentkernel.tools.certificate import build_certificate, canonical_json
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.live_module import write_live
 from agentkernel.tools.problems import problem_from_module
 from agentkernel.tools.replay import (
     Replay,
@@ -178,7 +179,7 @@ def test_an_unsigned_one_is_replayed_and_said(tmp_path: Path) -> None:
         del tree[key]
     path.write_text(json.dumps(tree))
     found = replay(path)
-    assert found.holds
+    assert (found.fits, found.holds) == (True, False)
     assert found.signature == "absent"
     assert found.verdict is not None
 
@@ -210,12 +211,21 @@ def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
         return made.model_copy(update=values)
 
     path = certify(tmp_path, edit=live)
-    with pytest.raises(RunNotFound, match="run folder"):
+    with pytest.raises(RunNotFound, match="Cannot restore the live module"):
         replay(path)
     (tmp_path / "live.pkl").write_bytes(cloudpickle.dumps((Plus(), inputs)))
+    with pytest.raises(RunNotFound, match="not vouched for by your own key"):
+        replay(path)
+    assert replay(path, unpickle=True).holds
+    digest = write_live(tmp_path, Plus(), inputs)
+    (tmp_path / "live.json").unlink()
+    certify(tmp_path, edit=lambda made: live(made).model_copy(update={"live_sha256": digest}))
     found = replay(path)
     assert found.holds
     assert found.verdict is not None
+    write_live(tmp_path, Plus(), (torch.randn(4, 8),))
+    found = replay(path, unpickle=True)
+    assert (found.edited, found.holds, found.verdict) == (("live.pkl",), False, None)
 
 
 def test_a_reference_that_no_longer_runs_is_the_users(tmp_path: Path) -> None:

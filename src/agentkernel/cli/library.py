@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
-from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs
+from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs, Unpickle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,6 +125,7 @@ def verify(
     runs_folder: Runs = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
+    unpickle: Unpickle = False,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
@@ -147,7 +148,12 @@ def verify(
         versions = installed_versions()
         for line in lines:
             found = verify_kernel(
-                library, line, versions, runs=runs, allow_unsandboxed=allow_unsandboxed
+                library,
+                line,
+                versions,
+                runs=runs,
+                allow_unsandboxed=allow_unsandboxed,
+                unpickle=unpickle,
             )
             checked.append(found)
             if not as_json:

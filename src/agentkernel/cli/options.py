@@ -152,6 +152,14 @@ ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Settings file; ~/.config/agentkernel/config.yaml.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+Unpickle = Annotated[
+    bool,
+    typer.Option(
+        "--unpickle",
+        help="Load the pickle of a live module that your own key does not vouch for: this runs "
+        "whatever its author put there.",
+    ),
+]
 AllowUnsandboxed = Annotated[
     bool,
     typer.Option("--allow-unsandboxed", help="Run candidates even where nothing isolates them."),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
+from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs, Unpickle
 
 LAST = "last"
 Name = Annotated[
@@ -25,6 +25,7 @@ def resume(
     runs: Runs = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
+    unpickle: Unpickle = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
@@ -36,6 +37,7 @@ def resume(
     if run == LAST and session is not None:
         print(f"'last' is the chat {session.name}: no run was used after it.", file=sys.stderr)
     if session is not None:
+        _trust(session, unpickle)
         code = resume_session(session, overrides or [], as_json=as_json, debug=bool(context.obj))
         raise typer.Exit(code)
 
@@ -44,6 +46,7 @@ def resume(
     from agentkernel.tools.store import find_run
 
     folder = find_run(below, run)
+    _trust(folder, unpickle)
 
     from agentkernel.cli.approve import asker
     from agentkernel.workflows.optimize import resume as go_on
@@ -54,6 +57,13 @@ def resume(
         models=use_before(folder),
     )
     raise typer.Exit(result.exit_code)
+
+
+def _trust(folder: Path, unpickle: bool) -> None:
+    from agentkernel.tools.live_module import LIVE, trust_live
+
+    if unpickle and (folder / LIVE).exists():
+        trust_live(folder)
 
 
 def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: bool) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentkernel.cli.options import AllowUnsandboxed, AsJson
+from agentkernel.cli.options import AllowUnsandboxed, AsJson, Unpickle
 
 if TYPE_CHECKING:
     from agentkernel.tools.replay import Replay
@@ -28,6 +28,7 @@ def verify(
     certificate: CertificateFile,
     no_replay: NoReplay = False,
     known_signer: KnownSigner = False,
+    unpickle: Unpickle = False,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
@@ -38,7 +39,7 @@ def verify(
     if no_replay:
         _, found = inspect_certificate(certificate)
     else:
-        found = replay(certificate, allow_unsandboxed=allow_unsandboxed)
+        found = replay(certificate, allow_unsandboxed=allow_unsandboxed, unpickle=unpickle)
     code = exit_code(found, known_signer=known_signer)
     if as_json:
         print_json({"holds": code == 0, **found.model_dump(mode="json")})
@@ -46,12 +47,22 @@ def verify(
         screen = console()
         for line in replay_lines(found, replayed=not no_replay):
             screen.print(line, markup=False)
-        screen.print({0: "holds", EXIT_BROKEN: "does not hold"}.get(code, "not decided here"))
+        screen.print(_ending(found, code))
     raise typer.Exit(code)
 
 
+def _ending(found: Replay, code: int) -> str:
+    from agentkernel.tools.replay import UNSIGNED
+
+    if code == 0:
+        return "holds"
+    if code == EXIT_UNDECIDED:
+        return "not decided here"
+    return UNSIGNED if found.signature == "absent" and found.fits else "does not hold"
+
+
 def exit_code(found: Replay, *, known_signer: bool) -> int:
-    """3 outweighs 4: what was edited stays edited on any machine."""
+    """3 outweighs 4: what was edited, or has no signature, is so on any machine."""
     if not found.holds or (known_signer and not found.signer_known):
         return EXIT_BROKEN
     return EXIT_UNDECIDED if found.undecided else 0
@@ -87,7 +98,7 @@ def replay_lines(found: Replay, *, replayed: bool) -> list[str]:
 def _signature_line(found: Replay) -> str:
     signer = f"{(found.signer or 'nobody')[:16]}"
     if found.signature == "absent":
-        return f"not signed: {found.unsigned or 'an older version wrote it'}"
+        return f"not signed{f': {found.unsigned}' if found.unsigned else ''}"
     if found.signature == "invalid":
         return f"signature invalid: the file was edited after {signer} signed it"
     known = "a key known here" if found.signer_known else "a key not known here"

@@ -79,5 +79,7 @@ class Certificate(Frozen):
     """None in records from before it was kept, and for a module whose graph has no such form."""
     seeds: int | None = None
     """How many seeds the judge was asked for, so that a replay asks for as many."""
+    live_sha256: str | None = None
+    """Of the pickle of a live module, weights and all; None in records from before it was kept."""
     unsigned: str = ""
     signature: Signature | None = None

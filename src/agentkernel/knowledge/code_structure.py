@@ -26,7 +26,7 @@ def parsed(source: str) -> ast.Module | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return parse_source(source)
+            return parse_source(source, walked=False)
         except SyntaxError:
             return None
 

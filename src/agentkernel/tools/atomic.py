@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentkernel.disk import explaining, hold
+from agentkernel.disk import explaining, hold, open_append, open_new, refuse_strange
 from agentkernel.errors import AgentKernelError
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write to a neighbour, flush it to disk, then rename it over `path`. Raises OutputError."""
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     with saving(path):
+        refuse_strange(path)
         try:
-            with temporary.open("wb") as file:
+            with open_new(temporary) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -31,8 +33,8 @@ def make_folder(path: Path) -> None:
     """Create `path` with its parents and prove that it can be written to. Raises OutputError."""
     with saving(path):
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".probe.{os.getpid()}"
-        probe.touch()
+        probe = path / f".probe.{os.getpid()}.{secrets.token_hex(4)}"
+        open_new(probe).close()
         probe.unlink()
 
 
@@ -41,7 +43,7 @@ def alone(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[None]:
     """Hold the file `lock`, made where none is, which stays. Raises `busy` where another process
     still holds it after `wait_s`, OutputError."""
     with saving(lock):
-        file = lock.open("a")
+        file = open_append(lock)
     with file:
         hold(file, busy, wait_s)
         yield
@@ -67,7 +69,7 @@ def _explain(path: Path, problem: str, full: bool) -> str:
 def append_line(path: Path, line: str) -> None:
     """Add `line` to a file of lines and flush it to disk; what a kill left of a line before it is
     cut away. Raises OutputError."""
-    with saving(path), path.open("a+b") as file:
+    with saving(path), open_append(path) as file:
         _cut_torn_line(file.fileno())
         file.write(line.encode() + b"\n")
         file.flush()

@@ -72,6 +72,7 @@ def build_certificate(
             judge_sha256=manifest.judge_sha256,
             graph=graph,
             seeds=manifest.settings.judge.seeds,
+            live_sha256=manifest.live_sha256,
         )
     )
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cloudpickle
-
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
-from agentkernel.errors import RunNotFound
 from agentkernel.tools.certificate import Sealed, hash_errors, read_sealed
-from agentkernel.tools.signing import SignatureState, is_known
+from agentkernel.tools.live_module import LIVE, read_live, sha256_of
+from agentkernel.tools.signing import SignatureState, is_known, is_own
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 32
 """A stranger's certificate may not keep this machine busy for days."""
+UNSIGNED = "unsigned: nothing vouches for it"
 NOT_JUDGED = "could not be judged here"
 
 
@@ -59,12 +58,19 @@ class Replay(Frozen):
 
     @property
     def holds(self) -> bool:
-        """True where nothing was edited and what was judged again came out the same."""
+        """True where a signature stands under it, nothing was edited and what was judged again came
+        out the same."""
+        return self.signature != "absent" and self.fits
+
+    @property
+    def fits(self) -> bool:
+        """The same, whether or not somebody vouches for it."""
         return not self.edited and not any(item.decisive for item in self.differences)
 
 
-def inspect_certificate(path: Path) -> tuple[Sealed, Replay]:
-    """Check signature and hashes; executes nothing. Raises RunNotFound for no certificate."""
+def inspect_certificate(path: Path, live: Path | None = None) -> tuple[Sealed, Replay]:
+    """Check signature and hashes; executes nothing. `live` is the pickle of a live module, where it
+    does not lie beside the certificate. Raises RunNotFound for no certificate."""
     sealed = read_sealed(path)
     certificate, signature = sealed.certificate, sealed.signature
     edited: tuple[str, ...] = ("signature",) if sealed.state == "invalid" else ()
@@ -78,31 +84,51 @@ def inspect_certificate(path: Path) -> tuple[Sealed, Replay]:
     )
     if certificate is None:
         return sealed, found
+    live = live or path.with_name(LIVE)
     known = {
         "run": certificate.run,
         "status": certificate.status,
         "problem": certificate.problem.name,
         "candidate": certificate.candidate_sha256,
         "unsigned": certificate.unsigned,
-        "edited": (*edited, *hash_errors(certificate)),
+        "edited": (
+            *edited,
+            *hash_errors(certificate),
+            *_other_module(live, certificate),
+        ),
         "nothing": _nothing(certificate),
     }
     return sealed, found.model_copy(update=known)
 
 
-def replay(path: Path, *, allow_unsandboxed: bool = False) -> Replay:
+def replay(
+    path: Path,
+    *,
+    live: Path | None = None,
+    allow_unsandboxed: bool = False,
+    unpickle: bool = False,
+) -> Replay:
     """Inspect the certificate at `path`, then judge its candidate again (and time it again where it
-    was measured and a GPU is here). What was edited is not executed.
+    was measured and a GPU is here). What was edited is not executed. `live` is the pickle of a live
+    module where it does not lie beside the certificate; `unpickle` reads it whoever made it.
 
     The reference's own source runs in this process, as it does when it is judged from its file; the
     candidate stays in the sandbox. Raises RunNotFound for what is no certificate, ProblemError
     where the reference does not run here, SandboxUnavailable where nothing isolates the candidate.
     """
-    sealed, found = inspect_certificate(path)
+    live = live or path.with_name(LIVE)
+    sealed, found = inspect_certificate(path, live)
     certificate = sealed.certificate
     if certificate is None or found.edited or found.nothing:
         return found
-    return _judge_again(path, certificate, found, allow_unsandboxed=allow_unsandboxed)
+    loaded = load_certified_problem(live, sealed, unpickle=unpickle)
+    return _judge_again(loaded, certificate, found, allow_unsandboxed=allow_unsandboxed)
+
+
+def _other_module(live: Path, certificate: Certificate) -> tuple[str, ...]:
+    """Whether another pickle lies there than the one that the certificate was made with."""
+    there = sha256_of(live) if certificate.live_sha256 is not None else None
+    return () if there in (None, certificate.live_sha256) else (LIVE,)
 
 
 def _nothing(certificate: Certificate) -> str:
@@ -114,7 +140,7 @@ def _nothing(certificate: Certificate) -> str:
 
 
 def _judge_again(
-    path: Path, certificate: Certificate, found: Replay, *, allow_unsandboxed: bool
+    loaded: LoadedProblem, certificate: Certificate, found: Replay, *, allow_unsandboxed: bool
 ) -> Replay:
     from agentkernel.tools.capture import capture
     from agentkernel.tools.judge.fingerprint import judge_sha256
@@ -125,7 +151,6 @@ def _judge_again(
     then, source = certificate.verdict, certificate.candidate_source
     assert then is not None
     assert source is not None
-    loaded = load_certified_problem(path, certificate)
     captured = capture(loaded)
     resolved = find_target(None)
     settings = replay_settings(certificate, resolved, allow_unsandboxed=allow_unsandboxed)
@@ -149,29 +174,25 @@ def _judge_again(
     )
 
 
-def load_certified_problem(path: Path, certificate: Certificate) -> LoadedProblem:
-    """The problem from the certificate itself; a live module from the pickle of its run folder.
+def load_certified_problem(live: Path, sealed: Sealed, *, unpickle: bool = False) -> LoadedProblem:
+    """The problem from the certificate itself; a live module from the pickle at `live`, where the
+    user's own key vouches for that or `unpickle` is asked for.
 
     Raises RunNotFound where that is not there, ProblemError where the source does not load.
     """
     from agentkernel.tools.problems import restore_problem
 
+    certificate, signature = sealed.certificate, sealed.signature
+    assert certificate is not None
     if certificate.problem.origin != "live":
         return restore_problem(certificate.problem)
-    pickled = path.parent / "live.pkl"
-    try:
-        return restore_problem(certificate.problem, cloudpickle.loads(pickled.read_bytes()))
-    except (
-        OSError,
-        EOFError,
-        ImportError,
-        AttributeError,
-        cloudpickle.pickle.PickleError,
-    ) as error:
-        raise RunNotFound(
-            f"The certificate {str(path)!r} is about a live module, which lies pickled in its run "
-            f"folder: cannot read {str(pickled)!r}. Next: verify the copy in the run folder."
-        ) from error
+    own = sealed.state == "valid" and signature is not None and is_own(signature)
+    value = read_live(
+        live,
+        signed_sha256=certificate.live_sha256 if own else None,
+        unpickle=unpickle,
+    )
+    return restore_problem(certificate.problem, value)
 
 
 def replay_settings(

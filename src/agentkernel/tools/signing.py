@@ -130,6 +130,14 @@ def is_known(signature: Signature) -> bool:
     return False
 
 
+def is_own(signature: Signature) -> bool:
+    """Whether the signer is this user."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        own = key_path().with_suffix(".pub").read_text(encoding="ascii").strip()
+        return own == signature.key
+    return False
+
+
 def fingerprint(public: bytes) -> str:
     """SHA-256 in hex of a raw public key."""
     return hashlib.sha256(public).hexdigest()

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import cloudpickle
 from pydantic import ValidationError
 
 from agentkernel.disk import fitting, hold
@@ -23,8 +22,9 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import OutputError, RunBusy, RunNotFound, one_line
+from agentkernel.errors import OutputError, RunBusy, RunNotFound
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.live_module import LIVE, read_live, write_live
 from agentkernel.tools.problems import LoadedProblem, restore_problem
 from agentkernel.tools.records import Records, open_records, read_records
 
@@ -52,6 +52,8 @@ class Manifest(Frozen):
     judge_sha256: str
     flags: tuple[str, ...] = ()
     out: str | None = None
+    live_sha256: str | None = None
+    """Of the pickle of a live module, weights and all."""
 
 
 class RunSummary(Frozen):
@@ -96,22 +98,8 @@ class RunStore:
 
     def problem(self) -> LoadedProblem:
         """The problem as it was when the run began."""
-        live = self.folder / "live.pkl"
-        value: object | None = None
-        if self.manifest.problem.origin == "live":
-            try:
-                value = cloudpickle.loads(live.read_bytes())
-            except (
-                OSError,
-                EOFError,
-                ImportError,
-                AttributeError,
-                cloudpickle.pickle.PickleError,
-            ) as error:
-                raise RunNotFound(
-                    f"Cannot restore the live module of run {self.id!r} from {str(live)!r}: "
-                    f"{one_line(error)}. Next: call agentkernel.optimize again."
-                ) from error
+        live = self.manifest.problem.origin == "live"
+        value = read_live(self.folder / LIVE) if live else None
         return restore_problem(self.manifest.problem, value)
 
     def write_candidate(self, candidate: Candidate) -> Path:
@@ -179,7 +167,7 @@ def create_run(
     folder = runs / run_id
     unfinished = runs / f".{run_id}.new"
     try:
-        _fill(unfinished, manifest, loaded, more or {})
+        manifest = _fill(unfinished, manifest, loaded, more or {})
         note_use(unfinished)
         with saving(folder):
             unfinished.rename(folder)
@@ -233,13 +221,16 @@ def _folders(runs: Path) -> list[str]:
         return []
 
 
-def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping[str, str]) -> None:
+def _fill(
+    folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping[str, str]
+) -> Manifest:
+    """Write all that a run begins with; the manifest as it was written."""
     with saving(folder):
         (folder / "candidates").mkdir(parents=True)
     write_atomic(folder / "problem.py", loaded.problem.source)
     if loaded.live is not None:
-        live = cloudpickle.dumps((loaded.live, loaded.live_inputs))
-        write_atomic(folder / "live.pkl", live)
+        digest = write_live(folder, loaded.live, loaded.live_inputs)
+        manifest = manifest.model_copy(update={"live_sha256": digest})
     for name, text in more.items():
         with saving(folder):
             (folder / name).parent.mkdir(exist_ok=True)
@@ -247,6 +238,7 @@ def _fill(folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping
     write_atomic(folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
     # Here already, so that a run without it has lost it.
     Records(folder / "run.sqlite").close()
+    return manifest
 
 
 def find_run(runs: Path, run: str) -> Path:

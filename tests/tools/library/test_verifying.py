@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import cloudpickle
@@ -136,13 +137,16 @@ def live_kernel() -> tuple[Kernel, bytes]:
     item = kernel(source=RIGHT, at=KEY)
     verdict = item.certificate.verdict
     assert verdict is not None
+    pickled = cloudpickle.dumps((module, (x,)))
     made = with_certificate(
         item,
         problem=problem,
         problem_sha256=problem.sha256,
         verdict=verdict.model_copy(update={"problem": problem.sha256}),
+        live_sha256=sha256(pickled).hexdigest(),
     )
-    return made, cloudpickle.dumps((module, (x,)))
+    signed = sign_certificate(made.certificate)
+    return made.model_copy(update={"certificate": signed}), pickled
 
 
 def test_a_live_module_comes_from_its_put_or_from_its_run(library: Library, tmp_path: Path) -> None:
@@ -169,10 +173,10 @@ def test_a_live_module_is_found_below_the_night_that_made_it(
     library.put(made)
     run = tmp_path / "runs" / ".nights" / "20261123-1" / f"{KEY.signature}-1" / made.run
     run.mkdir(parents=True)
-    (run / "live.pkl").write_bytes(b"broken")
+    (run / "live.pkl").write_bytes(b"another")
     found = check(library, tmp_path / "runs")
     assert found.state == "undecided"
-    assert found.reason.startswith(f"its live module cannot be read from {str(run / 'live.pkl')!r}")
+    assert found.reason == f"{str(run / 'live.pkl')!r} is not the pickle it was made with"
     (run / "live.pkl").write_bytes(pickled)
     assert check(library, tmp_path / "runs").state == "holds"
 

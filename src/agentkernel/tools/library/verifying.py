@@ -6,21 +6,28 @@ import tempfile
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from agentkernel.errors import ProblemError, RunNotFound
 from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.library.library import Library, now
 from agentkernel.tools.library.rows import UNREADABLE_ROW, KernelLine
+from agentkernel.tools.live_module import LIVE, sha256_of
 
 if TYPE_CHECKING:
     from agentkernel.domain.certificate import Versions
     from agentkernel.tools.replay import Replay
 
 State = Literal["holds", "withdrawn", "skipped", "undecided"]
-LIVE = "live.pkl"
 NIGHT_RUNS = ".nights/*/*"
 """Where the runs of nights lie below the folder of all runs."""
+
+
+class Asked(NamedTuple):
+    """How a judgement is replayed."""
+
+    allow_unsandboxed: bool
+    unpickle: bool
 
 
 @dataclass(frozen=True)
@@ -40,17 +47,18 @@ def verify_kernel(
     *,
     runs: Path | None = None,
     allow_unsandboxed: bool = False,
+    unpickle: bool = False,
 ) -> Checked:
     """Check hashes and signature, replay the judgement where `versions` are the kernel's own, and
     write into the library what came out.
 
     A live module comes from the pickle that was put with the kernel, else from its run's folder
-    below `runs`, or from that of the night below there. Raises SandboxUnavailable where nothing
-    isolates the candidate.
+    below `runs`, or from that of the night below there; `unpickle` reads it whoever made it. Raises
+    SandboxUnavailable where nothing isolates the candidate.
     """
     if line.withdrawn is not None:
         return Checked(line, "withdrawn", line.withdrawn)
-    found = _check(library, line, versions, runs, allow_unsandboxed=allow_unsandboxed)
+    found = _check(library, line, versions, runs, Asked(allow_unsandboxed, unpickle))
     if found.state == "withdrawn":
         library.withdraw(line.sha256, found.reason, key=line.key)
     elif found.state == "holds":
@@ -58,23 +66,12 @@ def verify_kernel(
     return found
 
 
-def write_evidence(library: Library, line: KernelLine, text: str, folder: Path) -> Path:
-    """`certificate.json` as it was put, with the live module's pickle beside it if there is one."""
-    path = folder / "certificate.json"
-    write_atomic(path, text)
-    live = library.live_pickle(line)
-    if live is not None:
-        (folder / LIVE).symlink_to(live.absolute())
-    return path
-
-
 def _check(
     library: Library,
     line: KernelLine,
     versions: Versions,
     runs: Path | None,
-    *,
-    allow_unsandboxed: bool,
+    asked: Asked,
 ) -> Checked:
     from agentkernel.tools.replay import inspect_certificate, replay
 
@@ -84,22 +81,24 @@ def _check(
     if stored.kernel.withdrawn is not None:
         return Checked(line, "withdrawn", stored.kernel.withdrawn)
     with tempfile.TemporaryDirectory(prefix="agentkernel-verify-") as name:
-        path = write_evidence(library, line, stored.certificate_text, Path(name))
+        path = Path(name) / "certificate.json"
+        write_atomic(path, stored.certificate_text)
         _, inspected = inspect_certificate(path)
         if inspected.edited:
             return _finding(line, inspected)
         key = line.key
         if (key.torch, key.triton) != (versions.torch, versions.triton):
             return Checked(line, "skipped", f"for torch {key.torch} and triton {key.triton}")
-        live = path.with_name(LIVE)
-        _link_run(live, line, runs)
-        if stored.kernel.certificate.problem.origin == "live" and not live.exists():
+        live = library.live_pickle(line) or _of_its_run(line, runs)
+        certificate = stored.kernel.certificate
+        if certificate.problem.origin == "live" and live is None:
             return Checked(line, "undecided", _no_live(library, line, runs))
+        if live is not None and certificate.live_sha256 not in (None, sha256_of(live)):
+            return Checked(line, "undecided", f"{str(live)!r} is not the pickle it was made with")
         try:
-            return _finding(line, replay(path, allow_unsandboxed=allow_unsandboxed))
-        except RunNotFound:
-            why = f"its live module cannot be read from {str(live.resolve())!r}"
-            return Checked(line, "undecided", f"{why}. Next: start the night again.")
+            return _finding(line, replay(path, live=live, **asked._asdict()))
+        except RunNotFound as error:
+            return Checked(line, "undecided", str(error))
         except ProblemError as error:
             return Checked(line, "undecided", str(error))
 
@@ -117,16 +116,13 @@ def _finding(line: KernelLine, found: Replay) -> Checked:
     return Checked(line, "holds")
 
 
-def _link_run(live: Path, line: KernelLine, runs: Path | None) -> None:
+def _of_its_run(line: KernelLine, runs: Path | None) -> Path | None:
     # A run's name that was edited into a path must not choose what is unpickled.
-    plain = Path(line.run).name == line.run and line.run not in ("", "..")
-    if live.exists() or not plain:
-        return
+    if Path(line.run).name != line.run or line.run in ("", ".."):
+        return None
     folder = runs or Path()
     nights = folder.glob(f"{NIGHT_RUNS}/{escape(line.run)}/{LIVE}")
-    kept = next((p for p in (folder / line.run / LIVE, *sorted(nights)) if p.is_file()), None)
-    if kept is not None:
-        live.symlink_to(kept.absolute())
+    return next((p for p in (folder / line.run / LIVE, *sorted(nights)) if p.is_file()), None)
 
 
 def _no_live(library: Library, line: KernelLine, runs: Path | None) -> str:

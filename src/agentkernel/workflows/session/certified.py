@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentkernel.domain.intent import (
     OnCandidate,
 )
@@ -19,6 +21,9 @@ from agentkernel.workflows.session.tree import (
     label,
 )
 from agentkernel.workflows.session.work import Work
+
+if TYPE_CHECKING:
+    from agentkernel.tools.replay import Replay
 
 
 def verify(work: Work, intent: OnCandidate) -> Reply:
@@ -41,8 +46,15 @@ def verify(work: Work, intent: OnCandidate) -> Reply:
         f"{item.what}: {item.then} then, {item.now} now" + (", which decides" * item.decisive)
         for item in found.differences
     ]
-    holds = "not decided here" if found.undecided else "holds" if found.holds else "does not hold"
-    return Said(text="\n".join([f"{name} {holds}.", *lines]), ok=found.holds)
+    return Said(text="\n".join([f"{name} {_ending(found)}.", *lines]), ok=found.holds)
+
+
+def _ending(found: Replay) -> str:
+    from agentkernel.tools.replay import UNSIGNED
+
+    if found.fits and not found.holds:
+        return f"is {UNSIGNED}"
+    return "not decided here" if found.undecided else "holds" if found.holds else "does not hold"
 
 
 def certificate(work: Work, intent: OnCandidate) -> Reply:

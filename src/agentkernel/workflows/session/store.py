@@ -11,7 +11,6 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-import cloudpickle
 from pydantic import TypeAdapter, ValidationError
 
 from agentkernel.domain.plan import Plan
@@ -19,7 +18,8 @@ from agentkernel.domain.problem import Problem
 from agentkernel.domain.session import Node, Tree
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import RunNotFound, one_line
-from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.atomic import make_folder, saving
+from agentkernel.tools.live_module import LIVE, read_live, write_live
 from agentkernel.tools.store import SESSION_FILE, note_use, plain_name, stamp
 from agentkernel.workflows.session.replies import Reply, Turn
 
@@ -250,25 +250,12 @@ def open_store(folder: Path) -> SessionStore:
 
 def keep_live(folder: Path, live: object, inputs: object) -> None:
     """Keep a live module with its inputs beside the session."""
-    write_atomic(folder / "live.pkl", cloudpickle.dumps((live, inputs)))
+    write_live(folder, live, inputs)
 
 
 def restore_live(folder: Path) -> object:
     """What `keep_live` wrote. Raises RunNotFound."""
-    path = folder / "live.pkl"
-    try:
-        return cloudpickle.loads(path.read_bytes())
-    except (
-        OSError,
-        EOFError,
-        ImportError,
-        AttributeError,
-        cloudpickle.pickle.PickleError,
-    ) as error:
-        raise RunNotFound(
-            f"Cannot restore the live module of session {folder.name!r} from {str(path)!r}: "
-            f"{one_line(error)}. Next: begin a session anew."
-        ) from error
+    return read_live(folder / LIVE)
 
 
 def now() -> str:

@@ -1,0 +1,123 @@
+"""The pickle of a live module. Reading one runs what its author put there, so that its bytes are
+hashed first, and read only where this user's own key vouches for that hash."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import cloudpickle
+from pydantic import ValidationError
+
+from agentkernel.disk import read_regular
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Signature
+from agentkernel.errors import AgentKernelError, RunNotFound, one_line
+from agentkernel.tools.atomic import write_atomic
+from agentkernel.tools.signing import canonical_text, is_own, is_valid, sign
+
+LIVE = "live.pkl"
+SEAL = "live.json"
+MOST_SEAL = 10_000
+DAMAGED = (EOFError, ImportError, AttributeError, cloudpickle.pickle.PickleError)
+
+
+class Seal(Frozen):
+    """`live.json`: whose key vouches for the SHA-256 of the pickle beside it."""
+
+    sha256: str
+    signature: Signature
+
+
+def write_live(folder: Path, live: object, inputs: object) -> str:
+    """Keep a module with its inputs in `folder`, sealed; the SHA-256 of the pickle, and so of the
+    weights in it. Raises OutputError."""
+    data = cloudpickle.dumps((live, inputs))
+    write_atomic(folder / LIVE, data)
+    digest = hashlib.sha256(data).hexdigest()
+    try:
+        _write_seal(folder, digest)
+    except AgentKernelError:
+        # Without a key nothing is lost but the right to read it again unasked.
+        (folder / SEAL).unlink(missing_ok=True)
+    return digest
+
+
+def trust_live(folder: Path) -> None:
+    """Seal the pickle in `folder` with this user's key, whoever made it: it is code that runs from
+    now on. Raises RunNotFound where there is none, and what `sign` raises."""
+    path = folder / LIVE
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise RunNotFound(f"No live module in {str(path)!r}: {_words(error)}.") from error
+    _write_seal(folder, hashlib.sha256(data).hexdigest())
+
+
+def read_live(path: Path, *, signed_sha256: str | None = None, unpickle: bool = False) -> object:
+    """The module with its inputs in the pickle at `path`.
+
+    Args:
+        path: The pickle; its seal lies beside it.
+        signed_sha256: The hash in a certificate that this user's own key signed.
+        unpickle: Read it whoever made it.
+
+    Raises:
+        RunNotFound: It is not there or damaged, or nothing of this user's vouches for it.
+    """
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise _unreadable(path, _words(error)) from error
+    digest = hashlib.sha256(data).hexdigest()
+    if not (unpickle or digest == signed_sha256 or _is_sealed(path.with_name(SEAL), digest)):
+        raise RunNotFound(
+            f"The pickle {str(path)!r} is not vouched for by your own key, and reading it runs "
+            "whatever its author put there. Next: --unpickle, if you trust who made it."
+        )
+    try:
+        found: object = cloudpickle.loads(data)
+    except DAMAGED as error:
+        raise _unreadable(path, one_line(error)) from error
+    return found
+
+
+def sha256_of(path: Path) -> str | None:
+    """The SHA-256 of the pickle at `path`, which is not read as one; None where there is none."""
+    try:
+        return hashlib.sha256(read_regular(path)).hexdigest()
+    except OSError:
+        return None
+
+
+def _write_seal(folder: Path, digest: str) -> None:
+    seal = Seal(sha256=digest, signature=sign(_sealed(digest)))
+    write_atomic(folder / SEAL, seal.model_dump_json(indent=2) + "\n")
+
+
+def _is_sealed(path: Path, digest: str) -> bool:
+    try:
+        seal = Seal.model_validate_json(read_regular(path, MOST_SEAL))
+    except (OSError, ValidationError):
+        return False
+    signed = is_own(seal.signature) and is_valid(_sealed(digest), seal.signature)
+    return seal.sha256 == digest and signed
+
+
+def _sealed(digest: str) -> bytes:
+    """What is signed; no certificate has such a text."""
+    return canonical_text({"kind": "live module", "sha256": digest}).encode()
+
+
+def _unreadable(path: Path, why: str) -> RunNotFound:
+    return RunNotFound(
+        f"Cannot restore the live module from {str(path)!r}: {why}. Expected the pickle that its "
+        "run wrote. Next: begin anew with the module."
+    )
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+__all__ = ["LIVE", "SEAL", "Seal", "read_live", "sha256_of", "trust_live", "write_live"]
