@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from agentkernel.disk import explaining, hold
+from agentkernel.disk import explaining, hold, open_append, refuse_strange
 from agentkernel.errors import AgentKernelError, one_line
 
 CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -74,7 +74,7 @@ class Told:
             if not is_damage(error):
                 raise
             with self.writing(path):
-                marker_of(path).touch()
+                open_append(marker_of(path)).close()
             raise self.error(
                 f"The {self.name} {str(path)!r} is damaged: {one_line(error, 120)}. Expected a "
                 "whole file. Next: run the command again, it saves what can be read into a new "
@@ -89,10 +89,10 @@ class Told:
         """Be the only process that uses `path`, which is damaged."""
         return self._alone(path, USE, wait_s, "damaged and in use by another process")
 
-    def in_use(self, path: Path) -> IO[str]:
+    def in_use(self, path: Path) -> IO[bytes]:
         """The lock that says, until it is closed, that somebody uses `path`."""
         with self.writing(path):
-            file = path.with_name(f"{path.name}{USE}").open("a")
+            file = open_append(path.with_name(f"{path.name}{USE}"))
             fcntl.flock(file, fcntl.LOCK_SH)
         return file
 
@@ -103,7 +103,7 @@ class Told:
             "Next: end that process and run this again."
         )
         with self.writing(path):
-            file = path.with_name(f"{path.name}{suffix}").open("a")
+            file = open_append(path.with_name(f"{path.name}{suffix}"))
         with file:
             with self.writing(path):
                 hold(file, busy, wait_s)
@@ -196,6 +196,7 @@ def finish_replacing(path: Path, writing: Writing) -> None:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """`path` for reading alone. On a disk that is read-only SQLite cannot open a journal that a
     killed writer left: there a copy is read."""
+    refuse_strange(path, linked=True)
     try:
         connection = _connect_to_read(path, "mode=ro")
         connection.execute("pragma schema_version").fetchone()

@@ -105,21 +105,24 @@ def fitting(name: str) -> str:
     return os.fsencode(name)[:LONGEST_NAME].decode(errors="ignore")
 
 
-def read_regular(path: Path, most: int | None = None, *, linked: bool = False) -> bytes:
+def read_regular(path: Path, most: int | None = None, *, typed: bool = False) -> bytes:
     """The bytes of a file in a folder that somebody else may have made: no pipe is waited for, no
-    device read, and no link followed unless the user typed the path (`linked`).
+    device read, and no link followed. Of a path that the user `typed` links are followed, and what
+    a shell hands over below /dev is read.
 
     Raises OSError for what is no regular file, or has more than `most` bytes.
     """
-    with os.fdopen(_open_regular(path, os.O_RDONLY, linked=linked), "rb") as file:
+    if typed and path.is_relative_to("/dev"):
+        return path.read_bytes()
+    with os.fdopen(_open_regular(path, os.O_RDONLY, linked=typed), "rb") as file:
         if most is not None and os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
         return file.read()
 
 
-def read_regular_text(path: Path, *, linked: bool = False) -> str:
+def read_regular_text(path: Path, *, typed: bool = False) -> str:
     """The same as text in UTF-8. Raises OSError, UnicodeDecodeError."""
-    return io.TextIOWrapper(io.BytesIO(read_regular(path, linked=linked)), encoding="utf-8").read()
+    return io.TextIOWrapper(io.BytesIO(read_regular(path, typed=typed)), encoding="utf-8").read()
 
 
 def open_new(path: Path) -> IO[bytes]:
@@ -132,13 +135,22 @@ def open_append(path: Path) -> IO[bytes]:
     return os.fdopen(_open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b")
 
 
-def refuse_strange(path: Path) -> None:
-    """Raise OSError where a file is to be written and something lies there that is none: a link
-    would lead the write elsewhere."""
+def refuse_strange(path: Path, *, linked: bool = False) -> None:
+    """Raise OSError where a file is to be opened or written and something lies there that is none:
+    a link would lead the write elsewhere, unless that is what the user wants (`linked`)."""
     with contextlib.suppress(FileNotFoundError):
-        found = os.lstat(path)
+        found = path.stat() if linked else os.lstat(path)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, _kind(found.st_mode), str(path))
+
+
+def make_own_folder(path: Path) -> None:
+    """Make the folder `path` in one that is there. Raises OSError where it is a link, which would
+    lead what is written into it elsewhere."""
+    path.mkdir(exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.EINVAL, _kind(found.st_mode), str(path))
 
 
 def _open_regular(path: Path, flags: int, *, linked: bool = False) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.cli.chat_idle import Idle
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.session import Changes, SettingValue
 from agentkernel.tools.atomic import write_atomic
@@ -75,7 +76,7 @@ def read_flags(folder: Path) -> Flags | None:
     from pydantic import ValidationError
 
     try:
-        return Flags.model_validate_json((folder / FLAGS).read_text(encoding="utf-8"))
+        return Flags.model_validate_json(read_regular_text(folder / FLAGS))
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 

@@ -11,6 +11,7 @@ import typer
 
 from agentkernel.cli.knowledge_options import Chroma, EmbedderName, Where
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides
+from agentkernel.disk import open_append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +87,7 @@ def alone(truth: Truth) -> Iterator[None]:
 
     path = truth.path.with_name(f"{truth.path.name}.import")
     with writing(path):
-        file = path.open("a")
+        file = open_append(path)
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,6 +19,7 @@ from agentkernel.cli.quantities import (
     show_us,
     show_usd,
 )
+from agentkernel.disk import read_regular
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.workflows.outcome import Result
@@ -42,7 +43,7 @@ def read_certificate(result: Result) -> Certificate | None:
     if result.certificate is None:
         return None
     try:
-        return Certificate.model_validate_json(Path(result.certificate).read_text())
+        return Certificate.model_validate_json(read_regular(Path(result.certificate), typed=True))
     except (OSError, ValidationError):
         return None
 

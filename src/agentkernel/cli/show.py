@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
+from agentkernel.disk import read_regular_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +52,7 @@ def read_result(store: RunStore) -> Result | None:
     from agentkernel.workflows.outcome import Result
 
     try:
-        found = Result.model_validate_json(store.result_path.read_text(encoding="utf-8"))
+        found = Result.model_validate_json(read_regular_text(store.result_path))
         return placed_result(store, found)
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
@@ -66,7 +67,7 @@ def print_source(store: RunStore, result: Result | None) -> None:
     if result is None or result.candidate is None:
         why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
         raise RunNotFound(f"Run {store.id!r} has no drop-in, it {why}. Next: agentkernel runs")
-    print(Path(result.candidate).read_text(encoding="utf-8"), end="")
+    print(read_regular_text(Path(result.candidate), typed=True), end="")
 
 
 def print_everything(store: RunStore, result: Result | None) -> None:

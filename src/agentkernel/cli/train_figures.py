@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentkernel.disk import open_new
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -105,7 +107,7 @@ def try_figures(path: Path) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
-        probe.touch()
+        open_new(probe).close()
         probe.unlink()
     require_ours(path, lambda text: text.startswith("{") and '"pass_at"' in text)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkernel.disk import open_append
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.errors import one_line
@@ -153,7 +154,7 @@ class StructureIndex:
 
     @contextmanager
     def _writing(self, wait: bool) -> Iterator[bool]:
-        with (self._folder / "structures.lock").open("w") as handle:
+        with open_append(self._folder / "structures.lock") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:

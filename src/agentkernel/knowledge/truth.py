@@ -56,7 +56,7 @@ class Truth:
     way raises KnowledgeError, and the next `open_truth` saves what can be read.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, in_use: IO[str]) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, in_use: IO[bytes]) -> None:
         self.path = path
         self._db = connection
         self._in_use = in_use

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agentkernel.database import Damage, Told, text_of, transaction
+from agentkernel.disk import refuse_strange
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import KnowledgeError, one_line
 
@@ -62,6 +63,7 @@ def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
     damaged file, KnowledgeError for a newer format and OutputError where it cannot be written.
     """
     with writing(path):
+        refuse_strange(path, linked=True)
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentkernel.disk import open_append
 from agentkernel.domain.knowledge import Filters
 from agentkernel.errors import one_line
 from agentkernel.knowledge.damage import database_damage, keeping, refuse_failing_disk
@@ -76,7 +77,7 @@ class FolderStore:
 
     @contextmanager
     def writing(self, wait: bool) -> Iterator[bool]:
-        with self._lock.open("w") as handle:
+        with open_append(self._lock) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -169,7 +170,7 @@ def open_folder(
         found = _opened(_current(root, stem), lock, fingerprint, width)
         if isinstance(found, FolderStore):
             return found
-        with lock.open("w") as handle:
+        with open_append(lock) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             folder = _current(root, stem)
             found = _opened(folder, lock, fingerprint, width)

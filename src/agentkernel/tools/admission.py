@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from agentkernel.disk import open_append
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.tools import gate
@@ -104,16 +105,16 @@ def _without(entries: list[Entry], pid: int) -> list[Entry]:
 
 def _change(ledger: Path, change: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
     """The entries after `change`, which nobody else sees half done."""
-    with ledger.open("a+") as file:
+    with open_append(ledger) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         entries = change(_read(file))
         file.seek(0)
         file.truncate()
-        file.write(json.dumps([item.model_dump() for item in entries]))
+        file.write(json.dumps([item.model_dump() for item in entries]).encode())
     return entries
 
 
-def _read(file: IO[str]) -> list[Entry]:
+def _read(file: IO[bytes]) -> list[Entry]:
     file.seek(0)
     text = file.read()
     return [Entry.model_validate(item) for item in json.loads(text)] if text else []

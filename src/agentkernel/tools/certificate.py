@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, ModuleGraph, Signature, Status
 from agentkernel.domain.plan import Plan
@@ -111,7 +112,7 @@ def read_certificate(path: Path) -> Certificate:
 def read_sealed(path: Path) -> Sealed:
     """Read a certificate that may have been edited. Raises RunNotFound where there is none."""
     try:
-        tree = read_tree(path.read_text(encoding="utf-8"))
+        tree = read_tree(read_regular_text(path, typed=True))
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, _first_line(error)) from error
     signature, state = signature_of(tree), signature_state(tree)

@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from agentkernel.disk import open_append
+
 FOLDER = "AGENTKERNEL_GATE"
 """The variable that names the folder of the two files; processes that a run starts inherit it."""
 
@@ -63,8 +65,8 @@ class Gate:
         work, so that it gets its turn (flock alone lets readers starve a writer)."""
         if self._folder is not None:
             with ExitStack() as files:
-                door = files.enter_context((self._folder / "door").open("a"))
-                with (self._folder / "turnstile").open("a") as turnstile:
+                door = files.enter_context(open_append(self._folder / "door"))
+                with open_append(self._folder / "turnstile") as turnstile:
                     fcntl.flock(turnstile, fcntl.LOCK_EX)
                     fcntl.flock(door, fcntl.LOCK_EX if kind == "timing" else fcntl.LOCK_SH)
                 self._files = files.pop_all()

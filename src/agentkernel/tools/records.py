@@ -25,6 +25,7 @@ from agentkernel.database import (
     replace_damaged,
     text_of,
 )
+from agentkernel.disk import refuse_strange
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.exchange import Exchange
@@ -291,6 +292,8 @@ def _pair(key: str, value: Frozen) -> tuple[str, str]:
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:
+    if path != MEMORY:
+        refuse_strange(Path(path))
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     connection.text_factory = text_of
     return connection
@@ -304,6 +307,7 @@ def read_records(path: Path) -> Records:
     """
     connection = _connect(MEMORY)
     with saving(path):
+        refuse_strange(path)
         if is_empty(path):
             records = Records(path, connection)
             records.lost(gone_words(path))

@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from agentkernel.disk import fitting, hold
+from agentkernel.disk import (
+    fitting,
+    hold,
+    make_own_folder,
+    open_append,
+    read_regular,
+    read_regular_text,
+)
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Versions
@@ -107,7 +114,7 @@ class RunStore:
         path = self.folder / "candidates" / f"{candidate.id}.py"
         if not path.is_file():
             with saving(path):
-                path.parent.mkdir(exist_ok=True)
+                make_own_folder(path.parent)
             write_atomic(path, candidate.source)
         return path
 
@@ -125,7 +132,7 @@ def alone(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
         "Next: wait for it, or end it and resume."
     )
     with saving(folder / "lock"):
-        file = (folder / "lock").open("a")
+        file = open_append(folder / "lock")
     with file:
         with saving(folder / "lock"):
             hold(file, busy, wait_s)
@@ -199,15 +206,15 @@ def note_use(folder: Path) -> None:
     path = folder / USES_FILE
     with saving(path):
         newest = max((uses(Path(item)).last for item in _folders(folder.parent)), default=0)
-        with path.open("a", encoding="utf-8") as file:
+        with open_append(path) as file:
             # A line break comes first too: it ends what a kill left of a line.
-            file.write(f"\n{newest + 1}\n")
+            file.write(f"\n{newest + 1}\n".encode())
 
 
 def uses(folder: Path) -> Uses:
     """When a run or session was used, among its neighbours; nothing where that cannot be read."""
     try:
-        numbers = [int(line) for line in (folder / USES_FILE).read_bytes().split()]
+        numbers = [int(line) for line in read_regular(folder / USES_FILE).split()]
     except (OSError, ValueError):
         return Uses()
     return Uses(numbers[0], numbers[-1]) if numbers else Uses()
@@ -293,7 +300,7 @@ def read_manifest(folder: Path) -> Manifest:
     """`run.json` of a run folder. Raises RunNotFound where it is missing or corrupt."""
     path = folder / "run.json"
     try:
-        return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+        return Manifest.model_validate_json(read_regular_text(path))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         problem = "is missing or unreadable" if isinstance(error, OSError) else "is corrupt"
         raise RunNotFound(
@@ -355,7 +362,7 @@ class _StatusLine(Frozen):
 
 def _status(path: Path) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
-        found = _StatusLine.model_validate_json(path.read_text(encoding="utf-8"))
+        found = _StatusLine.model_validate_json(read_regular_text(path))
         early = found.interrupted and found.status != "failed"
         return f"{found.status} (interrupted)" if early else found.status
     return "unfinished"

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from pydantic import Field, ValidationError
 
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import AgentKernelError, ProblemError, one_line
@@ -216,6 +217,6 @@ def _from(folder: Path, file: str) -> str:
 def _read_state(path: Path) -> BatchState:
     """The rows of an earlier call; none where the file is missing or damaged."""
     try:
-        return BatchState.model_validate_json(path.read_text(encoding="utf-8"))
+        return BatchState.model_validate_json(read_regular_text(path))
     except (OSError, UnicodeDecodeError, ValidationError):
         return BatchState()

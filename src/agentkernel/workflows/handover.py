@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentkernel.agents.evidence import refusal_facts
 from agentkernel.agents.protocols import Attempt
-from agentkernel.disk import fitting
+from agentkernel.disk import fitting, read_regular_text
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.problem import Problem
@@ -89,7 +89,7 @@ def report_entry(attempt: Attempt) -> Entry:
 def saved_result(store: RunStore) -> Result | None:
     """The final result of a finished run; None where it was interrupted or is damaged."""
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
-        found = Result.model_validate_json(store.result_path.read_text(encoding="utf-8"))
+        found = Result.model_validate_json(read_regular_text(store.result_path))
         files = (found.candidate, found.certificate, found.report)
         if not found.interrupted and all(Path(item).is_file() for item in files if item):
             return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from pydantic import ValidationError
 
 from agentkernel.agents.coders.given import given_path, read_given
 from agentkernel.agents.protocols import Attempt
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.settings import FILE_PREFIX, Settings
@@ -47,10 +50,10 @@ def settings_of(store: RunStore) -> Settings:
 def read_start(store: RunStore) -> Start:
     """What the run began with. Raises RunNotFound where the file is there but cannot be read."""
     path = store.folder / START
-    if not path.is_file():
+    if not os.path.lexists(path):
         return Start()
     try:
-        return Start.model_validate_json(path.read_text(encoding="utf-8"))
+        return Start.model_validate_json(read_regular_text(path))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         problem = "is unreadable" if isinstance(error, OSError) else "is corrupt"
         raise RunNotFound(

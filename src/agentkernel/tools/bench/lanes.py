@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+from agentkernel.disk import open_append
 from agentkernel.errors import SettingError
 from agentkernel.tools.atomic import make_folder, saving
 from agentkernel.tools.devices import local_gpu
@@ -86,11 +87,11 @@ def joined(folder: Path, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folder: Path, device: str, suffix: str) -> Iterator[IO[str]]:
+def _opened(folder: Path, device: str, suffix: str) -> Iterator[IO[bytes]]:
     make_folder(folder)
     path = folder / f"gpu-{device.replace('/', '_')}.{suffix}"
     with saving(path):
-        file = path.open("w")
+        file = open_append(path)
     with file:
         yield file
 

@@ -7,11 +7,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentkernel.disk import read_regular, read_regular_text
 from agentkernel.domain.base import sha256_text
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.library.library import Library, now
 from agentkernel.tools.library.rows import KernelLine, StoredKernel
+from agentkernel.tools.live_module import LIVE
 
 INDEX = "index.json"
 FORMAT = 1
@@ -61,14 +63,15 @@ def _write(
     live = library.live_pickle(line) if modules else None
     if live is not None:
         with saving(folder / place):
-            shutil.copyfile(live, folder / place / "live.pkl")
+            data = read_regular(live)
+        write_atomic(folder / place / LIVE, data)
     facts = kernel.model_dump(mode="json", exclude={"source", "certificate"})
     return {
         **facts,
         "problem": line.problem,
         "source": f"{place.as_posix()}/kernel.py",
         "certificate": f"{place.as_posix()}/certificate.json",
-        "live": None if live is None else f"{place.as_posix()}/live.pkl",
+        "live": None if live is None else f"{place.as_posix()}/{LIVE}",
     }
 
 
@@ -90,7 +93,7 @@ def _make_room(folder: Path) -> None:
 
 def _is_export(index: Path) -> bool:
     try:
-        found = json.loads(index.read_text(encoding="utf-8"))
+        found = json.loads(read_regular_text(index))
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and found.keys() == {"format", "exported", "kernels"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -15,9 +14,11 @@ from itertools import islice
 from pathlib import Path
 
 from agentkernel.database import transaction
+from agentkernel.disk import read_regular, refuse_strange
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.night import Night, RegionStatus
 from agentkernel.domain.region import Basis, Kernel, KernelKey
+from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.library.night_rows import NightLine, read_nights, read_trend, write_night
 from agentkernel.tools.library.opening import Say, open_library
 from agentkernel.tools.library.pruning import Pruned, PruneRule, doomed, drop
@@ -330,13 +331,14 @@ class Library:
             return
         with using(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            refuse_strange(live)
             # A link costs no room and outlives the run folder.
             with contextlib.suppress(FileExistsError):
                 try:
                     os.link(live, path)
                 except OSError:
                     part = path.with_suffix(f".{os.getpid()}.part")
-                    shutil.copyfile(live, part)
+                    write_atomic(part, read_regular(live))
                     part.replace(path)
 
     def _drop_lives(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.database import Damage, Told, text_of, transaction
+from agentkernel.disk import refuse_strange
 from agentkernel.errors import LibraryError, one_line
 
 TOLD = Told("library", "file", "another file with --library", LibraryError)
@@ -98,6 +99,7 @@ def read_head(path: Path) -> Head | None:
     """Read without SQLite, which would write beside the file. None: there is no file, or an empty
     one."""
     try:
+        refuse_strange(path, linked=True)
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except FileNotFoundError:
@@ -134,6 +136,7 @@ def connect(path: Path) -> sqlite3.Connection:
     another program, OutputError where it cannot be written.
     """
     with writing(path):
+        refuse_strange(path, linked=True)
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.night import Comparison, Night
 from agentkernel.domain.region import Kernel
@@ -38,7 +39,7 @@ def read_night_file(path: Path) -> NightFile:
     """`night.json`, or the folder that it lies in. Raises RunNotFound."""
     file = path / JSON_NAME if path.is_dir() else path
     try:
-        return NightFile.model_validate_json(file.read_text(encoding="utf-8"))
+        return NightFile.model_validate_json(read_regular_text(file, typed=True))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         what = "cannot be read" if isinstance(error, OSError) else "is no record of a night"
         why = getattr(error, "strerror", None) or one_line(error, 120)

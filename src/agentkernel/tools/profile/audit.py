@@ -16,6 +16,7 @@ import typer
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.profile import Call, ClockState, GpuState
+from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.profile.audit_problems import PROBLEMS, AuditProblem, waste_bytes
 from agentkernel.tools.profile.bench import Device, flush_bytes
@@ -276,7 +277,7 @@ def main(
         tell=console.print,
     )
     out.mkdir(parents=True, exist_ok=True)
-    (out / "audit.json").write_text(found.model_dump_json(indent=1), encoding="utf-8")
+    write_atomic(out / "audit.json", found.model_dump_json(indent=1))
     console.print(table_of(found))
     for item in found.failures:
         console.print(f"{item.problem} ({item.kind}): {item.reason}: {item.log[-400:]}")

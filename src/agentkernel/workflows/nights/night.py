@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pydantic import Field, ValidationError
 
+from agentkernel.disk import open_append
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.night import Lost, Night
@@ -185,7 +186,7 @@ def _alone(wanted: Wanted) -> Iterator[None]:
     make_folder(wanted.locks)
     path = wanted.locks / f"night-{wanted.key}.lock"
     with saving(path):
-        file = path.open("a")
+        file = open_append(path)
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

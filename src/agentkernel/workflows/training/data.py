@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkernel.agents.reviewer import Review
-from agentkernel.disk import hold
+from agentkernel.disk import hold, open_append, open_new
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.training import DataSettings, Judged, Split, Task, TrainingRow
 from agentkernel.errors import SettingError, TrainingError
@@ -152,7 +152,7 @@ def _alone(out: Path) -> Iterator[None]:
         "choose another --out."
     )
     with saving(path):
-        file = path.open("a")
+        file = open_append(path)
     with file:
         hold(file, busy, BUSY_S)
         try:
@@ -290,7 +290,7 @@ class _Making:
                 rows = tuple(row.model_copy(update={"structure": structure}) for row in rows)
                 if split == "held-out":
                     file = f"{family_of(structure)}_{name[:12]}.py"
-                    (self.stage / HELD_OUT / file).write_text(text, encoding="utf-8")
+                    write_atomic(self.stage / HELD_OUT / file, text)
                 for drafted in conversations(rows, reviews):
                     row = self._row(drafted, split)
                     if row is None:
@@ -338,7 +338,7 @@ class _Making:
     def _file(self, name: str) -> Iterator[Callable[[TrainingRow], None]]:
         """JSON lines, gzip, the same bytes for the same rows."""
         path = self.stage / name
-        with saving(path), path.open("wb") as raw:
+        with saving(path), open_new(path) as raw:
             with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
 
                 def write(row: TrainingRow) -> None:

@@ -17,6 +17,7 @@ from typing import IO, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from agentkernel.disk import open_append
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import Judged
 from agentkernel.errors import RunBusy, SettingError, TrainingError
@@ -298,7 +299,7 @@ def _append(path: Path, lines: Sequence[str]) -> None:
         # Never half there: a torn first member cannot be told from a file of somebody else's.
         write_atomic(path, member)
         return
-    with saving(path), path.open("ab") as file:
+    with saving(path), open_append(path) as file:
         file.write(member)
         file.flush()
         os.fsync(file.fileno())
@@ -319,7 +320,8 @@ def _known(path: Path, kind: type[Judged | Missed]) -> _Known:
     if not path.exists():
         return _Known(problems, lines, end)
     # "+": what cannot be written to is told before a kernel is made.
-    with saving(path), path.open("r+b") as file:
+    with saving(path), open_append(path) as file:
+        file.seek(0)
         try:
             for member in _members(file):
                 for line in member.lines:

@@ -11,7 +11,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from agentkernel.disk import hold
+from agentkernel.disk import hold, open_append
 from agentkernel.errors import TrainingError
 from agentkernel.tools.atomic import saving
 from agentkernel.workflows.training.sources import TaughtReview
@@ -50,7 +50,7 @@ def review_file(path: Path) -> Iterator[ReviewFile]:
         "choose another --out."
     )
     with saving(path):
-        file = path.open("a+b")
+        file = open_append(path)
     with file:
         hold(file, busy, BUSY_S)
         with saving(path):
