@@ -28,6 +28,8 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+from agentkernel.plain_text import plain_line
+
 HERE = Path(__file__).parent
 
 
@@ -128,8 +130,9 @@ class NotRecorded(ModelUnavailable):
 
 
 def one_line(error: object, most: int = 300) -> str:
-    """The first `most` characters of what `error` says, on one line."""
-    return " ".join(str(error).split())[:most]
+    """The first `most` characters of what `error` says, on one line, as `plain_line` writes it."""
+    # Cut first: the text may be anybody's, of any length.
+    return plain_line(" ".join(str(error)[: 20 * most].split()))[:most]
 
 
 def raised_at(error: BaseException) -> str:

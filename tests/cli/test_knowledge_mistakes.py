@@ -10,11 +10,12 @@ import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.cli.knowledge_search import LOG_BYTES, error_text
-from agentkernel.cli.knowledge_text import on_one_line, plain, readable
+from agentkernel.cli.knowledge_text import readable
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import SettingError
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.truth import open_truth
+from agentkernel.plain_text import plain, plain_line
 
 ARANGE = "ValueError: arange's range must be a power of 2"
 LICENCES = ("MIT", "Apache-2.0, GPL-2.0", "")
@@ -205,5 +206,5 @@ def test_an_added_title_is_written_out(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_signs_that_do_not_print_are_written_out() -> None:
     assert plain("a\r\n\tb\x1b\x9b") == "a\n\tb\\x1b\\x9b"
-    assert on_one_line("a\nb\u202e ü") == "a\\nb\\u202e ü"
+    assert plain_line("a\nb\u202e ü") == "a\\nb\\u202e ü"
     assert readable("a\udcff\ud800ü") == "a\ufffd\ufffdü"

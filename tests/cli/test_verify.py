@@ -80,9 +80,7 @@ def test_an_edit_is_3_also_as_json(path: Path, capsys: pytest.CaptureFixture[str
     assert "signature invalid: the file was edited" in capsys.readouterr().out
 
 
-def test_without_a_signature_nothing_holds(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_signature_nothing_holds(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = json.loads(path.read_text())
     del tree["signature"], tree["unsigned"], tree["live_sha256"]
     tree["versions"]["agentkernel"] = "0.1.0"

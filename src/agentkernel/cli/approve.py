@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from agentkernel.cli.output import say
 from agentkernel.workflows.approval import Approve, Asked
 
 
@@ -17,13 +18,13 @@ def asker(*, as_json: bool) -> Approve | None:
 def ask(asked: Asked) -> bool:
     """Show what is asked about, and wait for y or n; the end of the input is a no."""
     for line in lines_of(asked):
-        print(printable(line))
+        say(line)
     question = "Draft this?" if asked.kind == "plan" else "Judge this?"
     while True:
         try:
             answer = input(f"{question} [y/N] ").strip().lower()
         except EOFError:
-            print()
+            say()
             return False
         if answer in ("y", "yes"):
             return True
@@ -43,8 +44,3 @@ def lines_of(asked: Asked) -> Iterator[str]:
     made = asked.candidate
     yield f"# {made.id} by {made.coder}: {asked.hypothesis.strategy}, {asked.hypothesis.reason}"
     yield from made.source.splitlines()
-
-
-def printable(line: str) -> str:
-    """The line without what would steer the terminal: nobody has judged it yet."""
-    return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in line)

@@ -18,6 +18,7 @@ from agentkernel.cli.options import (
     TimeLimit,
     with_groups,
 )
+from agentkernel.cli.output import say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -161,7 +162,7 @@ def ignore_row(row: Row) -> None:
 def print_row(row: Row) -> None:
     """One line when a problem is done."""
     why = row.error or (row.result.reason if row.result else "")
-    print(f"{Path(row.file).name}: {row.status}: {why}", flush=True)
+    say(f"{Path(row.file).name}: {row.status}: {why}")
 
 
 def row_values(row: Row) -> dict[str, object]:

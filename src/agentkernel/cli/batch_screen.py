@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from agentkernel.cli.output import say
 from agentkernel.tools.nights.wording import lost_words
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Screen:
         if self.as_json:
             print_json(dict(values))
         else:
-            print(": ".join(item for item in list(values.values())[1:] if item), flush=True)
+            say(": ".join(item for item in list(values.values())[1:] if item))
 
 
 def _news(agenda: Agenda, said: Counter[str]) -> Iterator[dict[str, str]]:

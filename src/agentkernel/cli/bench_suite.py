@@ -24,6 +24,7 @@ from agentkernel.cli.options import (
     UsdLimit,
     model_flags,
 )
+from agentkernel.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,7 +207,7 @@ def print_row(row: Row) -> None:
     from agentkernel.tools.bench.markdown import problem_cells
 
     cells = problem_cells(row)
-    print(f"{row.name}: {row.status}: {cells[-1]} ({row.seconds:.0f} s)", flush=True)
+    say(f"{row.name}: {row.status}: {cells[-1]} ({row.seconds:.0f} s)")
 
 
 def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_json: bool) -> None:

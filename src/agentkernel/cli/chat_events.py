@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentkernel.cli.chat_text import visible
 from agentkernel.cli.quantities import show_count, show_ratio, show_us, show_usd
 from agentkernel.domain.certificate import Status
+from agentkernel.plain_text import plain
 from agentkernel.workflows.events import (
     CandidateDrafted,
     CandidateSetAside,
@@ -66,7 +66,7 @@ def in_a_session(event: Event) -> Event | None:
 def event_line(event: Event) -> str:
     """One line for a pipe, with nothing in it that moves a terminal; "" for what says nothing
     there."""
-    return " ".join(visible(_words(event)).split())
+    return " ".join(plain(_words(event)).split())
 
 
 def _words(event: Event) -> str:

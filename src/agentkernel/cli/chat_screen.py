@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Protocol
 
-from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 
 from agentkernel.cli.chat_clock import Clock
 from agentkernel.cli.chat_events import in_a_session
-from agentkernel.cli.chat_text import shortened, visible
+from agentkernel.cli.chat_text import shortened
+from agentkernel.cli.output import json_line, say
+from agentkernel.cli.plain_console import PlainConsole
+from agentkernel.plain_text import plain
 from agentkernel.workflows.session.replies import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import ConsoleOptions, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
 
     from agentkernel.cli.chat_protocol import Question, SessionLike
@@ -92,7 +93,7 @@ class TextScreen:
 
     def note(self, text: str) -> None:
         counted = self._clock.stop()
-        self.console.print(Text(visible(text)), soft_wrap=not self.console.is_terminal)
+        self.console.print(Text(plain(text)), soft_wrap=not self.console.is_terminal)
         if counted:
             self._clock.start()
 
@@ -197,7 +198,7 @@ class Visible:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self.inner, options):
-            text = segment.text if segment.control else visible(segment.text)
+            text = segment.text if segment.control else plain(segment.text)
             yield Segment(text, segment.style, segment.control)
 
 
@@ -215,20 +216,20 @@ class JsonScreen:
         pass
 
     def note(self, text: str) -> None:
-        print(visible(text), file=sys.stderr, flush=True)
+        say(text, error=True)
 
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def event(self, event: Event) -> None:
-        self._write("event", event.model_dump_json())
+        self._write("event", json_line(event))
 
     def ask(self, question: Question) -> str:
-        self._write("asked", question.model_dump_json())
+        self._write("asked", json_line(question))
         return ""
 
     def reply(self, reply: Reply) -> None:
-        self._write("reply", reply.model_dump_json())
+        self._write("reply", json_line(reply))
 
     def failed(self, said: Said) -> None:
         self.reply(said)
@@ -245,7 +246,7 @@ def chat_console() -> Console:
     is told to have next to no columns has 20: at 0 nothing would be shown."""
     asked = os.environ.get("COLUMNS", "")
     narrow = asked.isdecimal() and int(asked) < LEAST_WIDTH
-    return Console(highlight=False, width=LEAST_WIDTH if narrow else None)
+    return PlainConsole(highlight=False, width=LEAST_WIDTH if narrow else None)
 
 
 def picture(reply: Reply, console: Console) -> RenderableType:
@@ -263,4 +264,4 @@ def question_text(question: Question) -> str:
     heading = f"Round {question.round}, {question.kind}:"
     ideas = (f"  {item.strategy}: {item.reason}" for item in tried)
     source = () if made is None else ("", *made.source.splitlines(), "")
-    return visible("\n".join((heading, *ideas, *source)))
+    return plain("\n".join((heading, *ideas, *source)))

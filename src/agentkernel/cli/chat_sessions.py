@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agentkernel.cli.chat_open import STORE
+from agentkernel.cli.output import say
 from agentkernel.domain.base import Frozen
 
 MOST_LISTED = 10
@@ -110,12 +111,12 @@ def list_sessions(runs: Path, *, as_json: bool) -> None:
         print_json([item.model_dump(mode="json") for item in found])
         return
     for item in found[:MOST_LISTED]:
-        print(f"{item.used}  {item.id}")
+        say(f"{item.used}  {item.id}")
     if found:
-        print("Go on with one:   agentkernel resume SESSION")
+        say("Go on with one:   agentkernel resume SESSION")
     else:
-        print(f"No sessions in {str(runs)!r} yet.")
-    print("Begin another:    agentkernel chat FILE --target h100")
+        say(f"No sessions in {str(runs)!r} yet.")
+    say("Begin another:    agentkernel chat FILE --target h100")
 
 
 def resume_words(folder: Path, usual: Path) -> str:

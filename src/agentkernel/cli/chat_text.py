@@ -3,18 +3,6 @@
 from __future__ import annotations
 
 
-def visible(text: str) -> str:
-    """Control characters as escapes (`\\x1b`); line feeds and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(
-        sign
-        if sign.isprintable() or sign in "\n\t"
-        else sign.encode("unicode_escape", "replace").decode()
-        for sign in text
-    )
-
-
 def shortened(text: str, most: int) -> str:
     """The first line of `text`, at most `most` characters, with what was left out."""
     first, _, rest = text.strip().partition("\n")

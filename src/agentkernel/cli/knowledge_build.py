@@ -135,7 +135,7 @@ def generate(
 
 def report_lines(made: Report) -> list[str]:
     """What became of the modules."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     lines = [
         f"{made.made} pairs of {made.found} modules ({made.known} were known): "
@@ -143,4 +143,4 @@ def report_lines(made: Report) -> list[str]:
         f"{made.unverified} not verified, {len(made.failed)} without a pair ({made.seconds:.0f} s)"
     ]
     lines += [f"  {miss.file}: {miss.stage}: {miss.reason}" for miss in made.failed[:10]]
-    return [on_one_line(line) for line in lines]
+    return [plain_line(line) for line in lines]

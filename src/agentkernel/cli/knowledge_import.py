@@ -52,8 +52,8 @@ def add(
     """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
     from agentkernel.cli.knowledge_options import a_licence, opened_base, place_of
     from agentkernel.cli.knowledge_progress import catching_up
-    from agentkernel.cli.knowledge_text import on_one_line
     from agentkernel.cli.output import console, print_json
+    from agentkernel.plain_text import plain_line
 
     licence = None if licence is None else a_licence("--licence", licence)
     entry = own_pair(problem, answer, title, licence, source)
@@ -66,7 +66,7 @@ def add(
         print_json({"id": entry.id, "state": state, "title": entry.title})
         return
     line = f"{entry.id}: {state}, not verified: {entry.title}"
-    console().print(on_one_line(line), markup=False)
+    console().print(plain_line(line), markup=False)
 
 
 def own_pair(
@@ -176,7 +176,7 @@ def import_file(
 
 def taken_lines(taken: Taken) -> list[str]:
     """What came in, what is missing, and what was left out and why."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     found = taken.found
     lines = [
@@ -193,7 +193,7 @@ def taken_lines(taken: Taken) -> list[str]:
         named = ", ".join(repr(name[:80]) for name in names[:NAMED_REFUSED])
         lines.append(f"  {len(names)} refused, {why}: {named}{more}")
     lines += [f"  {line}" for line in found.broken]
-    return [on_one_line(line) for line in lines]
+    return [plain_line(line) for line in lines]
 
 
 def by_reason(refused: Sequence[Refusal]) -> dict[str, list[str]]:

@@ -110,7 +110,6 @@ def import_shards(
     with others, its rows are read again, and those that are there are duplicates. Raises
     KnowledgeError where not one of the rows is a pair, and what `import_pairs` raises.
     """
-    from agentkernel.cli.knowledge_text import on_one_line
     from agentkernel.domain.base import sha256_text
     from agentkernel.domain.knowledge import Filters
     from agentkernel.errors import KnowledgeError
@@ -118,6 +117,7 @@ def import_shards(
     from agentkernel.knowledge.near_duplicates import NearDuplicates
     from agentkernel.knowledge.pair_files import shards_of
     from agentkernel.knowledge.truth_types import Progress
+    from agentkernel.plain_text import plain_line
 
     rule = sha256_text(f"{licence_if_missing}\0{sorted(licences) if licences else licences}")[:8]
     total = kernelbook.ImportReport()
@@ -163,7 +163,7 @@ def import_shards(
     if total.read and not some:
         raise KnowledgeError(
             f"None of {total.read} rows in {str(path)!r} is a pair; the first: "
-            f"{on_one_line(total.first_broken[0])}. Expected rows with the code of a module and "
+            f"{plain_line(total.first_broken[0])}. Expected rows with the code of a module and "
             "its Triton code. Next: name the files of such a set."
         )
     return total
@@ -197,7 +197,7 @@ def added_up(one: ImportReport, other: ImportReport) -> ImportReport:
 
 def report_lines(found: ImportReport) -> list[str]:
     """How many rows came in, and why the others did not."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     lines = [
         f"{found.read} rows read, {found.added} pairs added, {found.duplicates} near copies left "
@@ -209,4 +209,4 @@ def report_lines(found: ImportReport) -> list[str]:
         words = ", ".join(f"{name or 'none named'} {count}" for name, count in named)
         lines.append(f"refused: {words}; --licence or --allow-any-licence takes them")
     lines += [f"  {line}" for line in found.first_broken[:3]]
-    return [on_one_line(line) for line in lines]
+    return [plain_line(line) for line in lines]

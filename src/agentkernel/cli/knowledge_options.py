@@ -112,9 +112,9 @@ def opened_truth(place: Place) -> Truth:
 
 def say_on_stderr(line: str) -> None:
     """One line beside the answer."""
-    from rich.console import Console
+    from agentkernel.cli.plain_console import PlainConsole
 
-    Console(stderr=True).print(line, markup=False, highlight=False)
+    PlainConsole(stderr=True).print(line, markup=False, highlight=False)
 
 
 def filters_of(
@@ -156,7 +156,8 @@ def among(filters: Filters, truth: Truth) -> Filters:
     Case does not count, and an entry under several licences is found by each. A name that no entry
     has is said on stderr.
     """
-    from agentkernel.cli.knowledge_text import on_one_line, readable
+    from agentkernel.cli.knowledge_text import readable
+    from agentkernel.plain_text import plain_line
 
     if not filters.licences:
         return filters
@@ -168,7 +169,7 @@ def among(filters: Filters, truth: Truth) -> Filters:
         if not same:
             names = [name or _no_licence() for name in known][:KNOWN_LICENCES]
             say_on_stderr(
-                on_one_line(
+                plain_line(
                     f"--licence is {asked!r}, which no entry has. Known here: "
                     f"{', '.join(names) or 'none'}."
                 )

@@ -15,11 +15,12 @@ Show = Callable[[int, int | None, str], None]
 @contextmanager
 def shown(what: str, *, silent: bool = False) -> Iterator[Show]:
     """A bar on stderr, or a line every `QUIET_S` where that is no terminal; `silent`: nothing."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
 
-    screen = Console(stderr=True)
+    from agentkernel.cli.plain_console import PlainConsole
+
+    screen = PlainConsole(stderr=True)
     watched = screen.is_terminal and not silent
     columns = (
         BarColumn(),

@@ -195,17 +195,17 @@ def hit_lines(rank: int, hit: Hit) -> list[RenderableType]:
     from rich.text import Text
 
     from agentkernel.cli.knowledge_show import code_or_text, licence_words
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     entry = hit.entry
     facts = (entry.id, entry.kind, entry.source, licence_words(entry), verified_words(entry))
     parts: list[RenderableType] = [
-        Text(" | ".join(on_one_line(fact) for fact in facts if fact)),
+        Text(" | ".join(plain_line(fact) for fact in facts if fact)),
         Text(score_words(hit.score)),
         code_or_text(entry, preview(entry)),
     ]
     return [
-        Text(f"{rank}. {on_one_line(entry.title)}", style="bold"),
+        Text(f"{rank}. {plain_line(entry.title)}", style="bold"),
         *(Padding(part, (0, 0, 0, INDENT), expand=False) for part in parts),
         "",
     ]

@@ -93,8 +93,8 @@ def stats_table(found: Stats) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from agentkernel.cli.knowledge_text import on_one_line
     from agentkernel.knowledge.transfer import NO_LICENCE
+    from agentkernel.plain_text import plain_line
 
     table = Table(box=None, pad_edge=False)
     for heading in ("by", "", "entries"):
@@ -108,7 +108,7 @@ def stats_table(found: Stats) -> Table:
     for name, counts in groups:
         for value, count in counts.items():
             shown = value or (NO_LICENCE if counts is found.by_licence else "-")
-            table.add_row(name, Text(on_one_line(shown)), str(count))
+            table.add_row(name, Text(plain_line(shown)), str(count))
             name = ""
     return table
 
@@ -118,11 +118,11 @@ def entry_parts(entry: Entry, *, current: bool) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _facts(entry, current=current):
-        table.add_row(name, Text(on_one_line(value)))
+        table.add_row(name, Text(plain_line(value)))
     parts: list[RenderableType] = [table, ""]
     if entry.problem:
         parts += ["problem", code_or_text(entry, entry.problem), "", "answer"]
@@ -155,14 +155,14 @@ def _facts(entry: Entry, *, current: bool) -> list[tuple[str, str]]:
 
 def history_lines(past: Sequence[Past]) -> list[str]:
     """A line for each version that is found no more."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     lines = (
         f"until {item.ended}: {item.entry.title} ({item.why})"
         + (f", superseded by {item.superseded_by}" if item.superseded_by else "")
         for item in past
     )
-    return [on_one_line(line) for line in lines]
+    return [plain_line(line) for line in lines]
 
 
 def _past_values(past: Past) -> dict[str, object]:
@@ -179,8 +179,8 @@ def code_or_text(entry: Entry, text: str) -> RenderableType:
     from rich.syntax import Syntax
     from rich.text import Text
 
-    from agentkernel.cli.knowledge_text import plain
     from agentkernel.cli.output import console
+    from agentkernel.plain_text import plain
 
     text = plain(text)
     if entry.problem and console().is_terminal:

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs, Unpickle
+from agentkernel.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,11 +86,11 @@ def list_kernels(
             print_json([_line_values(item) for item in lines])
         elif lines:
             if len(lines) == most and library.count() > most:
-                print(f"The newest {most} of {library.count()} kernels; --limit shows more.")
+                say(f"The newest {most} of {library.count()} kernels; --limit shows more.")
             console().print(kernel_table(lines))
         else:
             where = str(library.path)
-            print(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
+            say(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
 
 
 def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None:
@@ -113,7 +114,7 @@ def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None
             return
         screen = console()
         if len(keys) > len(lines):
-            print(f"The newest {len(lines)} of {len(keys)} keys; --json shows all.")
+            say(f"The newest {len(lines)} of {len(keys)} keys; --json shows all.")
         for line in kernel_lines(lines, kernels, measured[-MOST_LISTED:]):
             screen.print(line, markup=False, soft_wrap=True)
 
@@ -162,7 +163,7 @@ def verify(
         if as_json:
             print_json({"exit_code": code, "kernels": [_checked_values(item) for item in checked]})
         else:
-            print(count_words(checked))
+            say(count_words(checked))
         raise typer.Exit(code)
 
 
@@ -183,7 +184,7 @@ def export(
             print_json({**asdict(found), "folder": str(found.folder)})
             return
         left = f"; {found.left_out} that may not be used left out" if found.left_out else ""
-        print(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
+        say(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
 
 
 def prune(
@@ -257,7 +258,7 @@ def kernel_table(lines: Sequence[KernelLine]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     table = Table(box=None, pad_edge=False)
     headings = ("kernel", "problem", "gpu", "torch", "dtype", "speedup", "created", "state")
@@ -275,7 +276,7 @@ def kernel_table(lines: Sequence[KernelLine]) -> Table:
             item.created[:10],
             state_words(item),
         )
-        table.add_row(*(Text(on_one_line(cell)) for cell in cells))
+        table.add_row(*(Text(plain_line(cell)) for cell in cells))
     return table
 
 
@@ -292,19 +293,19 @@ def kernel_lines(
     lines: Sequence[KernelLine], kernels: Sequence[Kernel], measured: Sequence[Measured]
 ) -> list[str]:
     """For people: each key with its figures, what was measured, the source."""
-    from agentkernel.cli.knowledge_text import on_one_line, plain
+    from agentkernel.plain_text import plain, plain_line
 
     states = {item.key.model_dump_json(): state_words(item) for item in lines}
-    shown = [f"kernel {lines[0].sha256}", f"problem {on_one_line(lines[0].problem)}"]
+    shown = [f"kernel {lines[0].sha256}", f"problem {plain_line(lines[0].problem)}"]
     for item in kernels:
         key = item.key
         shown += [
             f"for {key.gpu}, torch {key.torch}, triton {key.triton}, {key.precision} "
             f"{key.dtype}, signature {key.signature}",
-            f"  {speedup_words(item.speedup, item.basis)}, run {on_one_line(item.run)}, created "
+            f"  {speedup_words(item.speedup, item.basis)}, run {plain_line(item.run)}, created "
             f"{item.created}, verified {item.verified or 'never again'}",
         ]
-        shown.append(f"  {on_one_line(states[key.model_dump_json()])}")
+        shown.append(f"  {plain_line(states[key.model_dump_json()])}")
     if len(lines) > len(kernels):
         shown.append(f"{len(lines) - len(kernels)} more, whose certificate cannot be read")
     for one in measured:
@@ -312,7 +313,7 @@ def kernel_lines(
         speedup = "" if one.speedup is None else f", {one.speedup:.2f}x"
         gpu = one.gpu.removeprefix(ESTIMATED)
         what = f"{one.basis} {one.taken} {'on' if one.basis == 'measured' else 'for'} {gpu}"
-        night = f", night {on_one_line(one.night)}" if one.night else ""
+        night = f", night {plain_line(one.night)}" if one.night else ""
         shown.append(f"{what}: {time}{speedup}{night}")
     return [*shown, "", *(plain(item.source) for item in kernels[:1])]
 
@@ -326,13 +327,11 @@ def speedup_words(speedup: float | None, basis: str) -> str:
 
 def checked_words(found: Checked) -> str:
     """One line about a kernel that was judged again."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     line = found.kernel
-    reason = f": {on_one_line(found.reason)}" if found.reason else ""
-    return (
-        f"{line.sha256[:10]} {on_one_line(line.problem)} on {line.key.gpu}: {found.state}{reason}"
-    )
+    reason = f": {plain_line(found.reason)}" if found.reason else ""
+    return f"{line.sha256[:10]} {plain_line(line.problem)} on {line.key.gpu}: {found.state}{reason}"
 
 
 def count_words(checked: Sequence[Checked]) -> str:
@@ -353,11 +352,11 @@ def exit_code(checked: Sequence[Checked], *, mended: bool = False) -> int:
 
 def pruned_lines(found: Pruned) -> list[str]:
     """For people: what goes, what stays in spite of the rule, and how to go on."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
 
     lines = [
-        f"{item.kernel.sha256[:10]} {on_one_line(item.kernel.problem)} on {item.kernel.key.gpu}: "
-        f"{on_one_line(item.why)}"
+        f"{item.kernel.sha256[:10]} {plain_line(item.kernel.problem)} on {item.kernel.key.gpu}: "
+        f"{plain_line(item.why)}"
         for item in found.kernels
     ]
     verb = "dropped" if found.dropped else "would be dropped"

@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from agentkernel.plain_text import plain, plain_line
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
@@ -16,23 +18,34 @@ PLAIN_WIDTH = 110
 
 
 def console() -> Console:
-    """A rich console on stdout; plain text of a fixed width where it is not a terminal."""
-    from rich.console import Console
+    """A console on stdout; plain text of a fixed width where it is not a terminal."""
+    from agentkernel.cli.plain_console import PlainConsole
 
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=PLAIN_WIDTH, force_terminal=False, no_color=True)
+        return PlainConsole(highlight=False)
+    return PlainConsole(highlight=False, width=PLAIN_WIDTH, force_terminal=False, no_color=True)
+
+
+def say(text: object = "", *, error: bool = False) -> None:
+    """Print lines, whoever wrote the words in them, to stdout or stderr at once."""
+    print(plain(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def print_json(value: BaseModel | dict[str, object] | list[dict[str, object]]) -> None:
     """One JSON value on one line, at once."""
-    text = json.dumps(value) if isinstance(value, dict | list) else value.model_dump_json()
-    print(text, flush=True)
+    print(json_line(value), flush=True)
+
+
+def json_line(value: BaseModel | dict[str, object] | list[dict[str, object]]) -> str:
+    """`value` as JSON in ASCII, so that no text in it steers a terminal."""
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return value.model_dump_json(ensure_ascii=True)
 
 
 def print_failure(line: str, exit_code: int, kind: str, *, as_json: bool) -> None:
     """The one line of a failure: on stderr, and as an object on stdout where JSON is asked for."""
-    text = " ".join(line.split())
+    text = plain_line(" ".join(line.split()))
     if as_json:
         print_json({"error": text, "kind": kind, "exit_code": exit_code})
     with contextlib.suppress(OSError):  # nobody is left to be told

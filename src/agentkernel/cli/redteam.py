@@ -121,11 +121,12 @@ def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Fo
 
     @contextmanager
     def shown() -> Iterator[Callable[[Found], None]]:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
 
-        screen = Console(stderr=True)
+        from agentkernel.cli.plain_console import PlainConsole
+
+        screen = PlainConsole(stderr=True)
         columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), TextColumn("{task.description}"))
         with Progress(
             *columns, console=screen, transient=True, disable=silent or not screen.is_terminal

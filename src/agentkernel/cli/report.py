@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
+from agentkernel.cli.output import say
+from agentkernel.plain_text import plain
 
 PAGE_NAME = "report.html"
 PAGE_MARK = '<p class="kicker">'
@@ -62,11 +64,11 @@ def report(
     make_folder(path.parent)
     if out is not None:
         require_ours(path, lambda text: PAGE_MARK in text)
-    write_atomic(path, page)
+    write_atomic(path, plain(page))
     if as_json:
         print_json({"page": str(path)})
     else:
-        print(path)
+        say(path)
 
 
 def is_night(path: Path) -> bool:

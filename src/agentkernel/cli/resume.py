@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs, Unpickle
+from agentkernel.cli.output import say
 
 LAST = "last"
 Name = Annotated[
@@ -35,7 +35,7 @@ def resume(
     below = runs_path(runs, config, overrides)
     session = last_used(below) if run == LAST else session_folder(below, run)
     if run == LAST and session is not None:
-        print(f"'last' is the chat {session.name}: no run was used after it.", file=sys.stderr)
+        say(f"'last' is the chat {session.name}: no run was used after it.", error=True)
     if session is not None:
         _trust(session, unpickle)
         code = resume_session(session, overrides or [], as_json=as_json, debug=bool(context.obj))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
+from agentkernel.cli.output import say
 
 MOST_CORRUPT = 20
 """Folders that cannot be read of which each has a line of its own."""
@@ -25,7 +26,7 @@ def runs(
         print_json([item.model_dump(mode="json") for item in found])
         return
     if not found:
-        print(f"No runs in {str(folder)!r}. Next: agentkernel optimize FILE --target h100")
+        say(f"No runs in {str(folder)!r}. Next: agentkernel optimize FILE --target h100")
         return
     from rich.table import Table
 
@@ -40,4 +41,4 @@ def runs(
         table.add_row(item.id, item.created[:19], item.problem, item.target, item.status)
     console().print(table)
     if left_out:
-        print(f"{len(left_out)} more that cannot be read; --json names them.")
+        say(f"{len(left_out)} more that cannot be read; --json names them.")

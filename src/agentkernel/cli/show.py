@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
 from agentkernel.disk import read_regular_text
+from agentkernel.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,7 +69,9 @@ def print_source(store: RunStore, result: Result | None) -> None:
     if result is None or result.candidate is None:
         why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
         raise RunNotFound(f"Run {store.id!r} has no drop-in, it {why}. Next: agentkernel runs")
-    print(read_regular_text(Path(result.candidate), typed=True), end="")
+    source = read_regular_text(Path(result.candidate), typed=True)
+    # A file or a program gets it as it is.
+    print(plain(source) if sys.stdout.isatty() else source, end="")
 
 
 def print_everything(store: RunStore, result: Result | None) -> None:

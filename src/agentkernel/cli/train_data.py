@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
+from agentkernel.cli.output import say
 
 if TYPE_CHECKING:
     from agentkernel.workflows.training.card import Card
@@ -66,7 +67,7 @@ def data(
     if as_json:
         print_json({"out": str(out), **card.model_dump(mode="json")})
     else:
-        print("\n".join(report_lines(card, out)))
+        say("\n".join(report_lines(card, out)))
 
 
 def command_line(
@@ -91,7 +92,7 @@ def command_line(
 
 def report_lines(card: Card, out: Path) -> list[str]:
     """What the folder holds, and what was asked for and is not there."""
-    from agentkernel.cli.knowledge_text import on_one_line
+    from agentkernel.plain_text import plain_line
     from agentkernel.workflows.training.card import unreadable
 
     tasks = ", ".join(f"{rows} {task}" for task, rows in card.train.tasks.items())
@@ -104,7 +105,7 @@ def report_lines(card: Card, out: Path) -> list[str]:
     lines += [f"left out: {count} x {reason}" for reason, count in ranked[:6]]
     lines += [f"unreadable: {count} x {why}" for why, count in unreadable(card.inputs)[:6]]
     lines.append(f"{out / 'card.md'} says more. Next: agentkernel train sft {out} --out MODEL")
-    return [on_one_line(line) for line in lines]
+    return [plain_line(line) for line in lines]
 
 
 __all__ = ["data"]

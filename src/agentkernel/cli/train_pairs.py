@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
+from agentkernel.cli.output import say
 from agentkernel.cli.train_options import judging_device
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def problems(
     if as_json:
         print_json({"out": str(out), "modules": count, "written": fresh})
     else:
-        print(f"{count} modules in {str(out)!r}, {fresh} of them new")
+        say(f"{count} modules in {str(out)!r}, {fresh} of them new")
 
 
 def pairs(
@@ -158,7 +159,7 @@ def pairs(
     if as_json:
         print_json(made)
     else:
-        print("\n".join(report_lines(made, out)))
+        say("\n".join(report_lines(made, out)))
     raise typer.Exit(1 if made.problems and not made.rows and not made.known else 0)
 
 

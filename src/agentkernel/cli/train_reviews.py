@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, BaseUrl, Overrides, UsdLimit
+from agentkernel.cli.output import say
 from agentkernel.cli.train_data import Licence, Sources, Training
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def reviews(
     if as_json:
         print_json({"out": str(out), **made.model_dump(mode="json")})
     else:
-        print("\n".join(report_lines(made, sources, out)))
+        say("\n".join(report_lines(made, sources, out)))
     raise typer.Exit(0 if made.kept or made.known else 1)
 
 
@@ -82,8 +83,8 @@ def report_lines(made: ReviewsReport, sources: list[str], out: Path) -> list[str
     """What the file holds, what came to nothing, and what it cost."""
     import shlex
 
-    from agentkernel.cli.knowledge_text import on_one_line
     from agentkernel.cli.quantities import show_count, show_usd
+    from agentkernel.plain_text import plain_line
 
     nothing = (
         (made.without_sections, "answered without sections"),
@@ -107,7 +108,7 @@ def report_lines(made: ReviewsReport, sources: list[str], out: Path) -> list[str
     words = shlex.join(word for item in sources for word in ("--from", item))
     if made.known or made.kept:
         lines.append(f"Next: agentkernel train data {words} --from {out} --out DATA")
-    return [on_one_line(line) for line in lines]
+    return [plain_line(line) for line in lines]
 
 
 __all__ = ["reviews"]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.plan import Calibration
+from agentkernel.plain_text import plain_line
 
 NO_PRICE = "no price known"
 RULES = "the rules"
@@ -133,9 +134,10 @@ def usd_text(cost_usd: float | None, unpriced: int) -> str:
 
 def cell(text: str) -> str:
     """`text` as plain words: it stays in its cell of a Markdown table, and is no markup there."""
-    for mark, plain in MARKUP.items():
-        text = text.replace(mark, plain)
-    return " ".join(text.split())
+    text = plain_line(" ".join(text.split()))
+    for mark, instead in MARKUP.items():
+        text = text.replace(mark, instead)
+    return text
 
 
 __all__ = [

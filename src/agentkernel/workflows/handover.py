@@ -17,6 +17,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
 from agentkernel.domain.verdict import Verdict
+from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json
 from agentkernel.tools.ours import is_certificate, is_drop_in, require_all_ours, require_ours
@@ -156,9 +157,9 @@ def _drawing(certificate: Certificate) -> str | None:
 def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
     """Into the run folder always, and to `--out` where it was given."""
     name = _drop_in_name(store.manifest.problem)
-    files = {"certificate.json": canonical_json(certificate), "report.md": report}
+    files = {"certificate.json": canonical_json(certificate), "report.md": plain(report)}
     if drawing is not None:
-        files[PICTURE] = drawing
+        files[PICTURE] = plain(drawing)
     source = certificate.candidate_source
     if source is not None:
         files[name] = source

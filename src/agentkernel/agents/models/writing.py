@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from agentkernel.agents.models.protocol import ANEW, OnText
 from agentkernel.agents.models.secrets import Redactor
-from agentkernel.agents.prompts.fences import UNSEEN
 from agentkernel.domain.exchange import AgentName, Question
+from agentkernel.plain_text import plain
 
 EVERY_S = 0.1
 """Pieces that come faster are told as one."""
@@ -95,8 +95,7 @@ def showable(text: str) -> str:
     """`text` as any screen or log can take it: what steers a terminal, or hides or reorders what a
     person sees, stands there as an escape (`\\x1b`); a surrogate without its half is no character.
     """
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
-    return UNSEEN.sub(lambda sign: ascii(sign[0])[1:-1], text)
+    return plain(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 __all__ = ["EVERY_S", "OnPiece", "Piece", "Writing", "showable", "told_while_written", "unwatched"]

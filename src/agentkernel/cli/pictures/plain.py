@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.text import Text
 
+from agentkernel.plain_text import escape, plain
+
 Model = TypeVar("Model", bound=BaseModel)
-KEPT = frozenset("\n\t")
 DASH = "–"
 """What stands where there is no value."""
 TAB = 4
@@ -22,22 +23,10 @@ def shown(text: str, unicode: bool = True) -> str:
 
     Line ends and tabs stay, tabs as blanks. Without `unicode` the answer is ASCII, a dash too.
     """
-    text = text.replace("\r\n", "\n")
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(
-            sign if sign in KEPT or sign.isprintable() else escape(sign) for sign in text
-        )
+    text = plain(text)
     if not unicode:
         text = text.replace(DASH, "-").encode("ascii", "backslashreplace").decode("ascii")
     return text.expandtabs(TAB)
-
-
-def escape(sign: str) -> str:
-    r"""`\x1b`, `\u202e` or `\U000e0001`."""
-    number = ord(sign)
-    if number < 0x100:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def shown_model(value: Model, unicode: bool = True) -> Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.bench.markdown import PICTURE, markdown
 from agentkernel.tools.bench.plot import speedup_svg
@@ -28,6 +29,6 @@ def write_report(folder: Path, suite: str, rows: Sequence[Row]) -> Summary:
     summary = summarise(suite, rows)
     title = f"{suite}: {', '.join(summary.coders)} on {', '.join(summary.gpus) or 'no GPU'}"
     write_atomic(folder / SUMMARY, summary.model_dump_json(indent=1) + "\n")
-    write_atomic(folder / REPORT, markdown(summary, rows))
-    write_atomic(folder / PICTURE, speedup_svg(rows, title))
+    write_atomic(folder / REPORT, plain(markdown(summary, rows)))
+    write_atomic(folder / PICTURE, plain(speedup_svg(rows, title)))
     return summary

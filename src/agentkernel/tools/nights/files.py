@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.night import Comparison, Night
 from agentkernel.domain.region import Kernel
+from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.tools.nights.costs import model_costs
 from agentkernel.tools.nights.folds import shown_kernels
@@ -65,11 +66,11 @@ def write_night(
     make_folder(folder)
     paths = night_paths(folder)
     record = _record(night, comparison, history, kernels)
-    write_atomic(paths.html, render(night_page(night, comparison, history, kernels)))
-    write_atomic(paths.markdown, markdown(night, comparison))
-    write_atomic(paths.junit, junit_xml(night, comparison))
-    write_atomic(paths.models_csv, models_csv(night))
-    write_atomic(paths.regions_csv, regions_csv(night))
+    write_atomic(paths.html, plain(render(night_page(night, comparison, history, kernels))))
+    write_atomic(paths.markdown, plain(markdown(night, comparison)))
+    write_atomic(paths.junit, plain(junit_xml(night, comparison)))
+    write_atomic(paths.models_csv, plain(models_csv(night)))
+    write_atomic(paths.regions_csv, plain(regions_csv(night)))
     write_atomic(paths.json, record.model_dump_json(indent=1) + "\n")
     return paths
 

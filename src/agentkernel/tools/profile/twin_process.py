@@ -15,6 +15,7 @@ from multiprocessing.connection import Pipe
 from types import TracebackType
 from typing import Self, cast
 
+from agentkernel.plain_text import plain
 from agentkernel.tools.profile.compiling import compile_threads
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.protocol import JSON
@@ -136,7 +137,7 @@ class TwinProcess:
     def _tail(self) -> str:
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - LOG_CHARS))
-        return self._log.read().decode(errors="replace")
+        return plain(self._log.read().decode(errors="replace"))
 
 
 def _words(request: Mapping[str, object]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from agentkernel.errors import SandboxUnavailable
+from agentkernel.plain_text import plain
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import worker_environment
 from agentkernel.tools.sandbox.failures import Cause, WorkerFailed, ended, exit_note
@@ -101,7 +102,7 @@ class SandboxProcess:
     @property
     def log(self) -> str:
         """The tail of what was printed."""
-        return self._log.decode(errors="replace")
+        return plain(self._log.decode(errors="replace"))
 
     @property
     def alive(self) -> bool:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import secrets
 import socket
 import struct
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from agentkernel.plain_text import plain_values
+
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 HEADER = struct.Struct("!QI")
 REPLY_HEADER = struct.Struct("!Q")
 FDS_PER_MESSAGE = 200
+ESCAPED = re.compile(rb"\\[bfru]|[\x7f-\xff]")
+"""What the JSON of a text has in it that is more than ASCII that prints."""
 READY = "ready"
 """The name of the one reply that answers no request: the worker has started."""
 
@@ -108,7 +113,8 @@ def parse_reply(body: bytes) -> dict[str, JSON]:
         raise ProtocolError(f"a reply that is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ProtocolError("a reply that is not a JSON object")
-    return cast("dict[str, JSON]", value)
+    # A candidate names its kernels and words its errors.
+    return cast("dict[str, JSON]", plain_values(value) if ESCAPED.search(body) else value)
 
 
 def _exactly(sock: socket.socket, count: int) -> bytes:

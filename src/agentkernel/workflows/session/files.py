@@ -8,6 +8,7 @@ from pathlib import Path
 from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.session import Node
 from agentkernel.errors import AgentKernelError, OutputError, RunNotFound
+from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.certificate import build_certificate, canonical_json, read_certificate
 from agentkernel.tools.store import find_run, read_manifest
@@ -152,6 +153,8 @@ def write_session(
         raise OutputError(
             f"{path!r} is a file. Expected a folder for the session. Next: another name."
         )
+    # A script is run as it stands; the others are read.
+    texts = {name: text if name == SCRIPT else plain(text) for name, text in texts.items()}
     files = {**texts, work.file_name(None): work.module.source}
     _spare_all(files, folder)
     drop_in = folder / drop_in_name(work)

@@ -252,8 +252,7 @@ def _words(part: Part) -> str:
 
 def _plain(text: str) -> str:
     """On one line of a table, whatever somebody called a licence or a file."""
-    line = " ".join(text.split()).replace("|", "/").replace("`", "'")
-    return "".join(sign if sign.isprintable() else "?" for sign in line)[:200]
+    return one_line(text, 200).replace("|", "/").replace("`", "'")
 
 
 __all__ = [

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen
+from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import append_line, write_atomic
 
 FILE, PICTURE = "training.jsonl", "training.svg"
@@ -71,7 +72,7 @@ def cut_after(out: Path, step: int) -> None:
 
 def draw(out: Path, title: str) -> None:
     """Write the picture beside the points."""
-    write_atomic(out / PICTURE, curve_svg(read_points(out), title))
+    write_atomic(out / PICTURE, plain(curve_svg(read_points(out), title)))
 
 
 def curve_svg(points: Sequence[Point], title: str) -> str:

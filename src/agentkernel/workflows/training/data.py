@@ -18,6 +18,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.training import DataSettings, Judged, Split, Task, TrainingRow
 from agentkernel.errors import SettingError, TrainingError
 from agentkernel.knowledge.pairs import MARKS
+from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.training.admission import RIGHT, objection, permitted, unfit
@@ -212,7 +213,7 @@ class _Making:
             unfilled=unfilled(train, self.drafted, self.settings, modules),
             left_out=dict(sorted(self.left_out.items())),
         )
-        write_atomic(self.stage / PAGE, card_page(card))
+        write_atomic(self.stage / PAGE, plain(card_page(card)))
         write_atomic(self.stage / CARD, card.model_dump_json(indent=1) + "\n")
         return card
 

@@ -1,0 +1,123 @@
+"""Does text of somebody else steer no terminal, fake no line, hide nothing where it is shown?"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from agentkernel.cli.output import json_line, print_failure, print_json, say
+from agentkernel.cli.plain_console import PlainConsole
+from agentkernel.domain.base import Frozen
+from agentkernel.errors import one_line
+from agentkernel.plain_text import plain, plain_line, plain_values
+from agentkernel.tools.report_models import cell
+from agentkernel.tools.sandbox.protocol import parse_reply
+
+PACKAGE = Path(__file__).parents[1] / "src" / "agentkernel"
+UNKIND = "a\x1b]0;t\x07b\u202ec\ud800d\x9be\u200bf\u2028g\rh"
+SHOWN = "a\\x1b]0;t\\x07b\\u202ec\\ud800d\\x9be\\u200bf\\u2028g\\rh"
+PRINTS = re.compile(
+    r"(?<![\w.])print\(|(?<![\w.])Console\(|sys\.std(?:out|err)\.write\(|typer\.echo"
+)
+OWN = {
+    "cli/app.py": "the version",
+    "cli/chat_screen.py": "rich's own lines of a screen, and JSON in ASCII",
+    "cli/output.py": "the one place",
+    "cli/show.py": "a source, which a file or a program gets as it is",
+    "cli/train_cost.py": "its own figures",
+    "knowledge/train_embedder.py": "its own figures",
+    "tools/devices.py": "JSON in ASCII, to the parent",
+    "tools/judge/sanitize.py": "inside the sandbox",
+    "tools/profile/audit.py": "its own problems",
+    "tools/sandbox/probing.py": "JSON in ASCII, to the parent",
+    "workflows/intents/train.py": "its own figures",
+    "workflows/nights/interpreted.py": "to the parent",
+    "workflows/pair_process.py": "JSON, to the parent",
+    "workflows/training/pair_work.py": "JSON, to the parent",
+    "workflows/training/turn_work.py": "JSON, to the parent",
+}
+"""Files that print themselves, and what."""
+PAGES = re.compile(r"write_atomic\([^\n]*(?:\.html|\.markdown|\.junit|_csv|REPORT|PAGE|_svg)\b.*")
+
+
+class Named(Frozen):
+    """A value with a name of somebody's."""
+
+    name: str
+
+
+def test_what_does_not_print_is_written_out() -> None:
+    assert plain(UNKIND) == SHOWN == plain_line(UNKIND)
+    assert plain("a\tb\r\nc\n") == "a\tb\nc\n"
+    assert plain_line("a\tb\nc") == "a\\tb\\nc"
+    assert plain(SHOWN) == SHOWN
+    for text in ("plain", "Größe 数 µs × 2", "a\u00a0b\u202fc"):
+        assert plain(text) == plain_line(text) == text
+    assert plain_values({UNKIND: [UNKIND, 1, None, {"x": UNKIND}]}) == {
+        SHOWN: [SHOWN, 1, None, {"x": SHOWN}]
+    }
+
+
+def test_a_reason_and_a_cell_are_plain() -> None:
+    assert one_line(ValueError(UNKIND)) == SHOWN.replace("\\u2028", " ").replace("\\r", " ")
+    assert one_line("x" * 10_000_000) == "x" * 300
+    assert cell(f"{UNKIND}|<`") == one_line(UNKIND) + "/‹'"
+
+
+def test_what_a_worker_answers_is_plain() -> None:
+    body = json.dumps({"log": UNKIND, UNKIND: [UNKIND]}).encode()
+    assert parse_reply(body) == {"log": SHOWN, SHOWN: [SHOWN]}
+    assert parse_reply(json.dumps({"log": "a\nb"}).encode()) == {"log": "a\nb"}
+    assert parse_reply('{"log": "\u202e\x7f"}'.encode()) == {"log": "\\u202e\\x7f"}
+
+
+def test_the_console_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.StringIO()
+    screen = PlainConsole(file=file, width=200, force_terminal=True, color_system="truecolor")
+    table = Table(title=UNKIND)
+    table.add_column(UNKIND)
+    table.add_row(UNKIND, style="red")
+    screen.print(UNKIND, markup=False)
+    screen.print(table)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    assert text == plain(text)
+    assert text.count("\\u202e") == 4
+    say(UNKIND)
+    say(UNKIND, error=True)
+    print_failure(UNKIND, 2, "UserError", as_json=True)
+    print_json(Named(name=UNKIND.replace("\ud800", "")))
+    shown = capsys.readouterr()
+    assert shown.out == plain(shown.out)
+    assert shown.err == plain(shown.err)
+
+
+def test_json_is_ascii_and_the_same_value() -> None:
+    text = UNKIND.replace("\ud800", "")
+    assert json_line(Named(name=text)).isascii()
+    assert json.loads(json_line(Named(name=text))) == {"name": text}
+    assert json.loads(json_line({"name": UNKIND})) == {"name": UNKIND}
+
+
+def test_nothing_else_prints() -> None:
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        calls = PRINTS.findall(path.read_text(encoding="utf-8"))
+        if calls and name not in OWN and "knowledge/kernels" not in name:
+            found[name] = calls
+    assert found == {}
+
+
+def test_what_people_read_is_written_plain() -> None:
+    lines = {
+        line
+        for path in PACKAGE.rglob("*.py")
+        for line in PAGES.findall(path.read_text(encoding="utf-8"))
+        if "plain(" not in line
+    }
+    assert lines == set()
