@@ -462,7 +462,7 @@ def test_shown_writes_out_what_is_no_visible_sign() -> None:
     assert shown("a\x1b[0m\x9b\u202eb\U000e0001\ud800\n") == (
         "a\\x1b[0m\\x9b\\u202eb\\U000e0001\\ud800\n"
     )
-    assert shown("a\r\nb\rc") == "a\nb\\x0dc"
+    assert shown("a\r\nb\rc") == "a\nb\\rc"
     assert shown("naïve →", unicode=False) == "na\\xefve \\u2192"
     assert shown_model(Said(text="\x07")).text == "\\x07"
 
