@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
+from agentkernel.cli.judge import verdict_lines
 from agentkernel.cli.output import json_line, print_failure, print_json, say
 from agentkernel.cli.plain_console import PlainConsole
+from agentkernel.cli.verify import replay_lines
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.verdict import RunFailed
 from agentkernel.errors import one_line
 from agentkernel.plain_text import plain, plain_line, plain_values
+from agentkernel.tools.judge.finding import reply_strings
+from agentkernel.tools.replay import Replay
 from agentkernel.tools.report_models import cell
 from agentkernel.tools.sandbox.protocol import parse_reply
+from fakes import verdict
 
 PACKAGE = Path(__file__).parents[1] / "src" / "agentkernel"
 UNKIND = "a\x1b]0;t\x07b\u202ec\ud800d\x9be\u200bf\u2028g\rh"
@@ -74,6 +81,23 @@ def test_what_a_worker_answers_is_plain() -> None:
     assert parse_reply(body) == {"log": SHOWN, SHOWN: [SHOWN]}
     assert parse_reply(json.dumps({"log": "a\nb"}).encode()) == {"log": "a\nb"}
     assert parse_reply('{"log": "\u202e\x7f"}'.encode()) == {"log": "\\u202e\\x7f"}
+
+
+def test_a_kernel_has_a_name_of_one_line() -> None:
+    assert reply_strings(["one\n\raccepted", "x" * 300]) == ("one\\n\\raccepted", "x" * 200)
+
+
+def test_a_candidate_begins_no_line_of_a_verdict() -> None:
+    candidate = Candidate(source="x", coder="", round=0)
+    failed = RunFailed(
+        case="primary", reason="raised", log="\x1b[31mone\naccepted (on h100)\nholds"
+    )
+    found = verdict(candidate, failure=failed)
+    lines = "\n".join(verdict_lines(found)).split("\n")
+    assert "    accepted (on h100)" in lines
+    assert "accepted (on h100)" not in lines
+    told = Replay(certificate="c", signature="absent", unsigned="none\nholds", status="met")
+    assert "holds" not in "\n".join(replay_lines(told, replayed=False)).split("\n")
 
 
 def test_the_console_shows_it(capsys: pytest.CaptureFixture[str]) -> None:

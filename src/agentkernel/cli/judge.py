@@ -20,6 +20,7 @@ from agentkernel.cli.options import (
     Reference,
     TargetName,
 )
+from agentkernel.plain_text import plain
 
 if TYPE_CHECKING:
     from agentkernel.cli.bench import CandidateBench
@@ -143,4 +144,5 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append("for eval mode only: in training mode it raises")
     lines += list(verdict.notes)
     lines.append(f"sandbox {verdict.sandbox or 'none needed'}, {show_span(verdict.seconds)}")
-    return lines
+    # What a candidate words itself begins no line that could be the judge's.
+    return [plain(line).replace("\n", "\n    ") for line in lines]

@@ -92,7 +92,8 @@ def replay_lines(found: Replay, *, replayed: bool) -> list[str]:
             lines.append("nothing differs")
     if found.undecided:
         lines.append(f"not decided: {found.undecided}")
-    return lines
+    # A name in the file begins no line of its own.
+    return [line.replace("\n", "\n    ") for line in lines]
 
 
 def _signature_line(found: Replay) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.rules import Precision
 from agentkernel.domain.verdict import CaseResult, Failure, InputsChanged, Mismatch, WrongMeta
+from agentkernel.plain_text import plain_line
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.compare import Comparison, compare_output
 from agentkernel.tools.judge.values import pieces
@@ -256,4 +257,5 @@ def case_result(case: Case, compared: Sequence[Comparison], passed: bool) -> Cas
 
 def reply_strings(value: JSON | None) -> tuple[str, ...]:
     """A list of words from the worker, cut short."""
-    return tuple(str(item)[:200] for item in value[:10_000]) if isinstance(value, list) else ()
+    items = value[:10_000] if isinstance(value, list) else []
+    return tuple(plain_line(str(item))[:200] for item in items)

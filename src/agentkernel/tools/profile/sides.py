@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol, TypeGuard
 
+from agentkernel.plain_text import plain_line
 from agentkernel.tools.profile.bench import Launched, Sustained, less_events
 from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.sandbox.protocol import JSON
@@ -83,7 +84,7 @@ class RemoteSide:
         found = answer.get("launches")
         if isinstance(found, list):
             items = [
-                Launched(item[0], float(item[1]))
+                Launched(plain_line(item[0]), float(item[1]))
                 for item in found
                 if isinstance(item, list)
                 and len(item) == 2
