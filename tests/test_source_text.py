@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.cli.bench import read_source as read_candidate
 from agentkernel.errors import ProblemError
 from agentkernel.source_text import (
     MOST_BYTES,
@@ -18,6 +19,7 @@ from agentkernel.source_text import (
     parse_expression,
     parse_source,
     read_literal,
+    read_source,
 )
 from agentkernel.tools.judge.gradients import declares_gradients
 from agentkernel.tools.judge.policy import check_policy
@@ -122,6 +124,20 @@ def test_code_is_bound_too() -> None:
     names: dict[str, object] = {}
     exec(compile_source("def f(x: Nobody): return 1\n", "text"), names)
     assert "f" in names
+
+
+def test_no_more_of_a_file_is_read_than_tells_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentkernel.source_text.MOST_READ", 10)
+    path = tmp_path / "file.py"
+    path.write_bytes(b"\xef\xbb\xbfa\r\nb")
+    assert read_source(path, "utf-8-sig") == "a\nb"
+    path.write_bytes(b"x" * 11)
+    for read in (read_candidate, load_problem):
+        with pytest.raises(ProblemError, match="more than 10 bytes") as raised:
+            read(path if read is read_candidate else str(path))  # type: ignore[operator]
+        assert "\n" not in str(raised.value)
 
 
 def test_literals_are_read_and_bound() -> None:

@@ -8,13 +8,27 @@ it can still build ends whatever walks it by recursion.
 from __future__ import annotations
 
 import ast
+import errno
+import io
+from pathlib import Path
 from types import CodeType
 
 MOST_BYTES = 1_000_000
 MOST_LINES = 50_000
+MOST_READ = 32_000_000
+"""Bytes of a file that are read to say that it is too large."""
 MOST_DEPTH = 200
 """Levels of a syntax tree, of which `ast.unparse` takes three calls each."""
 TOO_DEEP = "it is nested too deeply"
+
+
+def read_source(path: Path, encoding: str = "utf-8") -> str:
+    """The text of a file that the user typed, a pipe too. Raises OSError, UnicodeDecodeError."""
+    with path.open("rb") as file:
+        data = file.read(MOST_READ + 1)
+    if len(data) > MOST_READ:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_READ:,} bytes")
+    return io.TextIOWrapper(io.BytesIO(data), encoding=encoding).read()
 
 
 def parse_source(
@@ -102,5 +116,6 @@ __all__ = [
     "parse_expression",
     "parse_source",
     "read_literal",
+    "read_source",
     "told",
 ]

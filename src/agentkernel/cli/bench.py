@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentkernel import source_text
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
@@ -67,7 +68,7 @@ def open_bench(
 def read_source(path: Path) -> str:
     """The candidate's text. Raises ProblemError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return source_text.read_source(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ProblemError(

@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agentkernel.plain_text import plain, plain_line
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from rich.console import Console
 
 PLAIN_WIDTH = 110
 """Columns where no terminal says how many it has."""
+
+
+class Dumped(Protocol):
+    """A pydantic value."""
+
+    def model_dump_json(self, *, ensure_ascii: bool = False) -> str:
+        """It as JSON."""
 
 
 def console() -> Console:
@@ -31,12 +37,12 @@ def say(text: object = "", *, error: bool = False) -> None:
     print(plain(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def print_json(value: BaseModel | dict[str, object] | list[dict[str, object]]) -> None:
+def print_json(value: Dumped | dict[str, object] | list[dict[str, object]]) -> None:
     """One JSON value on one line, at once."""
     print(json_line(value), flush=True)
 
 
-def json_line(value: BaseModel | dict[str, object] | list[dict[str, object]]) -> str:
+def json_line(value: Dumped | dict[str, object] | list[dict[str, object]]) -> str:
     """`value` as JSON in ASCII, so that no text in it steers a terminal."""
     if isinstance(value, dict | list):
         return json.dumps(value)

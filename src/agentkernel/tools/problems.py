@@ -27,7 +27,13 @@ from agentkernel.domain.problem import (
     TensorSpec,
 )
 from agentkernel.errors import ProblemError, one_line
-from agentkernel.source_text import compile_source, parse_expression, parse_source, told
+from agentkernel.source_text import (
+    compile_source,
+    parse_expression,
+    parse_source,
+    read_source,
+    told,
+)
 from agentkernel.tools.arguments import FlatCall, called_flat, flatten_call
 from agentkernel.tools.packages import (
     EXPORTS,
@@ -631,7 +637,7 @@ def _argument_names(module_class: type[nn.Module]) -> tuple[str, ...]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_source(path, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(
             f"Cannot read {str(path)!r}: {one_line(error)}. Expected Python source in UTF-8."

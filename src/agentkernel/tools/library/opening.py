@@ -41,7 +41,7 @@ class Opened(NamedTuple):
     what became of a damaged one."""
 
     connection: sqlite3.Connection
-    in_use: IO[str]
+    in_use: IO[bytes]
     mended: str | None
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.night import Lost, ModelRow
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
-from agentkernel.tools.library.verifying import LIVE
+from agentkernel.tools.live_module import LIVE
 from agentkernel.workflows.nights.decided import (
     Decided,
     Placed,
