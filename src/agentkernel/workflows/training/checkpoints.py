@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.workflows.training.checkpoint_code import refuse_code
 
 FOLDER = "checkpoints"
 MARKER = "whole.json"
@@ -111,13 +112,14 @@ def drop_halves(checkpoints: Path) -> tuple[Path, ...]:
 
 def go_on_from(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path | None, Whole | None]:
     """The last whole one and its marker, None twice where there is none; what is half or changed is
-    removed."""
+    removed. Raises TrainingError for one that would run code."""
     for half in drop_halves(checkpoints):
         say(f"left out {half.name}: a kill left half of it")
     while (last := last_whole(checkpoints)) is not None:
         whole = read_whole(last)
         changed = None if whole is None else changed_file(last, whole.sha256)
         if changed is None:
+            refuse_code(last)
             return last, whole
         say(f"left out {last.name}: {changed} is not as it was written")
         shutil.rmtree(last)
