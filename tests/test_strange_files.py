@@ -126,6 +126,13 @@ def test_a_regular_file_is_written_and_read(tmp_path: Path) -> None:
         read_regular(path, 3)
 
 
+def test_a_record_of_any_size_is_not_read(tmp_path: Path) -> None:
+    with open_new(tmp_path / "certificate.json") as file:
+        file.truncate(2**40)
+    with pytest.raises(RunNotFound, match="has more than"):
+        read_sealed(tmp_path / "certificate.json")
+
+
 def test_a_typed_path_may_be_a_link_or_what_a_shell_hands_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to("file")

@@ -18,6 +18,8 @@ from typing import IO
 from agentkernel.errors import AgentKernelError, DiskFailure, OutputError
 
 LOOK_AGAIN_S = 0.1
+MOST_TEXT = 2**28
+"""Bytes of a record that is read whole."""
 CLOSED = os.O_CLOEXEC | os.O_NOCTTY
 """For every file: no child inherits it, and none becomes the terminal."""
 ROOM_BYTES = 2**20
@@ -121,8 +123,9 @@ def read_regular(path: Path, most: int | None = None, *, typed: bool = False) ->
 
 
 def read_regular_text(path: Path, *, typed: bool = False) -> str:
-    """The same as text in UTF-8. Raises OSError, UnicodeDecodeError."""
-    return io.TextIOWrapper(io.BytesIO(read_regular(path, typed=typed)), encoding="utf-8").read()
+    """The same of at most MOST_TEXT bytes, as text in UTF-8. Raises OSError, UnicodeDecodeError."""
+    data = read_regular(path, MOST_TEXT, typed=typed)
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
 
 
 def open_new(path: Path) -> IO[bytes]:

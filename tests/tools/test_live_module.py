@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.cli.resume import _trust as trust
 from agentkernel.errors import RunNotFound
 from agentkernel.tools.live_module import LIVE, SEAL, read_live, sha256_of, trust_live, write_live
 
@@ -87,6 +88,16 @@ def test_trust_is_given_once(tmp_path: Path) -> None:
     assert read_live(tmp_path / LIVE) == ("module", ())
     with pytest.raises(RunNotFound, match="No live module"):
         trust_live(tmp_path / "nowhere")
+
+
+def test_resume_trusts_where_it_is_told_to(tmp_path: Path) -> None:
+    trust(tmp_path, True)
+    write_live(tmp_path, "module", ())
+    (tmp_path / SEAL).unlink()
+    trust(tmp_path, False)
+    assert not (tmp_path / SEAL).exists()
+    trust(tmp_path, True)
+    assert read_live(tmp_path / LIVE) == ("module", ())
 
 
 def test_a_key_that_cannot_be_had_loses_no_run(
