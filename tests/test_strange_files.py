@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
 from collections.abc import Callable
@@ -11,9 +13,11 @@ import pytest
 
 from agentkernel.disk import make_own_folder, open_append, open_new, read_regular, read_regular_text
 from agentkernel.errors import OutputError, RunNotFound
+from agentkernel.knowledge.transfer import export_entries
 from agentkernel.tools.atomic import append_line, write_atomic
 from agentkernel.tools.certificate import read_sealed
 from agentkernel.tools.library import Library
+from agentkernel.tools.library.export import export_library
 from agentkernel.tools.records import open_records, read_records
 from agentkernel.tools.store import list_runs, note_use, uses
 from agentkernel.workflows.drive import open_saver
@@ -31,7 +35,6 @@ OWN = {
     "domain/": "nothing",
     "knowledge/structures.py": "the user's own knowledge, under names with a hash",
     "knowledge/train_embedder.py": "the maintainers' own",
-    "knowledge/transfer.py": "below a name that was made a moment ago",
     "knowledge/truth_schema.py": "refuse_strange stands before it",
     "knowledge/vector_ledger.py": "the user's own knowledge",
     "tools/compile/resources.py": "a folder that was made a moment ago",
@@ -73,6 +76,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "records read": read_records,
     "checkpoint": connect,
     "session": session,
+    "knowledge": lambda path: export_entries((), path),
 }
 
 
@@ -144,6 +148,23 @@ def test_a_typed_path_may_be_a_link_or_what_a_shell_hands_over(tmp_path: Path) -
     os.close(begin)
     assert read_regular(Path(f"/dev/fd/{end}"), typed=True) == b"handed over"
     os.close(end)
+
+
+def test_an_export_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kernels").symlink_to(tmp_path / "precious")
+    index = {"format": 1, "exported": "", "kernels": []}
+    (tmp_path / "out" / "index.json").write_text(json.dumps(index))
+    library = Library(tmp_path / "library.sqlite", pytest.fail)
+    with library, pytest.raises(OutputError, match="symbolic link"):
+        export_library(library, tmp_path / "out")
+    assert not list((tmp_path / "precious").iterdir())
+
+
+def test_a_packed_export_is_read_again(tmp_path: Path) -> None:
+    assert export_entries((), tmp_path / "out.gz") == 0
+    assert b"agentkernel_knowledge" in gzip.decompress((tmp_path / "out.gz").read_bytes())
 
 
 def test_a_folder_of_candidates_that_is_a_link_takes_none(tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ import contextlib
 import gzip
 import os
 import re
+import secrets
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import IO, BinaryIO, NamedTuple, cast
 
 from pydantic import ValidationError
 
+from agentkernel.disk import open_new, refuse_strange
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
@@ -100,7 +102,8 @@ def export_entries(entries: Iterable[Entry], path: Path) -> int:
 
 
 def _write(path: Path, header: bytes, lines: BinaryIO) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    refuse_strange(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with _created(draft, packed=path.suffix == ".gz") as out:
             out.write(header)
@@ -251,8 +254,14 @@ class _Reading:
             self.broken.append(f"line {number}: {one_line(why, 120)}")
 
 
-def _created(path: Path, *, packed: bool) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "wb")) if packed else path.open("wb")
+@contextlib.contextmanager
+def _created(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
+    with open_new(path) as file:
+        if not packed:
+            yield file
+            return
+        with gzip.GzipFile("", "wb", fileobj=file) as lines:
+            yield cast("IO[bytes]", lines)
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.disk import read_regular, read_regular_text
+from agentkernel.disk import make_own_folder, read_regular, read_regular_text
 from agentkernel.domain.base import sha256_text
 from agentkernel.errors import OutputError
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
@@ -57,7 +57,8 @@ def _write(
     kernel = stored.kernel
     key = sha256_text(kernel.key.model_dump_json())[:8]
     place = Path("kernels") / f"{kernel.sha256[:16]}-{key}"
-    make_folder(folder / place)
+    with saving(folder / place):
+        make_own_folder(folder / place)
     write_atomic(folder / place / "kernel.py", kernel.source)
     write_atomic(folder / place / "certificate.json", stored.certificate_text)
     live = library.live_pickle(line) if modules else None
@@ -89,6 +90,8 @@ def _make_room(folder: Path) -> None:
             (folder / INDEX).unlink()
             shutil.rmtree(folder / "kernels", ignore_errors=True)
     make_folder(folder)
+    with saving(folder / "kernels"):
+        make_own_folder(folder / "kernels")
 
 
 def _is_export(index: Path) -> bool:

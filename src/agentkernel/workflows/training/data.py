@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkernel.agents.reviewer import Review
-from agentkernel.disk import hold, open_append, open_new
+from agentkernel.disk import hold, make_own_folder, open_append, open_new
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.training import DataSettings, Judged, Split, Task, TrainingRow
 from agentkernel.errors import SettingError, TrainingError
@@ -104,6 +104,7 @@ def make_data(
             return known
         with saving(stage):
             shutil.rmtree(stage, ignore_errors=True)
+            make_own_folder(stage)
             (stage / HELD_OUT).mkdir(parents=True)
         try:
             card = _Making(origins, hashes, settings, stage, show, command).make()

@@ -15,6 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from agentkernel.agents.models.local_presets import OWN_FILE
+from agentkernel.disk import make_own_folder
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.training import SamplingSettings, TrainingSettings
@@ -201,6 +202,7 @@ def save_tokenizer(out: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
     temporary = out / f".{TOKENIZER}.tmp"
     with saving(kept):
         shutil.rmtree(temporary, ignore_errors=True)
+        make_own_folder(temporary)
         tokenizer.save_pretrained(str(temporary))
         temporary.rename(kept)
     return kept
@@ -221,6 +223,7 @@ def save_weights(
     temporary = out / ".weights.tmp"
     with saving(out):
         shutil.rmtree(temporary, ignore_errors=True)
+        make_own_folder(temporary)
         # Left to choose, peft asks the hub whether the vocabulary has grown; it has not.
         kept: dict[str, Any] = {} if base is None else {"save_embedding_layers": False}
         model.save_pretrained(str(temporary), **kept)
