@@ -20,6 +20,7 @@ from pathlib import Path
 
 from agentkernel.domain.problem import Package, PackageFile
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.source_text import parse_source
 
 EXPORTS = 10
 """A name is not passed on through more modules than these."""
@@ -70,7 +71,7 @@ def module_file(module: str) -> ModuleFile:
 
 def exported_from(found: ModuleFile, source: str, name: str) -> tuple[str, str] | None:
     """The module and the name there, where `source` has `name` from a `from ... import` alone."""
-    tree = ast.parse(source)
+    tree = parse_source(source)
     if any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(tree)):
         return None
     for node in reversed(tree.body):
@@ -162,7 +163,7 @@ def imports_of(text: str | bytes) -> Sequence[tuple[int, str]]:
     """(level, dotted name) of each import, those inside functions too; `from a import b` gives
     both `a` and `a.b`, since b may be a module."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_source(text)):
         if isinstance(node, ast.Import):
             found += [(0, item.name) for item in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,12 +202,20 @@ def _walk(file: Path) -> tuple[dict[Path, bytes], set[str]]:
         if path in texts:
             continue
         texts[path] = _read(path)
-        for level, name in imports_of(texts[path]):
+        for level, name in _imports(texts[path]):
             beside = [] if is_installed(path) else _beside(path, level, name)
             waiting.extend(beside)
             if not beside and level == 0:
                 packages.add(name.partition(".")[0])
     return texts, packages
+
+
+def _imports(text: bytes) -> Sequence[tuple[int, str]]:
+    """None of a neighbour of the file that no Python could import either."""
+    try:
+        return imports_of(text)
+    except SyntaxError:
+        return ()
 
 
 def _beside(path: Path, level: int, name: str) -> list[Path]:

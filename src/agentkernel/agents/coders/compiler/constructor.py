@@ -129,7 +129,7 @@ def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | No
     """The text of classes that the problem's own file defines; NoTemplate for others."""
     names = [item.__name__ for item in classes]
     own = loaded.namespace or sys.modules.get(loaded.module_class.__module__)
-    body = ast.parse(loaded.problem.source).body
+    body = parse_source(loaded.problem.source).body
     defined = {node.name for node in body if isinstance(node, ast.ClassDef)}
     for item in classes:
         if getattr(own, item.__name__, None) is not item or item.__name__ not in defined:
