@@ -18,6 +18,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.cumulative_norm import traceable_averages
+from agentkernel.tools.judge.layouts import dense_order, in_order
 from agentkernel.tools.problems import LoadedProblem, default_value
 from agentkernel.tools.structures import PLAIN, label, make_known
 
@@ -381,13 +382,26 @@ def _inputs(loaded: LoadedProblem, shape_set: int, device: str) -> tuple[object,
 
     if loaded.live_inputs and shape_set == 0:
         return tuple(_like(item, device) for item in loaded.live_inputs)
+    specs = loaded.problem.shape_sets[shape_set].inputs
     values: list[object] = []
-    for spec in loaded.problem.shape_sets[shape_set].inputs:
+    for spec, order in zip(specs, declared_orders(loaded, shape_set), strict=True):
         if isinstance(spec, ScalarSpec):
             values.append(default_value(spec, device))
-        else:
-            values.append(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device))
+            continue
+        value = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+        values.append(value if order is None else in_order(value, order))
     return tuple(values)
+
+
+def declared_orders(loaded: LoadedProblem, shape_set: int) -> list[tuple[int, ...] | None]:
+    """The memory format of each input of a declared set, as the problem makes it; None for the
+    usual one, and where that cannot be told."""
+    specs = loaded.problem.shape_sets[shape_set].inputs
+    try:
+        orders = [dense_order(x) for x in loaded.make_inputs(shape_set, seed=0, device="meta")]
+    except Exception:  # noqa: BLE001 - the user's get_inputs may need real numbers
+        orders = []
+    return orders if len(orders) == len(specs) else [None] * len(specs)
 
 
 def _like(value: object, device: str) -> object:

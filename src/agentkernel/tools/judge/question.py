@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.errors import one_line
+from agentkernel.tools.capture import declared_orders
 from agentkernel.tools.judge.cases import Case, Change, Echo
 from agentkernel.tools.judge.compare import compare_output
 from agentkernel.tools.judge.edges import LOOKUPS, edged, index_inputs
 from agentkernel.tools.judge.ignored import ignored_values
-from agentkernel.tools.judge.layouts import arranged, copied, dense_order, in_order
+from agentkernel.tools.judge.layouts import arranged, copied, in_order
 from agentkernel.tools.judge.population import Population
 from agentkernel.tools.judge.reference import Answer, call_reference
 from agentkernel.tools.judge.rule import rule_of
@@ -173,13 +174,7 @@ class Asker:
     def _declared_orders(self, index: int) -> list[tuple[int, ...] | None]:
         """The memory format of each input of declared set `index`, as the problem makes it."""
         if index not in self._orders:
-            count = len(self._loaded.problem.shape_sets[index].inputs)
-            try:
-                made = self._loaded.make_inputs(index, seed=0, device="meta")
-                orders = [dense_order(value) for value in made]
-            except Exception:  # noqa: BLE001 - the user's get_inputs may need real numbers
-                orders = []
-            self._orders[index] = orders if len(orders) == count else [None] * count
+            self._orders[index] = declared_orders(self._loaded, index)
         return self._orders[index]
 
     def _try(

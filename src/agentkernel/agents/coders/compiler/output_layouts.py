@@ -51,10 +51,10 @@ def output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
 
 
 def _output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
-    if not any(dense_order(value) for value in loaded.live_inputs):
-        return NONE
     module, inputs = example_call(loaded)
     turned = [dense_order(value) is not None for value in inputs]
+    if not any(turned):
+        return NONE
     usual = [
         item.contiguous() if isinstance(item, torch.Tensor) and here else item
         for item, here in zip(inputs, turned, strict=True)
