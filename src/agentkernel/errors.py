@@ -13,6 +13,7 @@ AgentKernelError
 │   ├── TrainingError         training data, or a folder that is trained in, that cannot be used
 │   └── OutputError           a folder that cannot be written
 │       └── DiskFailure       a disk that is full, read-only or broken (exit 4: the machine's)
+├── TimeIsUp                  the time limit ended before an agent had its answer
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
@@ -127,6 +128,10 @@ class PromptTooLong(ModelUnavailable):
 
 class NotRecorded(ModelUnavailable):
     """A run that is replayed holds no answer to a question: nobody may stand in for it."""
+
+
+class TimeIsUp(AgentKernelError):
+    """The time limit of a run ended before an agent had its answer."""
 
 
 def one_line(error: object, most: int = 300) -> str:

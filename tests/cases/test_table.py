@@ -23,6 +23,9 @@ import sys
 
 import torch
 
+from agentkernel.tools.judge.interpreter import harden
+
+harden()
 torch.manual_seed(0)
 
 

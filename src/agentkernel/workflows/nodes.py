@@ -14,7 +14,7 @@ from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ModelUnavailable, NotRecorded
+from agentkernel.errors import ModelUnavailable, NotRecorded, TimeIsUp
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.experience import keep_experience
@@ -196,6 +196,8 @@ def _drafted(context: Context, request: DraftRequest) -> Draft:
         made = context.crew.coder.draft(context.problem, request)
     except NotRecorded:
         raise
+    except TimeIsUp as error:
+        return Draft(candidate=None, none=NoTemplate(reason=str(error)))
     except ModelUnavailable as error:
         limit_s = context.store.manifest.settings.budget.time_s
         if limit_s is None or context.session.spent() + LEAST_S < limit_s:

@@ -98,7 +98,7 @@ class LocalWorkshop:
             nullcontext() if known is None else known,
             gate.private() if resolved.measurable else nullcontext(),
             ProfileSession(loaded, resolved, profile_settings(settings)) as session,
-            InductorWriter(resolved.target) as writer,
+            InductorWriter(resolved.target, left_s=desk.left_s) as writer,
         ):
             start_workers(judging)
             session.begin()

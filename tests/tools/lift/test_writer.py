@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from agentkernel.errors import TimeIsUp
 from agentkernel.tools.capture import capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.variants import find_variant, fitting
@@ -42,6 +43,15 @@ def test_a_graph_is_written_once_an_answer_a_variant() -> None:
         "default",
         "looped",
     ]
+
+
+def test_no_answer_is_waited_for_past_the_time_limit() -> None:
+    captured = capture(problem_from_module(Doubled(), [torch.randn(4, 8)]))
+    with InductorWriter(find_target("h200").target, left_s=lambda: 0.2) as writer:
+        begin = time.monotonic()
+        with pytest.raises(TimeIsUp):
+            writer.codes(captured)
+        assert time.monotonic() - begin < 2.0
 
 
 def test_closing_ends_what_is_at_work() -> None:

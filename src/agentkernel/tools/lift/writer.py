@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 from agentkernel.domain.target import Target
+from agentkernel.errors import TimeIsUp
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.generate import generate_many
@@ -24,9 +26,16 @@ class InductorWriter:
     Its process works while the caller does something else; `close` ends it.
     """
 
-    def __init__(self, target: Target, variants: Sequence[Variant] | None = None) -> None:
-        """`variants` None: those that fit the operators of each graph."""
+    def __init__(
+        self,
+        target: Target,
+        variants: Sequence[Variant] | None = None,
+        left_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """`variants` None: those that fit the operators of each graph. `left_s`: how long an answer
+        may still be waited for."""
         self._target = target
+        self._left_s = left_s
         self._variants = None if variants is None else tuple(variants)
         self._pool = ThreadPoolExecutor(1, "torchinductor")
         self._stop = threading.Event()
@@ -39,9 +48,15 @@ class InductorWriter:
             self._asked[id(captured.graph)] = (captured, future)
 
     def codes(self, captured: Captured) -> Codes:
-        """The answers, in the order of the variants; waits for them."""
+        """The answers, in the order of the variants; waits for them. Raises TimeIsUp."""
         self.begin(captured)
-        return self._asked[id(captured.graph)][1].result()
+        left = self._left_s()
+        try:
+            return self._asked[id(captured.graph)][1].result(
+                None if left == math.inf else max(left, 0.0)
+            )
+        except TimeoutError as error:
+            raise TimeIsUp("TorchInductor had not answered when the time limit ended.") from error
 
     def close(self) -> None:
         """End what is still at work."""
