@@ -11,7 +11,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -129,7 +129,7 @@ def entered(package: Package, folder: Path) -> Iterator[None]:
     if before is not None and before != package:
         for key in [key for key in sys.modules if key == top or key.startswith(f"{top}.")]:
             if _lies_below(key, Path(before.root)):
-                del sys.modules[key]
+                _forget(key)
     known = sys.modules.get(top)
     if known is not None and not _holds(known, root / top):
         raise ProblemError(
@@ -325,6 +325,15 @@ def _lies_below(module: str, root: Path) -> bool:
     found = sys.modules[module]
     places = [getattr(found, "__file__", None), *getattr(found, "__path__", ())]
     return any(item and Path(item).resolve().is_relative_to(root.resolve()) for item in places)
+
+
+def _forget(module: str) -> None:
+    """Let `module` be imported anew, from its source: bytecode goes by a file's second and size, in
+    which a quick edit may not show."""
+    cached = getattr(sys.modules.pop(module), "__cached__", None)
+    if cached is not None:
+        with suppress(OSError):
+            Path(cached).unlink(missing_ok=True)
 
 
 def _text(file: Path) -> bytes:

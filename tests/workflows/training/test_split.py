@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentkernel.domain.training import TASKS
@@ -76,6 +76,7 @@ def test_shares_are_held_while_every_task_has_rows() -> None:
     }
 
 
+@example(there={"a": 46, "aa": 32, "aaa": 46}, wanted=123)
 @given(st.dictionaries(st.text("abcdef", min_size=1), st.integers(0, 50)), st.integers(0, 200))
 def test_quotas_take_all_that_is_wanted_and_the_large_cells_give_way(
     there: dict[str, int], wanted: int
@@ -86,7 +87,8 @@ def test_quotas_take_all_that_is_wanted_and_the_large_cells_give_way(
     assert all(taken[name] <= there[name] for name in there)
     if cut:
         assert max(cut) - min(cut) <= 1
-        assert max(taken.values()) <= max(cut)
+        # A cell of just one more than the others are cut to may be taken whole.
+        assert max(taken.values()) <= min(cut) + 1
 
 
 def test_the_family_is_that_of_the_operator_that_says_most() -> None:
