@@ -47,6 +47,19 @@ def _leading(state: Lowering, x: Node, shape: Shape) -> Node:
     return state.b.reshape(x, (ONE,) * missing + x.shape) if missing else x
 
 
+@lowers("repeat_interleave.self_int")
+def _repeat_interleave(
+    state: Lowering, x: Node, repeats: object, dim: int | None = None, **_: object
+) -> Lowered:
+    b, times = state.b, to_expr(repeats)
+    if dim is None:
+        x, dim = b.reshape(x, (numel(x.shape),)), 0
+    dim %= len(x.shape)
+    before, after = x.shape[: dim + 1], x.shape[dim + 1 :]
+    one = b.reshape(x, (*before, ONE, *after))
+    return b.reshape(b.expand(one, (*before, times, *after)), state.shape)
+
+
 @lowers("broadcast_tensors.default")
 def _broadcast_tensors(state: Lowering, tensors: Sequence[Node]) -> Lowered:
     from agentkernel.agents.coders.compiler.ir import broadcast

@@ -1,0 +1,49 @@
+"""Is a tensor whose elements repeat read in place, as eager makes it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import problem_from_module
+from compiler_forms import small
+from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+
+CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "middle": lambda x: x.repeat_interleave(3, 1) * 2.0,
+    "last": lambda x: x.repeat_interleave(2, -1).exp(),
+    "flat": lambda x: x.repeat_interleave(2) + 1.0,
+    "summed": lambda x: x.exp().repeat_interleave(2, 0).sum(-1),
+    "normed": lambda x: x.softmax(-1).repeat_interleave(2, 1),
+}
+
+
+class Repeats(nn.Module):
+    def __init__(self, call: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.call(x)
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandboxed]:
+    with sandboxed() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("form", ["looped", "persistent"])
+def test_elements_repeat_as_eager_repeats_them(box: Sandboxed, name: str, form: str) -> None:
+    module, x = Repeats(CALLS[name]).eval(), torch.randn(4, 5, 7)
+    loaded = problem_from_module(module, (x,))
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    text = compiled.write(small(compiled, form)).text
+    assert "repeat_interleave" not in text.partition("class ModelNew")[2]
+    assert_close(box.call(text, module, (x,)), module, (x,), text)
