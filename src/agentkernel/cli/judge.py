@@ -109,10 +109,6 @@ def find_verdict(
     return sanitized(verdict, bench.loaded, bench.captured, bench.source, settings)
 
 
-def _margin(margin: float, rule: int) -> str:
-    return f"{margin:.2g} of what is allowed, by version {rule} of the precision rule"
-
-
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
     from agentkernel.cli.quantities import show_error, show_span
@@ -131,7 +127,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             f"{passed} of {len(verdict.cases)} cases passed; error against fp64 "
             f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
         )
-        lines += [_margin(verdict.margin, verdict.rule)] if verdict.margin is not None else []
+        if verdict.margin_text:
+            lines.append(f"{verdict.margin_text}, by version {verdict.rule} of the precision rule")
     if verdict.launches:
         lines.append(f"launched: {', '.join(verdict.launches)}")
     if verdict.repeatable is not None:

@@ -240,3 +240,8 @@ class Verdict(Frozen, defer_build=True):
         """The largest share of what is allowed that any case used; None where none says."""
         said = [case.margin for case in self.cases if case.margin is not None]
         return max(said, default=None)
+
+    @property
+    def margin_text(self) -> str:
+        """`0.46 of what is allowed`; "" where no case says."""
+        return "" if self.margin is None else f"{self.margin:.2g} of what is allowed"

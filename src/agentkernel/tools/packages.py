@@ -251,7 +251,7 @@ def _own_files(path: Path, source: str, names: list[str], root: Path) -> tuple[P
         file = waiting.pop(0)
         if file in found or file == path:
             continue
-        text = _text(file)
+        text = source_bytes(file)
         place = file.relative_to(root).as_posix()
         found[file] = PackageFile(path=place, sha256=hashlib.sha256(text).hexdigest())
         try:
@@ -336,7 +336,8 @@ def _forget(module: str) -> None:
             Path(cached).unlink(missing_ok=True)
 
 
-def _text(file: Path) -> bytes:
+def source_bytes(file: Path) -> bytes:
+    """The bytes of a Python file. Raises ProblemError for what cannot be read, or is no UTF-8."""
     try:
         text = file.read_bytes()
         text.decode("utf-8-sig")
@@ -356,5 +357,6 @@ __all__ = [
     "is_installed",
     "module_file",
     "package_of",
+    "source_bytes",
     "version_of",
 ]

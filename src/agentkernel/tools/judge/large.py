@@ -187,7 +187,6 @@ class LargeCase:
         self._settings = settings
         self._plan = plan
         self._ask = ask
-        self._held = Held(plan, free_of(settings.device))
 
     def run(self, case: Case, state: Mapping[str, torch.Tensor]) -> Outcome | NotApplicable:
         """The candidate's outcome; `state` are the weights as it shares them."""
@@ -203,11 +202,12 @@ class LargeCase:
             except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
                 return raised(error)
             rooms = Rooms(self._worker, case.shape.inputs, self._settings.device)
+            held = Held(self._plan, free_of(self._settings.device))
             try:
-                outcome = self._judged(case, rooms, state)
+                outcome = self._judged(case, rooms, state, held)
             finally:
                 rooms.release()
-            self._held.tell(case.shape.label, self._asker.note)
+            held.tell(case.shape.label, self._asker.note)
             return outcome
         except (torch.OutOfMemoryError, MemoryError) as error:
             _make_room()
@@ -221,26 +221,26 @@ class LargeCase:
         return NotApplicable(reason, out_of_memory=True)
 
     def _judged(
-        self, case: Case, rooms: Rooms, state: Mapping[str, torch.Tensor]
+        self, case: Case, rooms: Rooms, state: Mapping[str, torch.Tensor], held: Held
     ) -> Outcome | NotApplicable:
         model = self._asker.model(case.seed).train(case.training)
-        with self._held.stage("eager"):
+        with held.stage("eager"):
             eager = self._first_answer(case, rooms, model)
         if isinstance(eager, NotApplicable):
             return eager
         sums = rooms.sums()
-        with self._held.stage("oracle"):
+        with held.stage("oracle"):
             kept = self._offloaded(case, model, rooms)
         rooms.make_outputs(eager.forms, self._plan.found_on_host)
         _make_room()
         answer = eager.answer(model, rooms.values(), case.training)
         question = Question(rooms.values(), model, answer)
-        with self._held.stage("candidate"):
+        with held.stage("candidate"):
             reply = self._ask(case, question, rooms)
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), None, reply)
         self._worker.call(f"{OPS}:rest", {}, self._settings.time_limit_s)
-        with self._held.stage("compare"):
+        with held.stage("compare"):
             outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
         if outcome.failure is None and outcome.outside:
             log = outcome.outside

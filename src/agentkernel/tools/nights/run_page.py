@@ -141,8 +141,8 @@ def _cells(entry: Entry, handed_over: str | None) -> tuple[Cell | None, ...]:
     error = None
     if verdict is not None and verdict.worst_error is not None:
         beside = f"eager {error_text(verdict.worst_eager_error)}"
-        if verdict.margin is not None:
-            beside += f"; {verdict.margin:.2g} of what is allowed"
+        if verdict.margin_text:
+            beside += f"; {verdict.margin_text}"
         error = Cell(error_text(verdict.worst_error), verdict.worst_error, beside)
     return (
         Cell(candidate.id, candidate.id, strategy, href=f"#kernel-{candidate.id}"),

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.source_text import parse_source, told
-from agentkernel.tools.packages import imports_of, is_installed, version_of
+from agentkernel.tools.packages import imports_of, is_installed, source_bytes, version_of
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _execute(file: Path) -> ModuleType:
     """
     import cloudpickle
 
-    text = _read(file)
+    text = source_bytes(file)
     try:
         parse_source(text, str(file))
     except SyntaxError as error:
@@ -201,7 +201,7 @@ def _walk(file: Path) -> tuple[dict[Path, bytes], set[str]]:
         path = waiting.pop(0)
         if path in texts:
             continue
-        texts[path] = _read(path)
+        texts[path] = source_bytes(path)
         for level, name in _imports(texts[path]):
             beside = [] if is_installed(path) else _beside(path, level, name)
             waiting.extend(beside)
@@ -223,17 +223,6 @@ def _beside(path: Path, level: int, name: str) -> list[Path]:
     folder = path.parents[max(level, 1) - 1]
     place = folder.joinpath(*name.split("."))
     return [item for item in (place.with_suffix(".py"), place / "__init__.py") if item.is_file()]
-
-
-def _read(file: Path) -> bytes:
-    try:
-        text = file.read_bytes()
-        text.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(
-            f"Cannot read {str(file)!r}: {one_line(error)}. Expected Python source in UTF-8."
-        ) from error
-    return text
 
 
 __all__ = ["Reference", "defining_sha", "find", "parse_reference", "search_path"]

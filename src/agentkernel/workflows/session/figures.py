@@ -319,9 +319,9 @@ def _of_kernels(node: Node, name: str) -> str:
 def _error(node: Node) -> str:
     if node.verdict is None or node.verdict.worst_error is None:
         return NONE
-    eager, margin = node.verdict.worst_eager_error, node.verdict.margin
+    eager = node.verdict.worst_eager_error
     beside = [] if eager is None else [f"eager {eager:.1e}"]
-    beside += [] if margin is None else [f"{margin:.2g} of what is allowed"]
+    beside += filter(None, [node.verdict.margin_text])
     return f"{node.verdict.worst_error:.1e}" + (f" ({', '.join(beside)})" if beside else "")
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch import nn
 
 from agentkernel.agents.coders.compiler.coder import partitions
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
+from compiler_families import functional
 from compiler_forms import small
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 
@@ -23,15 +23,6 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-class Repeats(nn.Module):
-    def __init__(self, call: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.call(x)
-
-
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandboxed]:
     with sandboxed() as found:
@@ -41,7 +32,7 @@ def box() -> Iterator[Sandboxed]:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("form", ["looped", "persistent"])
 def test_elements_repeat_as_eager_repeats_them(box: Sandboxed, name: str, form: str) -> None:
-    module, x = Repeats(CALLS[name]).eval(), torch.randn(4, 5, 7)
+    module, x = functional(CALLS[name]).eval(), torch.randn(4, 5, 7)
     loaded = problem_from_module(module, (x,))
     compiled = partitions(loaded, capture(loaded), "mixed")[0]
     text = compiled.write(small(compiled, form)).text

@@ -14,7 +14,7 @@ import torch
 
 from agentkernel.agents.coders.compiler.emit import Names
 from agentkernel.tools.attributes import kept
-from agentkernel.tools.capture import Captured, example_call, quiet
+from agentkernel.tools.capture import Captured, declared_orders, example_call, quiet
 from agentkernel.tools.judge.layouts import dense_order
 from agentkernel.tools.problems import LoadedProblem
 
@@ -51,10 +51,10 @@ def output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
 
 
 def _output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
-    module, inputs = example_call(loaded)
-    turned = [dense_order(value) is not None for value in inputs]
+    turned = [order is not None for order in declared_orders(loaded, 0)]
     if not any(turned):
         return NONE
+    module, inputs = example_call(loaded)
     usual = [
         item.contiguous() if isinstance(item, torch.Tensor) and here else item
         for item, here in zip(inputs, turned, strict=True)

@@ -13,6 +13,7 @@ import torch
 
 from agentkernel.agents.coders.compiler.ir import ONE, Expr, Node, Shape, broadcast
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers
+from agentkernel.agents.coders.compiler.lowering.views import leading
 
 WHOLE = (torch.int64, torch.int32)
 
@@ -73,8 +74,8 @@ def _wrapped(state: Lowering, index: Node, size: Expr) -> Node:
 
 def _spread(state: Lowering, index: Node, shape: Shape, after: int) -> Node:
     """`index` over the dimensions of `shape`, with `after` more behind it."""
-    missing = len(shape) - len(index.shape)
-    return state.b.reshape(index, ((ONE,) * missing + index.shape) + (ONE,) * after)
+    index = leading(state, index, shape)
+    return state.b.reshape(index, index.shape + (ONE,) * after)
 
 
 def _gathered(
@@ -97,9 +98,7 @@ def _gathered(
         stride = stride * size
     if linear is None:
         return state.library()
-    rank = len(state.shape)
-    linear = b.reshape(linear, (ONE,) * (rank - len(linear.shape)) + linear.shape)
-    return b.expand(b.gather(table, linear), state.shape)
+    return b.expand(b.gather(table, leading(state, linear, state.shape)), state.shape)
 
 
 def _number(size: Expr) -> int | Expr:

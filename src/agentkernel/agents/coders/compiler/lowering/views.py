@@ -38,10 +38,10 @@ def _t(state: Lowering, x: Node) -> Lowered:
 
 @lowers("expand.default", "broadcast_to.default", "expand_as.default")
 def _expand(state: Lowering, x: Node, *_: object, **__: object) -> Lowered:
-    return state.b.expand(_leading(state, x, state.shape), state.shape)
+    return state.b.expand(leading(state, x, state.shape), state.shape)
 
 
-def _leading(state: Lowering, x: Node, shape: Shape) -> Node:
+def leading(state: Lowering, x: Node, shape: Shape) -> Node:
     """Prepend dimensions of size 1 up to the rank of `shape`."""
     missing = len(shape) - len(x.shape)
     return state.b.reshape(x, (ONE,) * missing + x.shape) if missing else x
@@ -65,7 +65,7 @@ def _broadcast_tensors(state: Lowering, tensors: Sequence[Node]) -> Lowered:
     from agentkernel.agents.coders.compiler.ir import broadcast
 
     shape = broadcast([item.shape for item in tensors])
-    return tuple(state.b.expand(_leading(state, item, shape), shape) for item in tensors)
+    return tuple(state.b.expand(leading(state, item, shape), shape) for item in tensors)
 
 
 @lowers("select.int")
@@ -136,7 +136,7 @@ def _full(state: Lowering, *args: object, **_: object) -> Lowered:
     number = float(value) if state.dtype.is_floating_point else value
     constant = state.b.constant(number, state.dtype)
     shape = state.shape
-    return state.b.expand(_leading(state, constant, shape), shape) if shape else constant
+    return state.b.expand(leading(state, constant, shape), shape) if shape else constant
 
 
 @lowers("arange.default", "arange.start", "arange.start_step")
