@@ -10,9 +10,10 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentkernel.tools import gate
-from agentkernel.tools.admission import LEDGER, reserved
+from agentkernel.tools.admission import COPIES, LEDGER, device_free, reserved
 
 GB = 1 << 30
 
@@ -88,3 +89,16 @@ def test_a_run_by_itself_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.Mo
     begin = time.monotonic()
     with reserved(99 * GB, GB):
         assert time.monotonic() - begin < 1
+
+
+def test_what_may_be_taken_is_what_was_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of five problems planned with all that was free, and together they wanted it twice."""
+    monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (90 * GB, 100 * GB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2 * GB)
+    assert device_free() == 90 * GB
+    with reserved(COPIES * 10 * GB, 100 * GB):
+        assert device_free() == (COPIES - 1) * 10 * GB - 2 * GB
+    assert device_free() == 90 * GB

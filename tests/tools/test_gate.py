@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -162,3 +163,17 @@ def test_a_gate_that_others_share_is_left_as_it_is(
         assert os.environ[doors.FOLDER] == str(tmp_path)
         assert doors.shared()
     assert os.environ[doors.FOLDER] == str(tmp_path)
+
+
+def test_seconds_before_a_closed_door_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(doors.FOLDER, str(tmp_path))
+    before = doors.waited_s()
+    timer = other(tmp_path, "timing")
+    entered(timer)
+    ending = threading.Timer(0.3, leave, [timer])
+    ending.start()
+    with doors.working():
+        assert 0.1 < doors.waited_s() - before < 20
+    ending.join()

@@ -115,3 +115,13 @@ def test_what_does_not_fit_says_what_is_missing() -> None:
     assert plan.peak.device > plan.room.free
     assert plan.footprint.eager + RESERVE_BYTES > plan.room.free
     assert "8.59 GB free" in plan.label
+
+
+def test_a_second_call_needs_room_for_what_the_first_left() -> None:
+    with torch.device("meta"):
+        loaded = problem_from_module(Call(lambda x: x.sum(1)).eval(), [torch.empty(BIG)])
+    captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
+    ample = plan_memory(captured, inputs, Room(1 << 40))
+    tight = plan_memory(captured, inputs, Room(int(ample.peak.device / 0.89)))
+    assert (ample.route, ample.again) == ("whole", True)
+    assert (tight.route, tight.again) == ("whole", False)

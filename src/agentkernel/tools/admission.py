@@ -24,11 +24,15 @@ from agentkernel.tools.problems import LoadedProblem
 
 LEDGER = "memory"
 POLL_S = 0.2
-COPIES = 4
+COPIES = 5
 """What eager holds, so many times: the candidate's and eager's results and the fp64 oracle, which
-counts twice, are there at once where they fit."""
+counts twice, are there at once where they fit; the baselines' process keeps its own beside them."""
 OVERHEAD_BYTES = 3 << 30
 """Contexts of four processes, regions for flushes, and what libraries allocate for themselves."""
+
+
+_granted: list[int] = []
+"""What this process holds of a device that it shares, in bytes; empty where it shares none."""
 
 
 class Entry(Frozen):
@@ -57,7 +61,11 @@ def reserved(nbytes: int, capacity: int) -> Iterator[None]:
     try:
         while not _admitted(ledger, own, capacity):
             time.sleep(POLL_S)
-        yield
+        _granted.append(own.nbytes)
+        try:
+            yield
+        finally:
+            _granted.pop()
     finally:
         _change(ledger, lambda entries: _without(entries, own.pid))
 
@@ -78,6 +86,18 @@ def _eager_bytes(loaded: LoadedProblem, inputs: ShapeSet) -> int:
     except Exception:  # noqa: BLE001 - the user's forward may raise anything
         return 0
     return bytes_of([*meta_inputs(inputs), *module.state_dict().values()]) + counted.peak
+
+
+def device_free() -> int:
+    """Bytes of the current CUDA device that may be taken now: what is free, and where others share
+    the device no more than what was reserved and is not the baselines' share or held here."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    if not _granted:
+        return free
+    own = _granted[-1] * (COPIES - 1) // COPIES - torch.cuda.memory_reserved()
+    return max(0, min(free, own))
 
 
 def ran_out(text: str | None) -> bool:

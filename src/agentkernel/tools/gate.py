@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
@@ -64,12 +65,15 @@ class Gate:
         """Through a turnstile to the door: one who waits to time stops later ones who want to
         work, so that it gets its turn (flock alone lets readers starve a writer)."""
         if self._folder is not None:
+            began = time.monotonic()
             with ExitStack() as files:
                 door = files.enter_context(open_append(self._folder / "door"))
                 with open_append(self._folder / "turnstile") as turnstile:
                     fcntl.flock(turnstile, fcntl.LOCK_EX)
                     fcntl.flock(door, fcntl.LOCK_EX if kind == "timing" else fcntl.LOCK_SH)
                 self._files = files.pop_all()
+            if shared():
+                _waits.append(time.monotonic() - began)
         self._held = kind
 
     def _leave(self) -> None:
@@ -88,6 +92,8 @@ def _gate() -> Gate:
     return _gate_of(os.environ.get(FOLDER))
 
 
+_waits: list[float] = []
+"""Seconds that this process stood before doors which other runs had closed."""
 _private: set[str] = set()
 """Folders of gates that this process made, which only a run of its own goes through."""
 
@@ -122,6 +128,11 @@ def there() -> bool:
 def shared() -> bool:
     """True where other runs go through the gate too."""
     return os.environ.get(FOLDER) not in {None, *_private}
+
+
+def waited_s() -> float:
+    """Seconds that this process has waited for other runs."""
+    return sum(_waits)
 
 
 def working() -> AbstractContextManager[None]:

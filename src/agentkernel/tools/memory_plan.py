@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ShapeSet
+from agentkernel.tools.admission import device_free
 from agentkernel.tools.independent_axes import Slicing, find_slicing
 from agentkernel.tools.memory_count import (
     NOT_COUNTED,
@@ -92,8 +93,8 @@ class MemoryPlan:
 
     "slices": the axis is gone through in slices of `slice_units` units; "eager": nothing in fp64
     fits, so that eager's own output is what is compared with; "none": not even eager's call fits.
-    `eager_on_host` and `found_on_host`: where outputs wait to be compared. `reason` says why no
-    earlier route was taken.
+    `eager_on_host` and `found_on_host`: where outputs wait to be compared. `again`: a second call
+    has room beside what the first one left. `reason` says why no earlier route was taken.
     """
 
     footprint: Footprint
@@ -104,6 +105,7 @@ class MemoryPlan:
     slice_units: int = 0
     eager_on_host: bool = False
     found_on_host: bool = False
+    again: bool = False
     reason: str = ""
 
     @property
@@ -145,8 +147,8 @@ class MemoryPlan:
 
 
 def room_on(device: str, pretended: int | None = None) -> Room | None:
-    """What is free on `device` now, at most `pretended`; None on the CPU, where nothing is short
-    unless something is pretended."""
+    """What may be taken on `device` now, at most `pretended`; None on the CPU, where nothing is
+    short unless something is pretended."""
     if device == "cpu":
         return None if pretended is None else Room(pretended, host_free(), 0)
     import torch
@@ -154,7 +156,7 @@ def room_on(device: str, pretended: int | None = None) -> Room | None:
     if not torch.cuda.is_available():
         return None
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
+    free = device_free()
     return Room(min(free, pretended or free), host_free())
 
 
@@ -218,8 +220,9 @@ def plan_memory(
     """
     held = measure(captured, inputs, module)
     whole = _whole_stages(held, room)
-    if all(stage.device <= WHOLE_SHARE * room.free for stage in whole):
-        return MemoryPlan(held, whole, "whole", room)
+    most = WHOLE_SHARE * room.free
+    if all(stage.device <= most for stage in whole):
+        return MemoryPlan(held, whole, "whole", room, again=_again(held, room) <= most)
     if held.eager + room.reserve > room.free:
         reason = (
             f"eager itself takes {gigabytes(held.eager)} of {gigabytes(room.free)}, of which "
@@ -245,6 +248,13 @@ def _whole_stages(held: Footprint, room: Room) -> tuple[Stage, ...]:
         Stage("candidate", 4 * held.inputs + resident + outputs + 2 * held.outputs + held.work),
         Stage("compare", 3 * held.inputs + resident + outputs + held.outputs + COMPARED * largest),
     )
+
+
+def _again(held: Footprint, room: Room) -> int:
+    """A second call: the next question beside the first, and outputs as they were then, as the
+    candidate's process has them still and as it delivers them once more."""
+    candidate = next(stage for stage in _whole_stages(held, room) if stage.name == "candidate")
+    return candidate.device + held.inputs + 4 * held.outputs + held.double_outputs
 
 
 def _resident(held: Footprint, room: Room) -> int:
@@ -301,8 +311,8 @@ def _uncut(held: Footprint, room: Room, reason: str) -> MemoryPlan:
     host = held.double_outputs + (2 - beside) * held.outputs
     if oracle <= room.free and host <= HOST_SHARE * room.host_free:
         stages = (Stage("oracle", oracle, held.double_outputs), *stages)
-        return MemoryPlan(held, stages, "offload", room, None, 0, *placed, reason)
-    return MemoryPlan(held, stages, "eager", room, None, 0, *placed, reason)
+        return MemoryPlan(held, stages, "offload", room, None, 0, *placed, reason=reason)
+    return MemoryPlan(held, stages, "eager", room, None, 0, *placed, reason=reason)
 
 
 __all__ = [

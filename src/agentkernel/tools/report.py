@@ -171,7 +171,8 @@ def machine(certificate: Certificate) -> str:
         return f"measured on {gpu.name} (driver {gpu.driver})"
     if _ran_on_gpu(certificate.verdict):
         return f"judged on {certificate.verdict.device}, where no candidate came to be timed"
-    return f"estimated for {certificate.target}, measured on no GPU"
+    nowhere = "no candidate was measured" if certificate.versions.cuda else "measured on no GPU"
+    return f"estimated for {certificate.target}, {nowhere}"
 
 
 def dtypes(certificate: Certificate) -> tuple[str, ...]:
@@ -260,11 +261,12 @@ def unmeasured(certificate: Certificate) -> list[str]:
     verdict, profile = certificate.verdict, certificate.profile
     if verdict is not None and verdict.interpreted:
         lines.append("Correctness was checked in Triton's interpreter, not on a GPU.")
-    if (profile is None or not profile.measured) and _ran_on_gpu(verdict):
-        lines.append("No time, memory or energy of a candidate was measured.")
-        return lines
     if profile is None or not profile.measured:
-        lines.append("No time, memory or energy was measured: no GPU that fits the target is here.")
+        lines.append(
+            "No time, memory or energy of a candidate was measured."
+            if certificate.versions.cuda or _ran_on_gpu(verdict)
+            else "No time, memory or energy was measured: no GPU that fits the target is here."
+        )
         return lines
     for item in profile.measurements:
         lines += _gaps(item)

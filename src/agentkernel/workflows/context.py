@@ -27,6 +27,7 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
+from agentkernel.tools import gate
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.store import RunStore
 from agentkernel.tools.targets import ResolvedTarget
@@ -97,15 +98,17 @@ class Kit(NamedTuple):
 @dataclass(frozen=True)
 class Session:
     """The clock of one process's part of a run: seconds spent before and since. It stands still
-    while somebody is asked."""
+    while somebody is asked, and while other runs have the device."""
 
     spent_before_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
+    waited_before_s: float = field(default_factory=gate.waited_s)
     _waits: list[float] = field(default_factory=list)
 
     def seconds(self) -> float:
         """Wall seconds since this process took the run up."""
-        return time.monotonic() - self.began - sum(self._waits)
+        others = gate.waited_s() - self.waited_before_s
+        return time.monotonic() - self.began - sum(self._waits) - others
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

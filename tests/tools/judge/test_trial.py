@@ -1,8 +1,16 @@
 """Does a single call, or a call after a change in place, show what it is there to show?"""
 
-import pytest
+from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+from agentkernel.tools.judge import child
 from agentkernel.tools.judge.cases import Echo
+from agentkernel.tools.sandbox.worker import WorkerState
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
 PLAIN = """
@@ -260,3 +268,19 @@ def test_a_module_that_is_the_same_in_training_is_tried_in_it_too(tried):
     cheats = "return x if self.training else 2 * x"
     found = tried(SCALE, WHOLE.replace("BODY", cheats), training=True)
     assert found.failure is not None
+
+
+def test_outputs_that_will_be_asked_for_again_are_kept_at_any_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A drop-in of gigabytes was refused for outputs that the worker itself had let go."""
+    monkeypatch.setattr(child, "KEPT_BYTES", 16)
+    state = cast("WorkerState", SimpleNamespace(memory={}))
+    one, two = torch.arange(8.0), torch.arange(8.0) + 1
+    child._check_storage(state, set(), [one], keep=True)
+    child._check_storage(state, set(), [two], keep=True)
+    assert state.memory["earlier"] == [[two]]
+    child._trim(state)
+    assert state.memory["earlier"] == []
+    child._check_storage(state, set(), [one], keep=False)
+    assert state.memory["earlier"] == []

@@ -19,7 +19,8 @@ HOARD_BYTES = 256 << 20
 HOARD_FACTOR = 8
 """Packed weights, work space and what is kept for several shapes lie far below."""
 KEPT_CALLS = 8
-"""Outputs of so many calls, up to this size, are kept: later calls must not write over them."""
+"""Outputs of so many calls, up to this size, are kept: later calls must not write over them. Those
+of the last call are kept at any size where the parent is going to ask for them again."""
 
 
 def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
@@ -91,7 +92,8 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
     `gradients` (recorded, as they are unless someone says otherwise),
     `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
-    the call before go to, once more, after this one), `hidden` (values of buffers and attributes
+    the call before go to, once more, after this one), `kept` (the next call recalls this one's
+    outputs), `hidden` (values of buffers and attributes
     that no state dict holds) and `hidden_after` (buffers for what the call leaves of them).
     """
     import torch
@@ -103,6 +105,8 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     witness = cast("Witness", state.memory["witness"])
     values = _inputs(payload, state)
     buffers = cast("Sequence[object]", payload["outputs"])
+    if not payload.get("recall"):
+        _trim(state)
     _spoil(state, buffers)
     if payload.get("moved"):
         _bump(model)
@@ -135,7 +139,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
             _deliver(leaf, state.open(buffers[index]))
     hidden = _read_hidden(model, payload, state)
     _recall(payload, state)
-    _check_storage(state, set(owners), leaves)
+    _check_storage(state, set(owners), leaves, keep=bool(payload.get("kept")))
     _check_hoard(state, model, [*values, *leaves])
     return {
         "tree": tree_text(spec),
@@ -264,8 +268,11 @@ class ReusedStorage(Exception):
     """An output lies where an earlier call's output still lies: a later call would change it."""
 
 
-def _check_storage(state: WorkerState, own: set[int], leaves: Sequence[object]) -> None:
-    """Compare with the outputs of earlier calls, which are kept alive until now."""
+def _check_storage(
+    state: WorkerState, own: set[int], leaves: Sequence[object], *, keep: bool
+) -> None:
+    """Compare with the outputs of earlier calls, which are kept alive until now; `keep` says that
+    this call's are kept however large they are."""
     import torch
 
     tensors = [item if isinstance(item, torch.Tensor) and item.numel() else None for item in leaves]
@@ -275,8 +282,14 @@ def _check_storage(state: WorkerState, own: set[int], leaves: Sequence[object]) 
     for index, item in enumerate(tensors):
         if item is not None and item.untyped_storage().data_ptr() in taken:
             raise ReusedStorage(f"output {index} lies in the storage of an earlier call's output")
-    calls = [*calls, tensors][-KEPT_CALLS:]
-    while calls and _bytes(calls) > KEPT_BYTES:
+    state.memory["earlier"] = [*calls, tensors][-KEPT_CALLS:]
+    _trim(state, least=int(keep))
+
+
+def _trim(state: WorkerState, least: int = 0) -> None:
+    """Keep outputs of as many calls as lie within `KEPT_BYTES`, and of `least` at any size."""
+    calls = cast("list[list[torch.Tensor | None]]", state.memory.get("earlier", []))
+    while len(calls) > least and _bytes(calls) > KEPT_BYTES:
         calls = calls[1:]
     state.memory["earlier"] = calls
 

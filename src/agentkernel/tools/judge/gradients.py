@@ -31,6 +31,7 @@ FACTOR = 4.0
 """Of eager's own error."""
 ROUNDINGS = 64.0
 """Of the gradient's dtype, where eager is exact."""
+OUT_OF_MEMORY = "OutOfMemoryError"
 Gradients = Mapping[str, "torch.Tensor"]
 
 
@@ -42,6 +43,11 @@ class Judged:
     failure: Failure | None = None
     kept: bool | None = None
     note: str = ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether the candidate came to be asked."""
+        return self.kept is not None or self.failure is not None
 
 
 def declares_gradients(source: str) -> bool:
@@ -166,6 +172,8 @@ def _compared(
             log = " ".join(reply.log.strip().splitlines()[-1:])[:160]
             if is_refusal(reply):
                 return Judged(kept=False, note=f"gradients are refused: {log}")
+            if reply.error == OUT_OF_MEMORY:
+                return Judged(note="gradients not judged: no room for them beside the original's")
             return Judged(RunFailed(reason=reply.reason, log=reply.log, case=_label(case)))
         for index, (name, ref) in enumerate(rooms.items()):
             wrong = _mismatch(case, index, name, trial.worker.shared(ref), eager, exact)

@@ -1,8 +1,8 @@
 """How much of a device does each stage of a case hold, beside what the memory plan says?
 
 The device itself is asked how much is free, every few milliseconds: what the candidate's process
-holds counts as well as what this one does. Where others use the device meanwhile, theirs counts
-too, which the note cannot tell apart.
+holds counts as well as what this one does. Where others share the device it cannot tell theirs
+apart, and nobody looks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from agentkernel.tools import gate
 from agentkernel.tools.memory_plan import MemoryPlan, gigabytes
 
 POLL_S = 0.004
@@ -19,11 +20,13 @@ WORTH_BYTES = 1 << 30
 
 
 class Held:
-    """The most that was held in each stage, by its name. `free` says how many bytes are free now;
-    None where there is no device to ask."""
+    """The most that was held in each stage, by its name, over all cases of one shape. `free` says
+    how many bytes are free now, None where there is nothing to ask; `before`: how many were when
+    the plan was made."""
 
-    def __init__(self, plan: MemoryPlan, free: Callable[[], int] | None) -> None:
+    def __init__(self, plan: MemoryPlan, free: Callable[[], int] | None, before: int) -> None:
         self._plan = plan
+        self._before = before
         self._free = free if plan.peak.device >= WORTH_BYTES else None
         self._most: dict[str, int] = {}
 
@@ -42,21 +45,20 @@ class Held:
             ended.set()
             watcher.join()
 
-    def tell(self, shape: str, note: Callable[[str], None]) -> None:
-        """Note `eager 9.66 GB of 9.91 GB planned, ...`; nothing where nothing was looked at."""
+    @property
+    def text(self) -> str:
+        """`eager 9.66 GB of 9.91 GB planned, ...`; "" where nothing was looked at."""
         planned = {stage.name: stage.device for stage in self._plan.stages}
-        parts = [
+        return ", ".join(
             f"{name} {gigabytes(most)} of {gigabytes(planned[name])} planned"
             for name, most in self._most.items()
             if name in planned
-        ]
-        if parts:
-            note(f"device memory at {shape}: {', '.join(parts)}")
+        )
 
     def _watch(self, name: str, free: Callable[[], int], ended: threading.Event) -> None:
         while True:
             last = ended.is_set()
-            held = self._plan.room.free - free()
+            held = self._before - free()
             self._most[name] = max(self._most.get(name, 0), held)
             if last:
                 return
@@ -64,8 +66,8 @@ class Held:
 
 
 def free_of(device: str) -> Callable[[], int] | None:
-    """Asks a CUDA device; None on the CPU."""
-    if device == "cpu":
+    """Asks a CUDA device; None on the CPU, and where other runs share the device."""
+    if device == "cpu" or gate.shared():
         return None
     import torch
 

@@ -69,6 +69,7 @@ row has five elements."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
+GRADIENT_ELEMENTS = 1 << 12
 STAND_IN_ELEMENTS = 1 << 26
 """Where whole copies of the declared inputs have no room, most is asked with so many elements."""
 BYTES_AN_ELEMENT = 200
@@ -241,6 +242,7 @@ def _judge_in(
     plan = plan_cases(loaded, judged, settings, trial.fits)
     findings.notes += _routes(trial, plan)
     failure = _judge_cases(trial, plan, judged, settings, findings)
+    findings.notes += trial.memory_notes()
     findings.repeatable = trial.repeatable
     if failure is not None:
         return failure
@@ -255,7 +257,7 @@ def _judge_in(
             failure = _judge_training(trial, plan, settings, findings)
     if failure is None:
         with on_device(settings):
-            failure = _judge_gradients(trial, plan, source, findings)
+            failure = _judge_gradients(trial, plan, source, settings, findings)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
             elsewhere = elsewhere_cases(loaded, captured, settings)
@@ -377,12 +379,22 @@ def _judge_training(
 
 
 def _judge_gradients(
-    trial: Trial, plan: Sequence[Case], source: str, findings: Findings
+    trial: Trial,
+    plan: Sequence[Case],
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
 ) -> Failure | None:
-    """Of a file that declares a backward pass, at the smallest shape."""
-    small = min((case for case in plan if case.required), key=lambda case: case.shape.elements)
-    case = Case(small.shape, "normal", small.seed + 8, gradients=True)
-    judged = judge_gradients(trial, case, source)
+    """Of a file that declares a backward pass, at the smallest shape of `GRADIENT_ELEMENTS`: the
+    declared one may leave no room for what a backward pass keeps."""
+    required = [case.shape for case in plan if case.required]
+    shapes = [case.shape for case in plan if case.shape.elements >= GRADIENT_ELEMENTS]
+    small, sure = (min(found, key=lambda x: x.elements) for found in (shapes or required, required))
+    for shape in dict.fromkeys((small, sure)):
+        case = Case(shape, "normal", settings.seed + 8, gradients=True)
+        judged = judge_gradients(trial, case, source)
+        if judged.asked:
+            break
     findings.notes += [judged.note] if judged.note else []
     findings.gradients = judged.kept
     return judged.failure

@@ -42,7 +42,7 @@ from agentkernel.tools.judge.finding import (
     loads_outside,
     reply_strings,
 )
-from agentkernel.tools.judge.held import Held, free_of
+from agentkernel.tools.judge.held import Held
 from agentkernel.tools.judge.honest import honestly
 from agentkernel.tools.judge.memory import clear
 from agentkernel.tools.judge.question import (
@@ -170,7 +170,7 @@ class Piece:
 
 
 class LargeCase:
-    """One case by the route of `plan`. `ask` calls the candidate."""
+    """One case by the route of `plan`. `ask` calls the candidate; `held` looks at the device."""
 
     def __init__(
         self,
@@ -180,6 +180,7 @@ class LargeCase:
         settings: JudgeSettings,
         plan: MemoryPlan,
         ask: Ask,
+        held: Held,
     ) -> None:
         self._worker = worker
         self._asker = asker
@@ -187,6 +188,7 @@ class LargeCase:
         self._settings = settings
         self._plan = plan
         self._ask = ask
+        self._held = held
 
     def run(self, case: Case, state: Mapping[str, torch.Tensor]) -> Outcome | NotApplicable:
         """The candidate's outcome; `state` are the weights as it shares them."""
@@ -202,13 +204,10 @@ class LargeCase:
             except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
                 return raised(error)
             rooms = Rooms(self._worker, case.shape.inputs, self._settings.device)
-            held = Held(self._plan, free_of(self._settings.device))
             try:
-                outcome = self._judged(case, rooms, state, held)
+                return self._judged(case, rooms, state)
             finally:
                 rooms.release()
-            held.tell(case.shape.label, self._asker.note)
-            return outcome
         except (torch.OutOfMemoryError, MemoryError) as error:
             _make_room()
             return self._too_large(f"{one_line(error, 120)}; {self._plan.label}")
@@ -221,26 +220,26 @@ class LargeCase:
         return NotApplicable(reason, out_of_memory=True)
 
     def _judged(
-        self, case: Case, rooms: Rooms, state: Mapping[str, torch.Tensor], held: Held
+        self, case: Case, rooms: Rooms, state: Mapping[str, torch.Tensor]
     ) -> Outcome | NotApplicable:
         model = self._asker.model(case.seed).train(case.training)
-        with held.stage("eager"):
+        with self._held.stage("eager"):
             eager = self._first_answer(case, rooms, model)
         if isinstance(eager, NotApplicable):
             return eager
         sums = rooms.sums()
-        with held.stage("oracle"):
+        with self._held.stage("oracle"):
             kept = self._offloaded(case, model, rooms)
         rooms.make_outputs(eager.forms, self._plan.found_on_host)
         _make_room()
         answer = eager.answer(model, rooms.values(), case.training)
         question = Question(rooms.values(), model, answer)
-        with held.stage("candidate"):
+        with self._held.stage("candidate"):
             reply = self._ask(case, question, rooms)
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), None, reply)
         self._worker.call(f"{OPS}:rest", {}, self._settings.time_limit_s)
-        with held.stage("compare"):
+        with self._held.stage("compare"):
             outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
         if outcome.failure is None and outcome.outside:
             log = outcome.outside

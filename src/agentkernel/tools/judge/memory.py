@@ -41,8 +41,13 @@ class Memory:
             where = self._places[position]
             if ref.shape != where.shape:
                 views[position] = (where.shape, where.stride, where.offset)
-        outputs = {"outputs": self._outputs, "recall": self._recalls if recall else []}
-        return {"inputs": inputs, "views": views, **outputs}
+        return {
+            "inputs": inputs,
+            "views": views,
+            "outputs": self._outputs,
+            "recall": self._recalls if recall else [],
+            "kept": bool(self._recalls),
+        }
 
     def write(self, question: Question) -> None:
         """The question's inputs, in place; NaN (or a sentinel) in every output buffer."""

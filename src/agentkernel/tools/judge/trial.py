@@ -58,7 +58,7 @@ COMPILE_ERRORS = (
     "MissingPrecision",
 )
 ECHO_BYTES = 4 << 30
-"""Outputs past this size are asked for once: the room for more of them may be lacking."""
+"""Outputs past this size are asked for once."""
 LOSSY = "lossy-product"
 THROW_AWAY_SEED = 20_231
 
@@ -78,7 +78,10 @@ class Trial:
     ) -> None:
         self._captured = captured
         self._room = room_on(settings.device, settings.device_bytes)
+        self._free = free_of(settings.device)
+        self._before = self._free() if self._free else 0
         self._plans: dict[str, MemoryPlan] = {}
+        self._held: dict[str, Held] = {}
         self.worker = worker
         self._loaded = loaded
         self._settings = settings
@@ -138,11 +141,8 @@ class Trial:
         try:
             if plan is None:
                 return self._run_whole(case, echoes)
-            held = Held(plan, free_of(self._settings.device))
-            with held.stage(plan.peak.name):
-                outcome = self._run_whole(case, echoes)
-            held.tell(case.shape.label, self.asker.note)
-            return outcome
+            with self.held(case.shape, plan).stage(plan.peak.name):
+                return self._run_whole(case, echoes and plan.again)
         except torch.OutOfMemoryError as error:
             torch.cuda.empty_cache()
             figures = "" if plan is None else f"; {plan.label}"
@@ -182,6 +182,17 @@ class Trial:
                 )
         return self._plans.get(shape.label)
 
+    def held(self, shape: CaseShape, plan: MemoryPlan) -> Held:
+        """What the cases of this shape hold of the device, against the plan."""
+        if shape.label not in self._held:
+            self._held[shape.label] = Held(plan, self._free, self._before)
+        return self._held[shape.label]
+
+    def memory_notes(self) -> list[str]:
+        """For each shape worth it, what its stages held at most beside what the plan says."""
+        told = ((label, held.text) for label, held in self._held.items())
+        return [f"device memory at {label}: {text}" for label, text in told if text]
+
     def fits(self, shape: CaseShape) -> bool:
         """Whether a case of this shape is judged with whole tensors in fp64."""
         plan = self.plan(shape)
@@ -197,7 +208,15 @@ class Trial:
 
     def _run_large(self, case: Case, plan: MemoryPlan) -> Outcome | NotApplicable:
         state = {name: self.worker.shared(ref) for name, ref in self._state.items()}
-        large = LargeCase(self.worker, self.asker, self._captured, self._settings, plan, self.call)
+        large = LargeCase(
+            self.worker,
+            self.asker,
+            self._captured,
+            self._settings,
+            plan,
+            self.call,
+            self.held(case.shape, plan),
+        )
         outcome = large.run(case, state)
         if isinstance(outcome, NotApplicable) or outcome.refused is None:
             return outcome

@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.profile import ClockCheck
+from agentkernel.tools.admission import device_free
 from agentkernel.tools.profile.agreement import Timed, compare_clocks, fit_empty
 from agentkernel.tools.profile.answers import Look, Wrong, check_all, check_one
 from agentkernel.tools.profile.arena import (
@@ -315,7 +316,7 @@ def plan_layout(
     need = row_bytes(one.tensors) + row_bytes(found) + flush_step(one)
     room = MOST_BYTES[device]
     if device == "cuda":
-        room = min(room, int(torch.cuda.mem_get_info()[0] * MEMORY_SHARE))
+        room = min(room, int(device_free() * MEMORY_SHARE))
     rows = min(calls, (room - one.kept * row_bytes(found)) // need)
     if not found:
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from agentkernel.tools.admission import device_free
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device
 from agentkernel.tools.profile.held_problem import call_sizes
@@ -180,10 +181,7 @@ class BenchWorker:
         device has room for their results."""
         if self._device == "cpu":
             return 1
-        import torch
-
-        free, _ = torch.cuda.mem_get_info()
-        room = free // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
+        room = device_free() // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
         return max(1, min(8, len(os.sched_getaffinity(0)), room))
 
     def _end(self) -> None:

@@ -72,7 +72,9 @@ def _warm_one(index: int, source: str, state: WorkerState) -> dict[str, JSON]:
             sketch = _sketch(call())
     except Exception as error:  # noqa: BLE001 - a schedule may raise anything
         text = "".join(traceback.format_exception_only(error)).strip()
-        return {"error": text[-LOG_CHARS:]}
+        # Of memory that ran out the figures stand first, and advice after them.
+        short = isinstance(error, torch.OutOfMemoryError)
+        return {"error": text[:LOG_CHARS] if short else text[-LOG_CHARS:]}
     cast("dict[int, Call]", state.memory["calls"])[index] = call
     return sketch
 

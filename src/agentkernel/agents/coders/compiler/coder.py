@@ -382,7 +382,7 @@ def _draft(
     pairs = sorted(zip(variants, results, strict=True), key=lambda pair: standing(pair[1]))
     best, result = pairs[0]
     if result.pruned is not None:
-        reason = f"no schedule compiles within the target's limits: {result.pruned}"
+        reason = f"no schedule of it runs: {result.pruned}"
         return Draft(candidate=None, none=NoTemplate(reason=reason), tried=tuple(results))
     candidate = Candidate(
         source=best.source.text,
