@@ -205,6 +205,8 @@ def run_node(
     """One node's value, of its arguments' in `known`."""
     if node.op == "get_attr":
         return getattr(captured.graph, str(node.target))
+    if node.target is torch.ops.aten._assert_tensor_metadata.default:
+        return None  # of the dtype that a cast was captured from, which fp64 is not
     here: Callable[[object], object] = lambda item: (  # noqa: E731
         known[item.name] if isinstance(item, Node) else item
     )

@@ -89,6 +89,21 @@ def test_a_wrong_candidate_is_refused_in_slices(tried, bytes_for, problem, body,
         assert outcome.failure.first_index == whole.failure.first_index
 
 
+ROUGH = PLAIN.format("(x * 3000).sin()")
+
+
+@pytest.mark.parametrize(
+    ("problem", "passes"),
+    [(ROUGH, True), (ROUGH.replace("x *", "(x + self.training) *"), False)],
+)
+def test_in_training_mode_too_eager_is_not_the_truth(tried, bytes_for, problem, passes):
+    """Eager's own error counts there as in eval mode, where both modes compute the same."""
+    free = bytes_for(problem, "slices")
+    right = candidate("return (x.double() * 3000).sin().float()")
+    found = tried(problem, right, device_bytes=free, training=True)
+    assert (found.failure is None) == passes
+
+
 @pytest.mark.parametrize("route", ["offload", "eager"])
 def test_without_slices_outputs_are_compared_piece_by_piece(tried, bytes_for, route):
     free = bytes_for(SCAN, route)

@@ -189,6 +189,7 @@ class LargeCase:
         self._plan = plan
         self._ask = ask
         self._held = held
+        self._graphed = True
 
     def run(self, case: Case, state: Mapping[str, torch.Tensor]) -> Outcome | NotApplicable:
         """The candidate's outcome; `state` are the weights as it shares them."""
@@ -228,6 +229,12 @@ class LargeCase:
         if isinstance(eager, NotApplicable):
             return eager
         sums = rooms.sums()
+        # The captured graph is that of eval mode: it answers for training too where both modes
+        # give the same bits.
+        self._graphed = not case.training or eager.is_repeated(
+            model.eval(), rooms.values(), bits=True
+        )
+        model.train(case.training)
         with self._held.stage("oracle"):
             kept = self._offloaded(case, model, rooms)
         rooms.make_outputs(eager.forms, self._plan.found_on_host)
@@ -275,7 +282,7 @@ class LargeCase:
 
     def _offloaded(self, case: Case, model: nn.Module, rooms: Rooms) -> list[object] | None:
         """The whole answer in fp64, on the host, where that is the route."""
-        if self._plan.route != "offload" or case.training:
+        if self._plan.route != "offload" or not self._graphed:
             return None
         double = doubled(model)
         wide = [widened(x, "", 0) if isinstance(x, torch.Tensor) else x for x in rooms.values()]
@@ -346,7 +353,7 @@ class LargeCase:
         eager: Eager,
         kept: list[object] | None,
     ) -> Iterator[Piece]:
-        if self._plan.route == "slices" and not case.training:
+        if self._plan.route == "slices" and self._graphed:
             rounds = self._asker.permitted
             honest = rule_of(self._settings.rule).honest
             reference = SlicedReference(
@@ -399,13 +406,14 @@ class Eager:
         values = [x.cpu() if on_host and isinstance(x, torch.Tensor) else x for x in leaves]
         return cls(values, forms, spec, aliases)
 
-    def is_repeated(self, model: nn.Module, inputs: Sequence[object]) -> bool:
-        """Whether another call gives the same, but for rounding."""
+    def is_repeated(self, model: nn.Module, inputs: Sequence[object], bits: bool = False) -> bool:
+        """Whether another call gives the same, but for rounding; `bits`: without that too."""
         again = Eager.of(model, inputs, on_host=False)
+        rtol, atol = (0.0, 0.0) if bits else (1e-2, 1e-3)
         for one, other in zip(self.values, again.values, strict=True):
             if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
                 close = (
-                    torch.allclose(a.to(b.device), b, rtol=1e-2, atol=1e-3, equal_nan=True)
+                    torch.allclose(a.to(b.device), b, rtol=rtol, atol=atol, equal_nan=True)
                     for a, b in zip(pieces(one), pieces(other), strict=True)
                 )
                 if not all(close):
