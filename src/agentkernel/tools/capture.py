@@ -84,6 +84,8 @@ class Captured:
     views: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Place of an output that a drop-in makes as a view -> the input or the node of an output in
     whose memory it lies, and the text that follows that: `.t()`."""
+    asks_mode: bool = True
+    """False where forward never asked for its mode: in the other one it computes the same."""
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -235,8 +237,14 @@ def _traced(
 ) -> tuple[Captured, bool]:
     """The trace of a forward that is told that its tensors lie on `device`; whether it asked."""
     from agentkernel.tools.told_device import told_device
+    from agentkernel.tools.training_mode import watched_mode
 
-    with _watched(example.module) as seen, told_device(example.module, device) as told:
+    module = example.module
+    with (
+        _watched(module) as seen,
+        told_device(module, device) as told,
+        watched_mode(module) as mode,
+    ):
         try:
             program, reason = _export(example, dynamic=True), None
         except (Exception, SystemExit) as error:  # any refusal of symbolic sizes: the actual ones
@@ -247,7 +255,18 @@ def _traced(
     found = _captured(program, reason)
     same = tuple(None if at is None else found.user_inputs[at] for at in seen.same)
     effect = next(iter(seen.effects), None)
-    return replace(found, side_effect=effect, returned_inputs=same), told.asked
+    # On another device, and in a function that Dynamo traced, it may ask unseen.
+    asks = mode.asked or told.asked or _has_subgraphs(found.graph)
+    found = replace(found, side_effect=effect, returned_inputs=same, asks_mode=asks)
+    return found, told.asked
+
+
+def _has_subgraphs(graph: GraphModule) -> bool:
+    import torch
+
+    return any(
+        isinstance(item.target, torch._ops.HigherOrderOperator) for item in graph.graph.nodes
+    )
 
 
 def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:

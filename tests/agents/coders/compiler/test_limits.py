@@ -1,4 +1,4 @@
-"""Is a module traced in training mode once a graph, however often it is asked about?"""
+"""Is a module traced no more often than its limits take?"""
 
 from __future__ import annotations
 
@@ -25,4 +25,32 @@ def test_training_mode_is_traced_once_a_graph(
     monkeypatch.setattr(limits, "capture", counted)
     found = [limits.eval_only_once(loaded, captured) for _ in range(3)]
     assert found == [differs] * 3
-    assert traced == [False, True]
+    assert traced == ([False, True] if differs else [])
+
+
+class OneRow(nn.Module):
+    """One row is another graph; a layer of 6 columns admits no other number of them."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.expand(3, 6) + 1.0 if x.shape[0] == 1 else x * 2.0)
+
+
+@pytest.mark.parametrize(("layer", "count"), [(nn.Linear(6, 6), 1), (nn.ReLU(), 3)])
+def test_a_size_of_1_is_traced_apart_only_where_several_may_be_1(
+    layer: nn.Module, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = problem_from_module(OneRow(layer).eval(), [torch.randn(4, 6)])
+    captured, traced = capture(loaded), []
+
+    def counted(problem: LoadedProblem) -> Captured:
+        traced.append(problem)
+        return capture(problem)
+
+    monkeypatch.setattr(limits, "capture", counted)
+    spans = limits.limits_of(loaded, captured).spans
+    assert [spans[item.symbol].least for item in captured.free_dims] == [2, 1][: len(spans)]
+    assert len(traced) == count

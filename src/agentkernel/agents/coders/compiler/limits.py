@@ -73,13 +73,15 @@ def adopt_limits(loaded: LoadedProblem, captured: Captured, rewritten: Captured)
 
 
 def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
-    """The limits of `captured`: two more captures, in training mode and with sizes of 1, tell."""
+    """The limits of `captured`: more captures, in training mode and with sizes of 1, tell."""
     if captured.graph not in _KNOWN:
         spans, conditions = _sizes(captured)
-        if not _holds_for_one(loaded, captured, spans, tuple(spans)):
+        ones = [name for name, span in spans.items() if 1 in span]
+        if not _holds_for_one(loaded, captured, spans, ones):
             spans = {
                 name: span
-                if _holds_for_one(loaded, captured, spans, (name,))
+                if name not in ones
+                or (len(ones) > 1 and _holds_for_one(loaded, captured, spans, (name,)))
                 else replace(span, least=max(span.least, 2))
                 for name, span in spans.items()
             }
@@ -95,20 +97,31 @@ def assume_limits(captured: Captured, *, eval_only: bool) -> None:
 
 
 def eval_only(loaded: LoadedProblem, captured: Captured) -> bool:
-    """Whether training mode computes something else than `captured`, which is the whole module."""
+    """Whether training mode computes something else than `captured`, which is the whole module.
+
+    A forward that asks for its mode is traced once more, in training mode.
+    """
+    if not captured.asks_mode:
+        return False
     try:
         other = capture(loaded, training=True)
     except ProblemError:
         return True
-    return (
-        other.mutated_buffers != captured.mutated_buffers or other.graph.code != captured.graph.code
-    )
+    return other.mutated_buffers != captured.mutated_buffers or _code(other) != _code(captured)
+
+
+def _code(captured: Captured) -> list[str]:
+    """Of the graph and of the branches and loops in it."""
+    parts = captured.graph.modules()
+    return [item.code for item in parts if isinstance(item, torch.fx.GraphModule)]
 
 
 def eval_only_once(loaded: LoadedProblem, captured: Captured) -> bool:
     """`eval_only` of the whole module behind `captured`, rewritten or not: the two traces that it
-    takes are made once a graph, however many files are written from it."""
+    may take are made once a graph, however many files are written from it."""
     graph = captured.graph
+    if not captured.asks_mode:
+        return False
     if graph in _KNOWN:
         return _KNOWN[graph].eval_only
     if graph not in _EVAL_ONLY:
