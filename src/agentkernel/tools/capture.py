@@ -179,27 +179,28 @@ def _trace(
     example.module.train(training)
     found, asked = _traced(loaded, example, shape_set, "cuda", static=static)
     if asked and not torch.cuda.is_available():
-        _require_same_on_cpu(loaded, example, shape_set, found, static=static)
+        other = _same_on_cpu(loaded, example, shape_set, found, static=static)
+        return replace(found, asks_mode=found.asks_mode or other.asks_mode)
     return found
 
 
-def _require_same_on_cpu(
+def _same_on_cpu(
     loaded: LoadedProblem, example: _Example, shape_set: int, found: Captured, *, static: bool
-) -> None:
-    """Raise ProblemError where forward computes something else on the CPU, where it would be judged
-    here, than on the GPU that `found` was traced for."""
+) -> Captured:
+    """The trace for the CPU. Raises ProblemError where forward computes something else there, where
+    it would be judged here, than on the GPU that `found` was traced for."""
     try:
         other, _ = _traced(loaded, example, shape_set, "cpu", static=static)
-        same = _values_of(other) == _values_of(found)
-    except (Exception, SystemExit):  # noqa: BLE001 - it does not run there
-        same = False
-    if not same:
-        raise ProblemError(
-            f"The forward of {loaded.problem.class_name} asks for the device of its tensors, and "
-            "computes something else on a GPU than on the CPU. Expected the same on both where no "
-            "GPU is at hand to judge it on. Next: run this on a machine with the GPU, or take the "
-            "branch out."
-        )
+        if _values_of(other) == _values_of(found):
+            return other
+    except (Exception, SystemExit):  # noqa: BLE001, S110 - it does not run there
+        pass
+    raise ProblemError(
+        f"The forward of {loaded.problem.class_name} asks for the device of its tensors, and "
+        "computes something else on a GPU than on the CPU. Expected the same on both where no "
+        "GPU is at hand to judge it on. Next: run this on a machine with the GPU, or take the "
+        "branch out."
+    )
 
 
 def _values_of(captured: Captured) -> list[str]:
@@ -255,8 +256,8 @@ def _traced(
     found = _captured(program, reason)
     same = tuple(None if at is None else found.user_inputs[at] for at in seen.same)
     effect = next(iter(seen.effects), None)
-    # On another device, and in a function that Dynamo traced, it may ask unseen.
-    asks = mode.asked or told.asked or _has_subgraphs(found.graph)
+    # In a function that Dynamo traced it may ask unseen.
+    asks = mode.asked or _has_subgraphs(found.graph)
     found = replace(found, side_effect=effect, returned_inputs=same, asks_mode=asks)
     return found, told.asked
 
