@@ -1,4 +1,4 @@
-"""Which real processes write and judge pairs for several tests, so that each imports torch once?"""
+"""Which real processes write and judge for several tests, so that each imports torch once?"""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from agentkernel.workflows import knowledge_pairs
 from agentkernel.workflows.pair_lane import Answerer
 from agentkernel.workflows.pair_process import Answer, Question, Work
+from agentkernel.workflows.training import judging
 
 
 @dataclass
@@ -28,6 +29,12 @@ class Lent:
 
     def close(self) -> None:
         """The lender does."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 @dataclass
@@ -64,3 +71,9 @@ def lent(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> Lender:
     """`generate_pairs` asks the processes of `lender`."""
     monkeypatch.setattr(knowledge_pairs, "Answerer", lender.lend)
     return lender
+
+
+@pytest.fixture
+def lent_judge(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`judge_all` of one job asks the process of `lender`."""
+    monkeypatch.setattr(judging, "Answerer", lender.lend)

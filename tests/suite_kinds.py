@@ -1,4 +1,5 @@
-"""Which problems of the suite have no template, and which process tests which problem?"""
+"""Which problems of the suite have no template, which ones stand for all, and which process tests
+which problem?"""
 
 from __future__ import annotations
 
@@ -38,6 +39,21 @@ UNDRAFTED = {
 }
 """No draft at all: the policy allows no library call that sorts, selects or gathers bags, and
 TorchInductor writes no kernel for pools over large or uneven windows."""
+
+SAMPLE = frozenset({
+    "addcmul_broadcast", "argmin_columns", "attention_causal", "batch_norm_3d", "bmm_half",
+    "gelu_tanh", "layer_norm_volume", "matmul_transposed_b", "mse_loss", "softmax_odd_rows",
+    "sum_rows", "transpose_copy", "var_channels", "where_mask",
+    "adam_step", "conv_bias_residual_relu", "dead_clamp_chain", "linear_relu_squared",
+    "low_rank_adapter", "lstm_cell_gates", "rms_norm_qkv", "standardise_image", "vae_sample_kl",
+    "decode_step", "resnet_basic_block",
+    "concatenate", "contraction_4d", "conv1d_dilated", "cumsum_rows", "gather_columns", "matvec",
+    "max_pool2d_ceil", "one_hot", "quantise_int8", "roll_window", "scatter_sum",
+    "conv_norm_relu_pool", "nearest_code", "rotary_embedding",
+    "conformer_convolution", "graph_convolution",
+    "embedding_bag", "sort_rows", "topk_values",
+})  # fmt: skip
+"""A few of each kind, whose drafts `make test` looks at; `make test-all` drafts the whole suite."""
 
 
 def group_of(name: str) -> str:

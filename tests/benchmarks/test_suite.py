@@ -15,7 +15,7 @@ import catalogue
 
 from agentkernel.tools.problems import load_problem
 from suite_drafts import problem
-from suite_kinds import group_of
+from suite_kinds import SAMPLE, group_of
 
 FILES = catalogue.problem_files()
 SHORTEST_US, LONGEST_US = 12.0, 10_000.0
@@ -29,9 +29,16 @@ def documented() -> str:
     return catalogue.README.read_text(encoding="utf-8")
 
 
+def of_one_process(path: Path) -> object:
+    """Whole models take the longest to capture: slow for all but a few."""
+    long = path.parent.name == "level3" and path.stem not in SAMPLE
+    marks = [pytest.mark.xdist_group(group_of(path.stem)), *([pytest.mark.slow] if long else [])]
+    return pytest.param(path, marks=marks)
+
+
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.xdist_group(group_of(path.stem))) for path in FILES],
+    [of_one_process(path) for path in FILES],
     ids=lambda path: f"{path.parent.name}/{path.stem}",
 )
 def test_a_problem_is_captured_and_documented(path: Path) -> None:

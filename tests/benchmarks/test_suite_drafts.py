@@ -22,7 +22,7 @@ from suite_drafts import (
     problem,
     template_drafts,
 )
-from suite_kinds import LIFTED, UNDRAFTED, group_of
+from suite_kinds import LIFTED, SAMPLE, UNDRAFTED, group_of
 
 JUDGED = (
     "addcmul_broadcast", "amax_spatial", "argmin_columns", "attention_causal",
@@ -37,6 +37,11 @@ JUDGED = (
     "var_channels", "where_mask",
 )  # fmt: skip
 """Their template drafts are judged in the interpreter within a few seconds."""
+JUDGED_FIRST = frozenset({
+    "attention_causal", "batch_norm_3d", "bmm_half", "conv_bias_residual_relu", "dead_clamp_chain",
+    "gelu_tanh", "lstm_cell_gates", "resnet_basic_block", "standardise_image", "where_mask",
+})  # fmt: skip
+"""Of these the ones that `make test` judges."""
 JUDGED_SLOWLY = (
     "argmax_vocabulary", "attention_biased", "bce_logits_weighted", "contrastive_loss",
     "conv3d_norm_relu_mean", "decoder_cross_attention", "deep_inner", "gated_mlp",
@@ -52,18 +57,33 @@ TEMPLATED = tuple(name for name in FILES if name not in {*LIFTED, *UNDRAFTED})
 JUDGING = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
 
 
-def by_problem(names: Iterable[str]) -> list[object]:
-    """A test a problem, in the process that has it captured."""
-    return [pytest.param(name, marks=pytest.mark.xdist_group(group_of(name))) for name in names]
+def by_problem(names: Iterable[str], quick: frozenset[str] = SAMPLE) -> list[object]:
+    """A test a problem, in the process that has it captured; slow for all but the `quick` ones."""
+    return [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.xdist_group(group_of(name)),
+                *([] if name in quick else [pytest.mark.slow]),
+            ],
+        )
+        for name in names
+    ]
 
 
 @functools.cache
-def codes() -> dict[str, InductorCode | NotLifted]:
-    """What TorchInductor writes for every problem without a template; one process writes it all."""
-    names = (*LIFTED, *UNDRAFTED)
+def codes(of_sample: bool) -> dict[str, InductorCode | NotLifted]:
+    """What TorchInductor writes for every problem without a template, of the sample or the others;
+    one process writes it all."""
+    names = [name for name in (*LIFTED, *UNDRAFTED) if (name in SAMPLE) == of_sample]
+    shared = "suite_sample" if of_sample else "suite"
     return dict(
-        zip(names, shared_codes("suite", [lifting_job(name) for name in names]), strict=True)
+        zip(names, shared_codes(shared, [lifting_job(name) for name in names]), strict=True)
     )
+
+
+def lifted(name: str) -> Drafted:
+    return lifted_draft(name, codes(name in SAMPLE)[name])
 
 
 @functools.cache
@@ -89,12 +109,12 @@ def test_a_template_draft_compiles_for_the_target(name: str) -> None:
 
 @pytest.mark.parametrize("name", by_problem(LIFTED))
 def test_a_lifted_draft_compiles_for_the_target(name: str) -> None:
-    assert_compiles(name, lifted_draft(name, codes()[name]))
+    assert_compiles(name, lifted(name))
 
 
 @pytest.mark.parametrize("name", by_problem(UNDRAFTED))
 def test_what_has_no_draft_says_why(name: str) -> None:
-    found = lifted_draft(name, codes()[name]).draft
+    found = lifted(name).draft
     assert isinstance(found, NotLifted), "it has a draft now: take it off the list"
     assert UNDRAFTED[name] in found.reason
     assert template(name) is None, "it has a draft now: take it off the list"
@@ -108,7 +128,7 @@ def accepted(name: str) -> None:
     assert verdict.accepted, f"{verdict.failure}\n{found.draft.text}"
 
 
-@pytest.mark.parametrize("name", by_problem(JUDGED))
+@pytest.mark.parametrize("name", by_problem(JUDGED, JUDGED_FIRST))
 def test_a_template_draft_passes_the_judge(name: str) -> None:
     accepted(name)
 

@@ -23,6 +23,7 @@ from agentkernel.workflows.training.judging import STRICT, Asked, Found, Judgeme
 from agentkernel.workflows.training.nearest import NearestWriter
 from agentkernel.workflows.training.questions import from_rows, to_write
 from agentkernel.workflows.training.writer import LocalWriter
+from lent_answerers import lender, lent_judge
 from tiny_models import make_model
 from training_rows import kernel, make_row, problem
 
@@ -34,6 +35,9 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return x + 2.0
 """
+
+
+__all__ = ["lender", "lent_judge"]
 
 
 class Says:
@@ -60,8 +64,8 @@ def problems(tmp_path: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.usefixtures("lent_judge")
 def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Path]) -> None:
-    # Three judgements of one process each: the worst of this module's cost.
     said = [f"So:\n```python\n{text}```" for text in (kernel(0), kernel(0), CHEAT)]
     writer = Says(*said, "no file here")
     known: Judgements = {}
@@ -84,6 +88,7 @@ def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Pa
     assert "pass@1 0.250" in found.line()
 
 
+@pytest.mark.usefixtures("lent_judge")
 def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
     problems: list[Path],
 ) -> None:
@@ -113,6 +118,7 @@ def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> 
     assert found.rows[0].reasons == {"unchanged": 2}
 
 
+@pytest.mark.usefixtures("lent_judge")
 def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Path]) -> None:
     class Ranks(Says):
         ranked = True

@@ -15,8 +15,11 @@ from agentkernel.errors import OutputError, TrainingError
 from agentkernel.workflows.training.evaluate import answered
 from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
 from agentkernel.workflows.training.questions import to_write
+from lent_answerers import lender, lent_judge
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, problem
+
+__all__ = ["lender", "lent_judge"]
 
 ASKED = [[Message(role="user", text=f"module {number}")] for number in range(3)]
 
@@ -133,6 +136,7 @@ def test_a_wrecked_file_is_an_error_of_one_line(wreck: str, tmp_path: Path) -> N
         kept.has(ASKED, 2)
 
 
+@pytest.mark.usefixtures("lent_judge")
 def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
     path = tmp_path / "m0.py"
     path.write_text(problem(0))
