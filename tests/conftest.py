@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import tempfile
@@ -39,9 +40,19 @@ def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session")
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of folders, one a test. pytest's own factory would look at all that there are for the
+    next number: with thousands of tests that adds up to minutes."""
+    folder = tmp_path_factory.mktemp("own")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
 def own_data(
-    shared_data: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    shared_data: Path, own_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A test learns nothing from the runs of another."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    folder = next(own_folders)
+    folder.mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))

@@ -127,10 +127,9 @@ def told(capsys: pytest.CaptureFixture[str]) -> tuple[Night, dict[str, object]]:
     return Night.model_validate(value["night"]), value
 
 
-def test_a_zoo_from_its_models_to_its_exit_codes(
-    zoo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for jobs in (1, 3):
+def finished_after(zoo: Path, kills: tuple[int, ...], capsys: pytest.CaptureFixture[str]) -> Night:
+    """The zoo's first night, killed after so many jobs each time."""
+    for jobs in kills:
         with begun(zoo) as child:
             wait_until(partial(has_finished, jobs))
             child.send_signal(signal.SIGKILL)
@@ -149,6 +148,32 @@ def test_a_zoo_from_its_models_to_its_exit_codes(
     assert night.lost, "what the kills cut off is said"
     assert Path(str(value["folder"]), "night.html").is_file()
     assert night.gpu is None
+    return night
+
+
+def break_kernel() -> None:
+    """By hand, in the library."""
+    with library() as books:
+        books._db.execute("update kernels set source = source || '# more'")
+        books._db.commit()
+
+
+def test_a_killed_night_is_finished_and_the_next_one_finds_what_broke(
+    zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished_after(zoo, (1,), capsys)
+    break_kernel()
+    assert run(words(zoo)) == 6
+    night, value = told(capsys)
+    assert "withdrawn" in {kind for kind, _ in changes(value)}
+    assert [row.parent is None for row in night.regions if row.status == "withdrawn"] == [False]
+
+
+@pytest.mark.slow
+def test_a_zoo_from_its_models_to_its_exit_codes(
+    zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night = finished_after(zoo, (1, 3), capsys)
 
     # One model gets slower, and the kernel is broken in the library by hand.
     text = MODELS.replace("amax(-1)", "flip(0).flip(0).amax(-1)")
@@ -156,9 +181,7 @@ def test_a_zoo_from_its_models_to_its_exit_codes(
     assert run(words(zoo, "--only", "two", "--compare", night.id)) == 5
     _, value = told(capsys)
     assert ("regression", "two") in changes(value)
-    with library() as books:
-        books._db.execute("update kernels set source = source || '# more'")
-        books._db.commit()
+    break_kernel()
     assert run(words(zoo)) == 6
     night, value = told(capsys)
     assert {"withdrawn", "regression"} <= {kind for kind, _ in changes(value)}

@@ -208,6 +208,7 @@ def really(folder: Path, problem: LoadedProblem, *overrides: str) -> tuple[Resul
     return run(OptimizeRequest(problem, chosen), said.append), said
 
 
+@pytest.mark.slow
 def test_a_second_run_of_the_like_compiles_fewer_candidates(tmp_path: Path) -> None:
     assert str(tmp_path.parent) in os.environ["XDG_DATA_HOME"]
     quick = ("judge.seeds=1", "judge.budget_s=0")
