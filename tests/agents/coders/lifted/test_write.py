@@ -29,6 +29,7 @@ JUDGED = ("gelu", "swiglu_bf16", "softmax", "group_norm", "conv_norm_relu", "con
           "linear_chain", "bmm_tanh", "concatenate", "embedding", "max_pool", "running_product",
           "whole_numbers", "counting", "bucketize", "rolled",
           *BLOCKS)  # fmt: skip
+LONG = ("transformer_block", "selective_scan")
 
 pytestmark = pytest.mark.xdist_group("lift")
 
@@ -49,7 +50,10 @@ def test_a_lifted_file_keeps_the_policy_and_imports_torch_and_triton_alone(name:
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in JUDGED],
+)
 def test_a_lifted_file_passes_the_judge(name: str) -> None:
     case = lifted_cases()[name]
     settings = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
