@@ -97,6 +97,19 @@ def test_mixed_lets_library_products_through_and_nothing_else(body, mixed):
     assert check_policy(source, "any") is None
 
 
+@pytest.mark.parametrize(
+    ("body", "allowed"),
+    [
+        ("torch.return_types.max((x, x))", True),
+        ("torch.return_types.torch.exp(x)", False),
+        ("torch.return_types.exp(x)", False),
+    ],
+)
+def test_a_named_result_may_be_made_and_nothing_else_beside_it(sources, body, allowed):
+    source = sources.ADD.replace("return out", f"return {body}", 1)
+    assert (check_policy(source, "triton") is None) == allowed
+
+
 TUNED = """@triton.autotune(
     configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256}, num_warps=8)], key=["n"]
 )

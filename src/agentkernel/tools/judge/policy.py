@@ -162,8 +162,8 @@ class _Reading:
         built = [f for f in ast.walk(model) if isinstance(f, ast.FunctionDef)] if model else []
         skip = {id(f) for f in built if f.name == "__init__"}
         skip |= {id(f) for f in self._constructor_helpers()}
-        skip |= {id(f) for _, f in self._jit} | self._backward
-        return [f for f in reachable(self.tree, "ModelNew") if id(f) not in skip | self._building()]
+        skip |= {id(f) for _, f in self._jit} | self._backward | self._building()
+        return [f for f in reachable(self.tree, "ModelNew") if id(f) not in skip]
 
     def _building(self) -> set[int]:
         """Ids of functions that constructors alone use, as `self.layers = self._make_layers(2)`.
@@ -214,7 +214,7 @@ class _Reading:
         if any(path.startswith(space) for space in TORCH_COMPUTE_SPACES):
             return False
         words = path.split(".")
-        return words[1] in TORCH_PLAIN or (len(words) == 2 and words[1] in TORCH_PLAIN)
+        return words[1] in TORCH_PLAIN or _is_named_result(words)
 
     def _module_call_allowed(self, name: str) -> bool:
         """Under "mixed": a submodule built as nn.Linear or nn.Conv*."""
@@ -282,6 +282,15 @@ def _inherited(name: str) -> bool:
 
     classes = [item for item in vars(nn).values() if isinstance(item, type)]
     return any(hasattr(item, name) for item in classes)
+
+
+def _is_named_result(words: list[str]) -> bool:
+    """Whether `torch.return_types.max(...)` or the like is called: it holds what it is given."""
+    import torch
+
+    named = len(words) == 3 and words[1] == "return_types"
+    kind = getattr(torch.return_types, words[2], None) if named else None
+    return isinstance(kind, type) and issubclass(kind, tuple)
 
 
 def _is_matmul(node: ast.AST) -> bool:

@@ -21,8 +21,11 @@ from agentkernel.agents.coders.compiler.returned import (
 from agentkernel.api import _return_own
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import Captured, capture
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problems import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.structures import leaves_of, make_known, tree_text
+from compiler_forms import small
 
 HEAD = """import collections
 import dataclasses
@@ -102,7 +105,7 @@ def problem(tmp_path: Path, returned: str) -> tuple[LoadedProblem, Captured]:
             ["['r'][0].hidden", "['r'][0].score", "['r'][0].scale", "['r'][1][0]"],
             ["Out"],
         ),
-        ("y.max(1)", "(_, _)", ["[0]", "[1]"], []),
+        ("y.max(1)", "torch.return_types.max((_, _))", ["[0]", "[1]"], []),
     ],
 )
 def test_outputs_are_written_in_the_classes_that_they_lie_in(
@@ -113,6 +116,14 @@ def test_outputs_are_written_in_the_classes_that_they_lie_in(
     assert returned_text(tree, repeat("_")) == text
     assert list(returned_paths(tree)) == paths
     assert [item.__name__ for item in returned_classes(tree)] == names
+
+
+def test_the_named_results_of_torch_are_made_again(tmp_path: Path) -> None:
+    loaded, captured = problem(tmp_path, "y.max(1), (y + 1).min(0, keepdim=True)")
+    compiled = partitions(loaded, captured, "mixed")[0]
+    text = compiled.write(small(compiled, "looped")).text
+    verdict = judge(loaded, captured, text, JudgeSettings(policy="mixed", seeds=1, budget_s=2.0))
+    assert verdict.accepted, f"{verdict.failure}\n{text}"
 
 
 def test_a_returned_class_comes_along_whole(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def returned_text(tree: TreeSpec, leaves: Iterator[str]) -> str:
         return f"{{{', '.join(pairs)}}}"
     if kind is list:
         return f"[{', '.join(inner)}]"
-    if kind is not tuple and not _is_torch(kind):
+    if _is_torch(kind):
+        return f"torch.return_types.{cast('type', kind).__name__}(({', '.join(inner)}))"
+    if kind is not tuple:
         name = label(cast("type", kind))
         raise Uncovered("output", f"it returns an object of {name}, which a drop-in cannot make")
     return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
@@ -73,7 +75,7 @@ def _class(tree: TreeSpec) -> type | None:
 
 
 def _is_torch(kind: object) -> bool:
-    """Named results, such as those of `max`: written as the tuples that they are."""
+    """Named results, such as those of `max`: torch makes them of a tuple."""
     return getattr(kind, "__module__", "") == "torch.return_types"
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch.utils._pytree import TreeSpec
 
 from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
 from agentkernel.agents.coders.compiler.emit import Names
@@ -67,8 +66,6 @@ def lift(
         return NotLifted(reason=constructor.reason)
     if constructor.foreign_imports:
         return NotLifted(reason=f"the constructor imports {', '.join(constructor.foreign_imports)}")
-    if _named_results(captured.output_tree):
-        return NotLifted(reason="it returns a named tuple of torch, which no file may make")
     if len(loaded.problem.shape_sets) > 1:
         return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
     try:
@@ -250,12 +247,6 @@ def _returned(
             raise Unliftable("an output is an input as it came")
         texts.append(stored.text)
     return new, texts
-
-
-def _named_results(tree: TreeSpec) -> bool:
-    kind = getattr(tree, "type", None)
-    below = [_named_results(child) for child in tree.children()]
-    return getattr(kind, "__module__", "") == "torch.return_types" or any(below)
 
 
 def _assemble(
