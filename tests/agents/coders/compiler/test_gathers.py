@@ -44,6 +44,9 @@ CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "selected": lambda table, index: table.index_select(1, index.flatten()),
     "gathered": lambda table, index: table.gather(1, index.flatten()[:, None, None]) * 2.0,
     "normed": lambda table, index: table[index].softmax(-1),
+    "computed": lambda table, index: table.exp()[index] * 2.0,
+    "turned": lambda table, index: table.transpose(0, 2)[:, 1:].flatten(1)[index],
+    "reduced": lambda table, index: table.sum(0)[index] + 1.0,
 }
 
 
@@ -84,6 +87,24 @@ def test_places_are_read_as_eager_reads_them(
     _, _, found = compiled(module, index)
     text = found.write(small(found, form)).text
     assert_close(box.call(text, module, (index,)), module, (index,), text)
+
+
+@pytest.mark.parametrize("name", ["computed", "turned", "reduced"])
+def test_tables_that_are_computed_are_read_as_eager_reads_them(box: Sandboxed, name: str) -> None:
+    index = torch.tensor([[1, -3], [0, 2]])
+    module = Picks(torch.randn(4, 4, 4), CALLS[name])
+    _, _, found = compiled(module, index)
+    text = found.write(small(found, "single")).text
+    assert_close(box.call(text, module, (index,)), module, (index,), text)
+
+
+def test_a_place_outside_of_a_dimension_that_is_broadcast_is_refused() -> None:
+    module = Picks(torch.randn(1, 5), lambda table, index: table.expand(3, 5)[index])
+    loaded, captured, found = compiled(module, torch.randint(0, 3, (4,)))
+    text = found.write(small(found, "looped")).text
+    assert "tl.device_assert" in text
+    verdict = judge(loaded, captured, text, JudgeSettings(policy="mixed", seeds=1, budget_s=2.0))
+    assert verdict.accepted, f"{verdict.failure}\n{text}"
 
 
 def test_a_place_outside_of_the_table_is_refused_as_eager_refuses_it() -> None:

@@ -102,7 +102,7 @@ def with_anchors(partition: Partition) -> Partition:
 
 def _reads(step: Step) -> list[Node]:
     if isinstance(step, Region):
-        return list({access.buffer for access in step.layout.loads.values()})
+        return list(step.reads)
     return [arg.root for arg in step.node.args]
 
 
@@ -110,7 +110,8 @@ def _epilogue(product: Node, region: Region) -> bool:
     """True where the region maps each element of the product to one element of one result."""
     if region.reduces or len(region.stores) != 1 or product not in region.layout.loads:
         return False
-    if sum(access.buffer is product for access in region.layout.loads.values()) != 1:
+    walks = sum(access.buffer is product for access in region.layout.loads.values())
+    if walks != 1 or product in region.layout.tables:
         return False
     store = region.stores[0]
     plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))

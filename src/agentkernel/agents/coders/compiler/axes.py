@@ -158,6 +158,8 @@ class Layout:
     dims: dict[Node, Dims] = field(default_factory=dict)
     loads: dict[Node, Access] = field(default_factory=dict)
     reduced: list[tuple[Node, Dim]] = field(default_factory=list)
+    tables: list[Node] = field(default_factory=list)
+    """What gathers read, anywhere in it."""
 
     def visit(self, node: Node) -> Dims:
         """Axes of `node`, found once."""
@@ -182,7 +184,12 @@ class Layout:
 
     def _pointwise(self, node: Node) -> Dims:
         result: list[Dim] = [()] * len(node.shape)
-        for arg in node.args:
+        if node.op == "gather":
+            table = node.args[-1]
+            if _inside(table, self.members):
+                raise Misfit("a table that is not stored yet")
+            self.tables.append(table)
+        for arg in node.operands:
             dims = self.visit(arg)
             for index, dim in enumerate(dims, len(node.shape) - len(dims)):
                 if arg.shape[index - len(node.shape) + len(dims)] == 1:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 
-from agentkernel.agents.coders.compiler.axes import Access, Atom, Store
+from agentkernel.agents.coders.compiler.axes import Access, Atom, Store, leaves
 from agentkernel.agents.coders.compiler.expressions import (
     ATOM,
+    COMPARE,
     TRITON_TYPES,
     Text,
     literal,
@@ -116,7 +117,7 @@ class Emitter:
             arg.root
             for node in self.region.nodes
             if self.region.spans(node)[1]
-            for arg in node.args
+            for arg in node.operands
             if arg.kind not in ("constant", "size") and not self._in_tile(arg)
         }
         """Row values that tile values use: computed once a row, before the tile."""
@@ -200,7 +201,7 @@ class Emitter:
     def _count_uses(self) -> dict[Node, int]:
         uses: dict[Node, int] = {}
         for node in self.region.nodes:
-            for arg in node.args:
+            for arg in node.operands:
                 bottom = owner(arg) if owner(arg) in self.region.nodes else arg
                 weight = 3 if node.kind == "reduce" else 1
                 for item in {arg, arg.root, bottom}:
@@ -334,15 +335,20 @@ class Emitter:
         raise AssertionError(f"{node.kind} {node.op} was not reduced before its use")
 
     def _iota(self, node: Node) -> Text:
-        atoms = self.atoms_of_iota(node)
-        axes = [axis for axis in (*self.region.rows, *self.region.cols) if set(axis.atoms) & atoms]
-        terms: list[str] = []
+        dim = node.attrs[0]
+        assert isinstance(dim, int)
+        steps: dict[Atom, Expr] = {}
         inner: Expr = sympy.Integer(1)
-        for axis in reversed(axes):
-            code = self.index(axis)
-            terms.append(code if inner == 1 else f"{code} * {self.sizes.text(inner)}")
-            inner = inner * axis.size
-        return Text(" + ".join(reversed(terms)) or "0", 3)
+        for leaf in reversed(leaves(self.region.layout.dims[node][dim])):
+            steps[leaf] = inner
+            inner = inner * leaf.size
+        terms: list[str] = []
+        for axis in (*self.region.rows, *self.region.cols):
+            step = axis.stride(steps)
+            if step != 0:
+                code = self.index(axis)
+                terms.append(code if step == 1 else f"{code} * {self.sizes.text(step)}")
+        return Text(" + ".join(terms) or "0", 3)
 
     def _load(self, node: Node, access: Access, body: Body) -> Text:
         buffer = access.buffer
@@ -380,11 +386,11 @@ class Emitter:
         return index
 
     def _gather(self, node: Node, body: Body) -> Text:
-        table = node.attrs[0]
-        assert isinstance(table, Node)
-        index = self._argument(node.args[0], node.args[0], body)
+        table, index = node.args[-1], self._argument(node.args[0], node.args[0], body)
         rows, cols = self.region.spans(node)
-        mask = self.mask(rows, cols)
+        guards = [self.value(guard, body).within(COMPARE) for guard in node.operands[1:]]
+        guards += [mask for mask in [self.mask(rows, cols)] if mask is not None]
+        mask = " & ".join(guards) or None
         code = f"tl.load({self.pointer(table)} + {index.within(3)}"
         if mask is not None:
             code += f", mask={mask}, other={'0.0' if _floats(table) else '0'}"

@@ -29,7 +29,9 @@ class Text(NamedTuple):
         return self.code if self.strength > strength else f"({self.code})"
 
 
-INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT)}
+INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
+         "floordiv": ("//", PRODUCT), "mod": ("%", PRODUCT)}  # fmt: skip
+"""`floordiv` and `mod` are of places, which are not below zero: Triton rounds towards zero."""
 ORDERINGS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentkernel.agents.coders.compiler.axes import Hint, Misfit, Store, contiguous_strides
@@ -70,6 +70,9 @@ class _Merger:
     group: dict[Node, int]
     cut: int = 0
     """Groups below it are not joined with the others."""
+    indices: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    """Node -> what it is computed from that follows from its place alone, which each kernel that
+    needs it works out itself."""
 
     def producers(self, node: Node) -> Iterator[Node]:
         for arg in node.args:
@@ -78,7 +81,12 @@ class _Merger:
                 yield source
 
     def members(self, *groups: int) -> list[Node]:
-        return [node for node in self.order if self.group.get(node) in groups]
+        placed = [node for node in self.order if self.group.get(node) in groups]
+        worked_out = frozenset[Node]().union(*(self.indices[node] for node in placed))
+        if not worked_out:
+            return placed
+        every = worked_out.union(placed)
+        return [node for node in self.order if node in every]
 
     def stores(self, inside: Sequence[Node]) -> list[Store]:
         """Values of `inside` that are read elsewhere or returned."""
@@ -93,7 +101,8 @@ class _Merger:
                 continue
             for arg in node.args:
                 root = arg.root
-                if owner(arg) in members and root not in returned:
+                placed = owner(arg) in members and owner(arg) in self.group
+                if placed and root not in returned:
                     found.setdefault((root, contiguous_strides(root.shape)))
         return [Store(node, strides) for node, strides in found]
 
@@ -128,10 +137,10 @@ class _Merger:
         apart = (first < self.cut) != (second < self.cut)
         if apart or first == second or self.cyclic(first, second):
             return
-        nodes = self.members(first, second)
-        if self.fits(nodes) is not None:
-            for node in nodes:
-                self.group[node] = second
+        if self.fits(self.members(first, second)) is not None:
+            for node, number in self.group.items():
+                if number == first:
+                    self.group[node] = second
 
     def cyclic(self, first: int, second: int) -> bool:
         """True where a path leads from one group to the other through a third."""
@@ -161,11 +170,36 @@ def partition(outputs: Sequence[Output], hint: Hint, *, halved: bool = False) ->
     """Split the graph behind `outputs` into kernels and library calls; `halved`, no kernel holds
     operators of both halves of it. May raise Misfit."""
     order = topological(output.node for output in outputs)
-    placed = [node for node in order if node.computes or node.kind == "library"]
+    indices = _indices(order, outputs)
+    worked_out = frozenset[Node]().union(*indices.values())
+    placed = [
+        node
+        for node in order
+        if (node.computes or node.kind == "library") and node not in worked_out
+    ]
     groups = {node: index for index, node in enumerate(placed)}
-    merger = _Merger(order, outputs, hint, groups, len(placed) // 2 if halved else 0)
+    cut = len(placed) // 2 if halved else 0
+    merger = _Merger(order, outputs, hint, groups, cut, indices)
     merger.merge_all()
     return Partition(tuple(_steps(merger)), tuple(outputs))
+
+
+def _indices(order: Sequence[Node], outputs: Sequence[Output]) -> dict[Node, frozenset[Node]]:
+    """For each node what it is computed from that depends on nothing stored, as an index or a mask
+    does; not what has to be stored itself, since it is returned or a library reads it."""
+    stored = {owner(output.node) for output in outputs}
+    stored |= {owner(arg) for node in order if node.kind == "library" for arg in node.args}
+    stored |= {owner(node.args[-1]) for node in order if node.op == "gather"}
+    free: set[Node] = set()
+    found: dict[Node, frozenset[Node]] = {}
+    for node in order:
+        below = frozenset[Node]().union(*(found[arg] for arg in node.args if arg in free))
+        given = all(arg in free or arg.kind in ("constant", "size", "iota") for arg in node.args)
+        if given and node.kind in ("pointwise", "view") and node not in stored:
+            free.add(node)
+            below |= {node} if node.kind == "pointwise" else frozenset()
+        found[node] = below
+    return found
 
 
 def _steps(merger: _Merger) -> Iterator[Step]:

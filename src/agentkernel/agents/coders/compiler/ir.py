@@ -55,6 +55,11 @@ class Node:
         return self.args[0].root if self.kind == "view" else self
 
     @property
+    def operands(self) -> tuple[Node, ...]:
+        """The arguments that it takes place by place: all but the table of a gather."""
+        return self.args[:-1] if self.op == "gather" else self.args
+
+    @property
     def computes(self) -> bool:
         """True for what a generated kernel evaluates and a partition must place."""
         return self.kind in ("pointwise", "reduce")
@@ -204,9 +209,16 @@ class GraphBuilder:
         attrs = (dim, start, step)
         return self._make("view", "slice", (value,), value.dtype, shape, attrs, value.name)
 
-    def gather(self, table: Node, index: Node) -> Node:
-        """The element of `table`, an input as it lies in memory, at each place of `index`."""
-        return self._make("pointwise", "gather", (index,), table.dtype, index.shape, (table,))
+    def gather(self, table: Node, index: Node, guard: Node | None = None) -> Node:
+        """The element of `table`, as it lies in memory, at each place of `index`; 0 where `guard`
+        does not hold, without a read."""
+        if guard is None:
+            return self._make("pointwise", "gather", (index, table), table.dtype, index.shape)
+        shape = broadcast([index.shape, guard.shape])
+        if shape != index.shape:
+            # An address has to have every dimension of its mask.
+            index = self.pointwise("where", guard, index, 0, dtype=torch.int64)
+        return self._make("pointwise", "gather", (index, guard, table), table.dtype, shape)
 
     def library(
         self, op: str, args: Sequence[Node], dtype: torch.dtype, shape: Shape, call: object

@@ -67,6 +67,12 @@ class Region:
         return numel([axis.size for axis in self.cols])
 
     @property
+    def reads(self) -> tuple[Node, ...]:
+        """The buffers that it reads, each once."""
+        walked = [access.buffer for access in self.layout.loads.values()]
+        return tuple(dict.fromkeys([*walked, *self.layout.tables]))
+
+    @property
     def flattened(self) -> Region:
         """The same work over one flat index."""
         return replace(self, rows=(), cols=(*self.rows, *self.cols))

@@ -47,7 +47,6 @@ def work_us(step: object, symbols: Symbols) -> float:
         facts = attention_facts(step, symbols)
         return 1.0 + 4 * facts.heads * facts.queries * facts.keys * facts.head_dim / FLOP_PER_US
     assert isinstance(step, Region)
-    buffers = {access.buffer for access in step.layout.loads.values()}
-    buffers |= {store.node for store in step.stores}
+    buffers = {*step.reads, *(store.node for store in step.stores)}
     moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in buffers)
     return 1.0 + moved / BYTES_PER_US

@@ -47,12 +47,14 @@ def _expression(b: GraphBuilder, value: Node, dim: int, index: int) -> Node | No
 def _pointwise(b: GraphBuilder, value: Node, dim: int, index: int) -> Node | None:
     """The operation on the parts of its operands; what is known of them is worked out."""
     parts: list[Node] = []
-    for operand in value.args:
+    for operand in value.operands:
         own = dim - (len(value.shape) - len(operand.shape))
         found = _expression(b, operand, own, index) if own >= 0 else operand
         if found is None:
             return None
         parts.append(found)
+    if value.op == "gather":
+        return b.gather(value.args[-1], *parts)
     known = _known(value.op, parts)
     if isinstance(known, Node):
         return known if known.dtype == value.dtype and known.shape == _cut(value, dim) else None

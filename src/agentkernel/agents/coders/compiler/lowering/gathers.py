@@ -1,17 +1,17 @@
 """Reads of a table at computed places: indexing with tensors, embeddings.
 
-The table is an input, a parameter or a buffer as it lies in memory, so that a kernel can read it
-anywhere. A place past its end is asserted, as eager raises.
+What the table is computed from is read at the places; a place past its end is asserted, as eager
+raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import sympy
 import torch
 
 from agentkernel.agents.coders.compiler.ir import ONE, Expr, Node, Shape, broadcast
+from agentkernel.agents.coders.compiler.lowering.places import along, at, linear, number
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers
 from agentkernel.agents.coders.compiler.lowering.views import leading
 
@@ -23,7 +23,7 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
     first, last = min(given, default=0), max(given, default=-1)
     together = list(given) == list(range(first, last + 1))
-    if not (given and together and _readable(x, *given.values())):
+    if not (given and together and _readable(*given.values())):
         return state.library()
     shape = broadcast([index.shape for index in given.values()])
     after = len(x.shape) - last - 1
@@ -37,7 +37,7 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
 
 @lowers("embedding.default")
 def _embedding(state: Lowering, weight: Node, indices: Node, *_: object, **__: object) -> Lowered:
-    if not _readable(weight, indices):
+    if not _readable(indices):
         return state.library()
     places = {0: _spread(state, indices, indices.shape, 1)}
     return _gathered(state, weight, places, lambda dim: dim + len(indices.shape) - 1)
@@ -45,7 +45,7 @@ def _embedding(state: Lowering, weight: Node, indices: Node, *_: object, **__: o
 
 @lowers("index_select.default")
 def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
-    if not _readable(x, index) or len(index.shape) != 1 or not x.shape:
+    if not _readable(index) or len(index.shape) != 1 or not x.shape:
         return state.library()
     dim %= len(x.shape)
     places = {dim: _spread(state, index, index.shape, len(x.shape) - dim - 1)}
@@ -54,14 +54,14 @@ def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
 
 @lowers("gather.default")
 def _gather(state: Lowering, x: Node, dim: int, index: Node, **_: object) -> Lowered:
-    if not _readable(x, index) or not x.shape or len(index.shape) != len(x.shape):
+    if not _readable(index) or not x.shape or len(index.shape) != len(x.shape):
         return state.library()
     return _gathered(state, x, {dim % len(x.shape): index}, lambda other: other)
 
 
-def _readable(table: Node, *indices: Node) -> bool:
-    """Whether a kernel can read `table` anywhere, at places that are whole numbers."""
-    return table.kind == "input" and all(index.dtype in WHOLE for index in indices)
+def _readable(*indices: Node) -> bool:
+    """Whether a kernel can read places that are given by these."""
+    return all(index.dtype in WHOLE for index in indices)
 
 
 def _wrapped(state: Lowering, index: Node, size: Expr) -> Node:
@@ -83,23 +83,29 @@ def _gathered(
 ) -> Lowered:
     """The table's elements at `places`, one a dimension, along which the other dimensions are
     walked; `where` says at which dimension of the result one of these stands."""
-    b = state.b
-    linear: Node | None = None
-    stride: Expr = ONE
-    for dim in reversed(range(len(table.shape))):
-        size = table.shape[dim]
-        if dim in places:
-            index = b.pointwise("within", state.cast(places[dim], torch.int64), size)
-        else:
-            index = b.iota(state.shape, where(dim))
-        if dim in places or state.shape[where(dim)] != 1:
-            step = index if stride == 1 else b.pointwise("mul", index, _number(stride))
-            linear = step if linear is None else b.pointwise("add", step, linear)
-        stride = stride * size
-    if linear is None:
-        return state.library()
-    return b.expand(b.gather(table, leading(state, linear, state.shape)), state.shape)
+    b, shape = state.b, state.shape
+    read = [
+        b.pointwise("within", state.cast(places[dim], torch.int64), number(size))
+        if dim in places
+        else along(b, shape, where(dim))
+        for dim, size in enumerate(table.shape)
+    ]
+    read = [leading(state, place, shape) for place in read]
+    found = at(b, table, read, len(shape))
+    if not all(_reads(found, read[dim]) for dim in places):
+        # Along a dimension that is broadcast no place is read, and none would be asserted.
+        stored = b.pointwise("copy", table, dtype=table.dtype) if table.kind == "view" else table
+        found = b.gather(stored, linear(b, read, table.shape, single=True))
+    return b.expand(leading(state, found, shape), shape)
 
 
-def _number(size: Expr) -> int | Expr:
-    return int(size) if isinstance(size, sympy.Integer) else size
+def _reads(value: Node, place: Node) -> bool:
+    """Whether `place` is among what `value` is computed from."""
+    seen: set[Node] = set()
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += node.operands
+    return place in seen
