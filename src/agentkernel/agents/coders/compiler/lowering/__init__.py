@@ -3,6 +3,7 @@
 from agentkernel.agents.coders.compiler.lowering import (
     gathers,
     losses,
+    moves,
     norms,
     pointwise,
     pools,
@@ -22,6 +23,7 @@ __all__ = [
     "gathers",
     "losses",
     "lower",
+    "moves",
     "norms",
     "pointwise",
     "pools",

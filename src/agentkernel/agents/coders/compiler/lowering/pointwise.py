@@ -154,7 +154,8 @@ def _lerp(state: Lowering, x: Node, y: Node, weight: Operand) -> Lowered:
     return b.pointwise("add", x, b.pointwise("mul", b.pointwise("sub", y, x), weight))
 
 
-@lowers("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "float.default")
+@lowers("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "float.default",
+        "type_as.default")  # fmt: skip
 def _to(state: Lowering, x: Node, *_: object, **__: object) -> Lowered:
     return state.cast(x, state.dtype)
 

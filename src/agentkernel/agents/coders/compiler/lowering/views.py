@@ -123,12 +123,15 @@ def _unbind(state: Lowering, x: Node, dim: int = 0) -> Lowered:
 
 
 @lowers("full.default", "zeros.default", "ones.default", "scalar_tensor.default",
-        "full_like.default", "zeros_like.default", "ones_like.default")  # fmt: skip
+        "full_like.default", "zeros_like.default", "ones_like.default", "new_zeros.default",
+        "new_ones.default", "new_full.default", "empty_like.default", "new_empty.default",
+        "empty.memory_format")  # fmt: skip
 def _full(state: Lowering, *args: object, **_: object) -> Lowered:
+    """One value everywhere; 0 for a tensor whose elements eager leaves open."""
     name = str(getattr(state.call, "target", ""))
-    value: object = 0 if "zeros" in name else 1
+    value: object = 1 if "ones" in name else 0
     if "full" in name:
-        value = args[1]
+        value = args[2 if "new" in name else 1]
     if "scalar_tensor" in name:
         value = args[0]
     if not isinstance(value, bool | int | float):

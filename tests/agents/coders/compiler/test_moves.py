@@ -1,0 +1,157 @@
+"""Are cat, pad, roll, flip, scatter and upsample read in place, and as eager makes them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from agentkernel.agents.coders.compiler.build import Compiled
+from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.tools.capture import capture
+from agentkernel.tools.problems import problem_from_module
+from compiler_forms import small
+from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+
+FORMS = ("looped", "single", "persistent")
+Call = Callable[..., object]
+
+
+class Of(nn.Module):
+    """`call` of the tensors that it is given."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        return self.call(*inputs)
+
+
+def compiled(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[nn.Module, Compiled]:
+    module = Of(call).eval()
+    loaded = problem_from_module(module, tuple(inputs))
+    return module, partitions(loaded, capture(loaded), "mixed")[0]
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandboxed]:
+    with sandboxed() as found:
+        yield found
+
+
+def check(box: Sandboxed, call: Call, inputs: Sequence[torch.Tensor], form: str) -> str:
+    module, found = compiled(call, inputs)
+    text = found.write(small(found, form)).text
+    assert_close(box.call(text, module, inputs), module, inputs, text)
+    return text
+
+
+USES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "alone": lambda x: x,
+    "pointwise": lambda x: x * 2.0 + 1.0,
+    "summed": lambda x: x.exp().sum(0),
+    "normed": lambda x: x.softmax(-1),
+    "flipped": lambda x: x.flip(-1) + x,
+}
+KINDS = ("cat", "stack", "padded", "mirrored", "rolled", "turned", "sliced", "chosen", "repeated",
+         "grown")  # fmt: skip
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[str, Call, list[torch.Tensor]]:
+    """A move of random rank, sizes and dimension, and inputs for it."""
+    kind = draw(st.sampled_from(KINDS))
+    rank = draw(st.integers(3, 4) if kind in ("mirrored", "grown") else st.integers(1, 4))
+    shape = draw(st.lists(st.integers(1, 7), min_size=rank, max_size=rank))
+    dim = draw(st.integers(-rank, rank - 1))
+    at = dim % rank
+    torch.manual_seed(draw(st.integers(0, 1 << 20)))
+    x = torch.randn(shape)
+    if kind == "cat":
+        pieces = []
+        for _ in range(draw(st.integers(1, 4))):
+            size = draw(st.integers(1, 5))
+            piece = torch.randn(*shape[:at], size, *shape[at + 1 :])
+            whole = bool(pieces) and draw(st.booleans())
+            pieces.append((piece * 9).int() if whole else piece)
+        inner = draw(st.sampled_from((torch.neg, torch.abs, lambda value: value)))
+        return kind, lambda *given: torch.cat([*map(inner, given), given[0]], dim), pieces
+    if kind == "stack":
+        others = [torch.randn(shape) for _ in range(draw(st.integers(0, 3)))]
+        return kind, lambda *given: torch.stack([*given, -given[0]], dim), [x, *others]
+    if kind == "padded":
+        pad = draw(st.lists(st.integers(0, 3), min_size=2, max_size=2 * rank))
+        pad = pad[: len(pad) // 2 * 2]
+        value = draw(st.sampled_from((0.0, -1.5, float("inf"))))
+        return kind, lambda given: nn.functional.pad(given.cos(), pad, value=value), [x]
+    if kind == "mirrored":
+        mode = draw(st.sampled_from(("reflect", "replicate", "circular")))
+        most = [min(3, size - (mode == "reflect")) for size in reversed(shape[2:])]
+        pad = [draw(st.integers(0, size)) for size in most for _ in range(2)]
+        return kind, lambda given: nn.functional.pad(given, pad, mode=mode), [x]
+    if kind == "rolled":
+        by = draw(st.integers(-9, 9))
+        flat = draw(st.booleans())
+        return kind, lambda given: given.sin().roll(by, None if flat else dim), [x]
+    if kind == "turned":
+        dims = draw(st.lists(st.integers(0, rank - 1), unique=True))
+        return kind, lambda given: given.flip(dims), [x]
+    if kind == "sliced":
+        start, step = draw(st.integers(0, shape[at] - 1)), draw(st.integers(1, 3))
+        stop = draw(st.integers(start + 1, shape[at]))
+        count = len(range(start, stop, step))
+        source = torch.randn(*shape[:at], count, *shape[at + 1 :])
+        return kind, lambda given, new: given.slice_scatter(new.exp(), dim, start, stop, step), [
+            x, source,
+        ]  # fmt: skip
+    if kind == "chosen":
+        index = draw(st.integers(-shape[at], shape[at] - 1))
+        source = torch.randn([*shape[:at], *shape[at + 1 :]])
+        return kind, lambda given, new: given.select_scatter(new, dim, index), [x, source]
+    if kind == "repeated":
+        times = draw(st.lists(st.integers(1, 3), min_size=rank, max_size=4))
+        return kind, lambda given: given.repeat(times), [x]
+    factor = draw(st.integers(1, 4))
+    size = [size * factor for size in shape[2:]] if draw(st.booleans()) else [
+        draw(st.integers(1, 9)) for _ in shape[2:]
+    ]  # fmt: skip
+    return kind, lambda given: nn.functional.interpolate(given.exp(), size), [x]
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@given(move=moves(), use=st.sampled_from(sorted(USES)), form=st.sampled_from(FORMS))
+def test_elements_lie_where_eager_puts_them(
+    box: Sandboxed, move: tuple[str, Call, list[torch.Tensor]], use: str, form: str
+) -> None:
+    _, call, inputs = move
+    check(box, lambda *given: USES[use](call(*given)), inputs, form)  # type: ignore[arg-type]
+
+
+def shuffled(*pieces: torch.Tensor) -> torch.Tensor:
+    whole = torch.cat(pieces, 1)
+    batch, channels, *rest = whole.shape
+    return whole.view(batch, 2, channels // 2, *rest).transpose(1, 2).reshape(whole.shape)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_channels_are_shuffled_as_eager_shuffles_them(box: Sandboxed, form: str) -> None:
+    """The kernel walks the index along the joined dimension in two parts, the inner one first."""
+    inputs = [torch.randn(2, 5, 3, 4), torch.randn(2, 5, 3, 4)]
+    check(box, lambda x, y: shuffled(x.relu(), y.exp()), inputs, form)
+
+
+def test_a_row_that_is_padded_is_masked_by_comparisons_of_its_own_index(box: Sandboxed) -> None:
+    """One row a program: its index is a lone number, and what it is compared with masks a tile."""
+    padded = lambda x: nn.functional.pad(x, (0, 2, 1, 0)).exp().sum(0)  # noqa: E731
+    text = check(box, padded, [torch.randn(3, 4, 5)], "single")
+    assert "& col_mask" in text
