@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+import sympy
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
+from agentkernel.agents.coders.compiler.axes import quotient
 from agentkernel.agents.coders.compiler.build import Compiled
 from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.agents.coders.compiler.lowering.registry import rounded_up
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
 from compiler_forms import small
@@ -155,3 +159,15 @@ def test_a_row_that_is_padded_is_masked_by_comparisons_of_its_own_index(box: San
     padded = lambda x: nn.functional.pad(x, (0, 2, 1, 0)).exp().sum(0)  # noqa: E731
     text = check(box, padded, [torch.randn(3, 4, 5)], "single")
     assert "& col_mask" in text
+
+
+@pytest.mark.parametrize("mod", [Mod, PythonMod])
+@pytest.mark.parametrize("step", [2, 4, 7])
+def test_what_is_padded_to_a_multiple_is_known_to_be_one(mod: type[sympy.Expr], step: int) -> None:
+    size = sympy.Symbol("s0", integer=True, positive=True)
+    padded = size + mod(step - mod(size, step), step)
+    found = rounded_up(padded)
+    assert rounded_up(FloorDiv(padded, FloorDiv(padded, step))) == step
+    assert quotient(found, sympy.Integer(step)) is not None
+    for value in range(1, 3 * step):
+        assert found.subs(size, value) == padded.subs(size, value)

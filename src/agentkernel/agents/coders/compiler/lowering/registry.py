@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 from torch import fx
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from agentkernel.agents.coders.compiler.attention_node import (
     AttentionCalls,
@@ -231,7 +233,7 @@ def _argument(state: Lowering, value: object) -> object:
 
 def _plain(value: object) -> object:
     if isinstance(value, torch.SymInt):
-        found = value.node.expr
+        found = rounded_up(value.node.expr)
         return int(found) if found.is_number else found
     if isinstance(value, torch.SymFloat | torch.SymBool):
         raise Uncovered("sym_float", "a float computed from sizes")
@@ -258,12 +260,25 @@ def _label(node: fx.Node) -> str:
 def to_expr(size: object) -> Expr:
     """A size of a meta tensor as a sympy expression."""
     if isinstance(size, torch.SymInt):
-        found: Expr = size.node.expr
-        return found
+        return rounded_up(size.node.expr)
     if isinstance(size, sympy.Expr):
-        return size
+        return rounded_up(size)
     assert isinstance(size, int)
     return sympy.Integer(size)
+
+
+@functools.cache
+def rounded_up(size: Expr) -> Expr:
+    """A size that is padded to a multiple of n, n * ((s + n - 1) // n) in place of
+    s + (n - s % n) % n: so it is known to be divisible by n."""
+    found: dict[Expr, Expr] = {}
+    for outer in size.atoms(Mod, PythonMod):
+        inside, step = outer.args
+        for inner in inside.atoms(Mod, PythonMod):
+            padded, other = inner.args
+            if other == step and sympy.expand(inside - step + inner) == 0:
+                found[outer] = step * FloorDiv(padded + step - 1, step) - padded
+    return sympy.expand(size.xreplace(found)) if found else size
 
 
 def shape_of(value: torch.Tensor) -> Shape:
