@@ -52,6 +52,7 @@ def written(function: Callable[..., object]) -> Formula | str:
         lambda m, x: (x - x.amax(-1, keepdim=True).detach()) * m.weight,
         lambda m, x: (x.view(x.shape[0] * 2, -1).sum(-1), torch.arange(6, device=x.device) * x),
         lambda m, x: x.masked_fill(x > 0, float("-inf")).argmax(-1) + x.new_zeros(3),
+        lambda m, x: x * torch.tensor([0.5, 2.0, -1.0, 3.0, 0.0, 1.5], device=x.device) * m.weight,
     ],
 )
 def test_its_gradients_are_the_modules(function: Callable[..., object]) -> None:

@@ -72,8 +72,6 @@ def formula_of(loaded: LoadedProblem, captured: Captured) -> Formula | str:
 def _checked(loaded: LoadedProblem, captured: Captured) -> Formula:
     if captured.mutated_inputs:
         raise _Unwritable("forward changes its inputs in place")
-    if captured.literals:
-        raise _Unwritable("forward makes tensors of numbers")
     named = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     if not all(isinstance(named[name], torch.Tensor) for name in captured.outputs if name):
         raise _Unwritable("a number is among its outputs")
@@ -92,6 +90,11 @@ def _checked(loaded: LoadedProblem, captured: Captured) -> Formula:
     if expected != found:
         raise _Unwritable("the captured graph has other gradients than the module")
     return formula
+
+
+def literal_text(text: str, device: str) -> str:
+    """A tensor that forward makes of numbers, made on `device`."""
+    return f"{text.removesuffix(')')}, device={device})"
 
 
 class _Writer:
@@ -116,12 +119,18 @@ class _Writer:
             and (node in live or node.name in users)
             and isinstance(node.meta.get("val"), torch.Tensor)
         ]
+        made = {node: text for node in tensors if (text := self._literal(node)) is not None}
+        tensors = [node for node in tensors if node not in made]
         tensors.sort(key=lambda node: node.name not in users)
         if not tensors:
             raise _Unwritable("it computes with no tensor that goes in")
         for node in tensors:
             self._names[node.name] = self._unique(self._wanted(node.name))
         self._device = f"{self._names[tensors[0].name]}.device"
+        for node, text in made.items():
+            self._names[node.name] = self._unique("constant")
+            line = f"{self._names[node.name]} = {literal_text(text, self._device)}"
+            self._lines += wrapped(line, "    ")
         for node in nodes:
             if node in live and node.op != "placeholder":
                 self._line(node)
@@ -135,6 +144,10 @@ class _Writer:
         ]
         head = wrapped(f"def {FUNCTION}({', '.join(names)}):", "")
         return Formula("\n".join([*head, *body]), names, tuple(node.name for node in tensors))
+
+    def _literal(self, node: fx.Node) -> str | None:
+        """How forward makes this placeholder, where it is a tensor of numbers."""
+        return self._captured.literals.get(self._captured.constants.get(node.name, ""))
 
     def _wanted(self, placeholder: str) -> str:
         captured = self._captured

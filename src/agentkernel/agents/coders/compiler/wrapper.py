@@ -15,6 +15,7 @@ from agentkernel.agents.coders.compiler.axes import Store, contiguous_strides
 from agentkernel.agents.coders.compiler.constructor import ConstructorText
 from agentkernel.agents.coders.compiler.emit import Names, identifier
 from agentkernel.agents.coders.compiler.envelope import Envelope, envelope
+from agentkernel.agents.coders.compiler.formula import literal_text
 from agentkernel.agents.coders.compiler.fusion import LibraryStep, Output, Partition
 from agentkernel.agents.coders.compiler.gradients import GradientText, gradient_text
 from agentkernel.agents.coders.compiler.head import import_block, module_docstring, verified_text
@@ -155,7 +156,7 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
                 expression = f"{expression}.contiguous()"
             if path in captured.literals:
                 expression = forward.names.unique("constant")
-                made = literal_text(captured.literals[path], forward.device)
+                made = constant_text(captured.literals[path], forward.device)
                 forward.lines.append(f"{expression} = {made}")
             forward.buffers[node] = expression
             forward.device = forward.device or f"{expression}.device"
@@ -173,11 +174,12 @@ def _read(forward: Forward, placeholder: str) -> str:
     return forward.constructor.expressions.get(path, f"self.{path}")
 
 
-def literal_text(text: str, device: str) -> str:
-    """A tensor that forward makes of numbers, made on `device`."""
+def constant_text(text: str, device: str) -> str:
+    """A tensor that forward makes of numbers, made on `device`. Raises Uncovered where the call
+    has none."""
     if not device:
         raise Uncovered("constant", "nothing says on which device to make a tensor")
-    return f"{text.removesuffix(')')}, device={device})"
+    return literal_text(text, device)
 
 
 def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:

@@ -24,7 +24,7 @@ from agentkernel.agents.coders.compiler.signature import Signature, signature_of
 from agentkernel.agents.coders.compiler.sizes import symbols_of
 from agentkernel.agents.coders.compiler.wrapper import (
     Source,
-    literal_text,
+    constant_text,
     return_text,
     written_back,
 )
@@ -182,7 +182,7 @@ def _begin(
         forward.device = f"{first.text}.device"
     for variable, path, shape, strides in late:
         name = forward.names.unique("constant")
-        lines.append(f"{name} = {literal_text(fixed.literals[path], forward.device)}")
+        lines.append(f"{name} = {constant_text(fixed.literals[path], forward.device)}")
         forward.values[variable] = Stored(name, shape, strides, own=False)
     return lines
 
