@@ -195,6 +195,16 @@ def test_fp64_is_computed_in_fp64(box: Sandboxed) -> None:
         assert torch.allclose(ours, theirs, rtol=1e-14, atol=0.0), text
 
 
+def test_the_largest_and_the_smallest_of_truth_values_are_eagers(box: Sandboxed) -> None:
+    module = Each(
+        lambda x: (x > 0).amax(1), lambda x: (x > 0).amin(1), lambda x: (x > 1).max(0).values
+    )
+    x = torch.tensor([[1.0, -1.0, 2.0], [-1.0, -2.0, -3.0], [1.0, 2.0, 3.0]])
+    _, text = written(module, x)
+    for ours, theirs in zip(box.call(text, module, (x,)), module(x), strict=True):
+        assert torch.equal(ours, theirs), text
+
+
 def test_tensors_that_forward_makes_of_numbers_are_written_out(box: Sandboxed) -> None:
     module = Each(
         lambda x: torch.max(x, torch.tensor(float("-inf"))) * torch.tensor(2),

@@ -96,15 +96,21 @@ def _mean(
 @lowers("amax.default", "amin.default", "max.default", "min.default")
 def _extremum(state: Lowering, x: Node, dim: object = None, keepdim: bool = False) -> Lowered:
     op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
-    return _finish(state, reduced(state, op, x, dims_of(dim, len(x.shape))))
+    return _finish(state, reduced(state, _of_truths(op, x), x, dims_of(dim, len(x.shape))))
+
+
+def _of_truths(op: str, x: Node) -> str:
+    """The largest of truth values is whether any holds, the smallest whether all do."""
+    return {"max": "any", "min": "all"}[op] if x.dtype == torch.bool else op
 
 
 @lowers("max.dim", "min.dim")
 def _extremum_index(state: Lowering, x: Node, dim: int, keepdim: bool = False) -> Lowered:
     op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
     dims = dims_of(dim, len(x.shape))
-    value = state.b.reshape(state.b.reduce(op, x, dims), state.shape)
-    index = state.b.reshape(state.b.reduce(f"arg{op}", x, dims), state.shape)
+    value = state.b.reshape(state.b.reduce(_of_truths(op, x), x, dims), state.shape)
+    ordered = state.cast(x, torch.int32) if x.dtype == torch.bool else x
+    index = state.b.reshape(state.b.reduce(f"arg{op}", ordered, dims), state.shape)
     return state.cast(value, x.dtype), index
 
 
