@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import errno
 import io
+import symtable
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -20,6 +22,8 @@ MOST_READ = 32_000_000
 MOST_DEPTH = 200
 """Levels of a syntax tree, of which `ast.unparse` takes three calls each."""
 TOO_DEEP = "it is nested too deeply"
+BYTE_ORDER_MARK = "\ufeff"
+"""Python takes it at the start of a file, and of bytes, but not of text."""
 
 
 def read_source(path: Path, encoding: str = "utf-8") -> str:
@@ -38,7 +42,7 @@ def parse_source(
     recursion, or bounds that himself (`walked`). Raises SyntaxError."""
     check_size(source)
     try:
-        tree = ast.parse(source, filename)
+        tree = ast.parse(_unmarked(source), filename)
     except (ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise _refused(error) from None
     if walked:
@@ -62,7 +66,7 @@ def compile_source(source: str, filename: str) -> CodeType:
     check_size(source)
     try:
         # Annotations stay text, as this file has it: many name what nobody imported.
-        return compile(source, filename, "exec")
+        return compile(_unmarked(source), filename, "exec")
     except (ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise _refused(error) from None
 
@@ -85,6 +89,22 @@ def check_size(source: str | bytes) -> None:
     lines = data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n") + 1
     if lines > MOST_LINES:
         raise SyntaxError(f"it has {lines:,} lines, the most is {MOST_LINES:,}")
+
+
+def symbol_tables(source: str) -> Iterator[symtable.SymbolTable]:
+    """Python's tables of a file's names, one for each scope. Raises SyntaxError."""
+    check_size(source)
+    try:
+        tables = [symtable.symtable(source.removeprefix(BYTE_ORDER_MARK), "<unknown>", "exec")]
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise _refused(error) from None
+    while tables:
+        tables += tables[0].get_children()
+        yield tables.pop(0)
+
+
+def _unmarked(source: str | bytes) -> str | bytes:
+    return source.removeprefix(BYTE_ORDER_MARK) if isinstance(source, str) else source
 
 
 def told(error: SyntaxError) -> str:
@@ -117,5 +137,6 @@ __all__ = [
     "parse_source",
     "read_literal",
     "read_source",
+    "symbol_tables",
     "told",
 ]

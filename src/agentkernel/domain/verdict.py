@@ -138,7 +138,7 @@ class RaceFound(Frozen, defer_build=True):
     """Threads or programs touch the same address without order: by which tool, where."""
 
     kind: Literal["races"] = "races"
-    tool: Literal["scan", "memcheck", "racecheck"]
+    tool: Literal["scan", "interpreter", "memcheck", "racecheck"]
     line: int
     text: str
 

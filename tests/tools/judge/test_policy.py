@@ -43,6 +43,48 @@ REFUSED = {
 }
 
 
+RESOLVED = {
+    "a default": ("def tools(getattr=getattr):\n    return getattr", "banned-name"),
+    "a default of a lambda": ("ask = lambda input=input: input", "banned-name"),
+    "an annotation": ("def read(path: open):\n    return path", "banned-name"),
+    "a decorator": ("@eval\ndef read():\n    pass", "banned-name"),
+    "a class body": ("class Tools:\n    eval = eval", "banned-name"),
+    "the file itself": ("exec = exec", "banned-name"),
+    "what a comprehension walks": ("found = [open for open in (open,)]", "banned-name"),
+    "a builtin that nobody listed": ("aiter", "banned-name"),
+    "a module of Python's": ("from torch import builtins", "import"),
+    "by attribute": ("found = torch.nn.functional.warnings", "foreign-module"),
+    "under another name": ("t = torch\nfound = t.builtins", "foreign-module"),
+    "operators under another name": ("from torch import ops as lib", "import"),
+    "a function by its own name": ("from torch import load as read\nread", "torch-namespace"),
+    "a module in a list": ("spaces = [torch]", "module-value"),
+    "a module in an expression": ("found = (t := torch)", "module-value"),
+}
+HARMLESS = (
+    "def read(getattr, open):\n    return getattr(open)",
+    "ask = lambda input: input",
+    "libdevice = tl.extra.cuda.libdevice",
+    "known = hasattr(tl, 'x')",
+    "from torch.nn import functional, Module\nrelu = functional.relu",
+    "found = [input for input in range(3)]",
+)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_a_name_that_the_file_binds_is_its_own(sources, text):
+    assert check_policy(f"{sources.ADD}\n\n{text}\n", "triton") is None
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+def test_names_are_resolved_as_python_does(sources, name):
+    text, rule = RESOLVED[name]
+    source = f"{sources.ADD}\n\n{text}\n"
+    found = check_policy(source, "triton")
+    assert found is not None
+    assert found.rule == rule
+    assert source.splitlines()[found.line - 1] in text
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_names_rule_and_line(sources, name):
     old, new, rule = REFUSED[name]

@@ -85,7 +85,8 @@ def test_no_known_honest_kernel_is_flagged():
 
 @pytest.mark.slow
 def test_the_judge_ends_at_the_gate_races(judged, sources):
-    """One element at a time into one sum: in order in the interpreter, torn on a GPU."""
+    """One element at a time into one sum: in order in the interpreter, torn on a GPU. The programs'
+    own loads and stores tell, before the kernel is read."""
     source = sources.ADD.replace(
         "    tl.store(out_ptr",
         "    tl.store(n_ptr, tl.load(n_ptr) + 1)\n    tl.store(out_ptr",
@@ -95,4 +96,5 @@ def test_the_judge_ends_at_the_gate_races(judged, sources):
     )
     verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False, seeds=1)
     assert verdict.gate == "races", verdict.failure
-    assert verdict.failure.tool == "scan"
+    assert verdict.failure.tool == "interpreter"
+    assert find_race(source) is not None

@@ -39,6 +39,7 @@ def round_as_a_gpu() -> None:
     """Install the hooks on arithmetic, casts, dots and sums."""
     _hook_dot()
     _hook_bfloat16()
+    _hook_comparisons()
     _hook_reductions()
 
 
@@ -203,6 +204,21 @@ def _hook_bfloat16() -> None:
     builder.get_bf16 = lambda self, value: interpreter.TensorHandle(  # type: ignore[attr-defined]
         f32_to_bf16(np.array([value], dtype=np.float32)), tl.bfloat16
     )
+
+
+def _hook_comparisons() -> None:
+    """Triton gives the result of a comparison the type of its operands, and a scalar one that is
+    spread over a block becomes integers, which are no mask."""
+    builder = builder_class()
+    compute = builder.binary_op  # type: ignore[attr-defined]
+
+    def binary_op(self: object, lhs: object, rhs: object, op: object) -> object:
+        result = compute(self, lhs, rhs, op)
+        if result.data.dtype == np.bool_:
+            result.dtype = tl.int1
+        return result
+
+    builder.binary_op = binary_op  # type: ignore[attr-defined]
 
 
 def _exact_cast(method: Callable[..., object]) -> Callable[..., object]:

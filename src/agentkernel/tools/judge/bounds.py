@@ -18,7 +18,7 @@ from agentkernel.errors import one_line
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.execution import ask
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import LOSSY, NotApplicable, Trial
+from agentkernel.tools.judge.trial import LOSSY, NotApplicable, Trial, race_found
 from agentkernel.tools.judge.workers import open_judged
 from agentkernel.tools.problems import LoadedProblem
 
@@ -70,6 +70,8 @@ def find_overrun(
             failure, label = outcome.failure, case.label
             if outcome.outside:
                 return RunFailed(reason="out_of_bounds", log=outcome.outside, case=label)
+            if outcome.races:
+                return race_found(outcome.races)
             if isinstance(failure, RunFailed):
                 if failure.reason == "out_of_bounds":
                     return failure
@@ -82,7 +84,7 @@ def find_overrun(
         if not done:
             notes.append(f"{NOT_LOOKED}: in the interpreter it launches no kernel")
             return None
-        return _meddling(trial, settings)
+        return trial.meddled() or _meddling(trial, settings)
 
 
 def _few(plan: Sequence[Case]) -> list[Case]:

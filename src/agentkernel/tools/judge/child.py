@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     )
     witness.loaded(str(payload["source"]))
     state.memory["model"] = model
+    state.memory["training"] = False
     refs = cast("Mapping[str, object]", payload["initial"])
     found: dict[str, JSON] = {}
     for name, value in model.state_dict().items():
@@ -67,7 +69,9 @@ def adopt(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Make the parent's shared tensors the model's own parameters and buffers."""
     refs = cast("Mapping[str, object]", payload["state"])
     model = cast("nn.Module", state.memory["model"])
-    model.load_state_dict({name: state.open(ref) for name, ref in refs.items()}, assign=True)
+    weights = {name: state.open(ref) for name, ref in refs.items()}
+    model.load_state_dict(weights, assign=True)
+    state.memory["weights"] = weights
     return {}
 
 
@@ -97,9 +101,6 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     that no state dict holds) and `hidden_after` (buffers for what the call leaves of them).
     """
     import torch
-    from torch.utils._pytree import tree_flatten
-
-    from agentkernel.tools.structures import make_known, tree_text
 
     model = cast("nn.Module", state.memory["model"])
     witness = cast("Witness", state.memory["witness"])
@@ -107,48 +108,82 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     buffers = cast("Sequence[object]", payload["outputs"])
     if not payload.get("recall"):
         _trim(state)
-    _spoil(state, buffers)
+    rooms = [None if item is None else state.open(item) for item in buffers]
+    owners = _owners(values, state)
+    _spoil(state, rooms)
     if payload.get("moved"):
-        _bump(model)
-    _set_hidden(model, payload, state)
-    launches = _start(state, str(payload["order"]))
+        _bump(state)
+    launches = _start(state, str(payload["order"]), owners)
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
-            model.train(bool(payload.get("training")))
-            result = witness.call(model, values)
+            answer = witness.call(lambda: _called(model, values, rooms, payload, state), owners)
     except Exception as error:
         refusal = _refusal(state)
         if refusal is None:
             raise
         raise refusal from error
-    finally:
-        model.eval()
-    make_known(result)
-    leaves, spec = tree_flatten(result)
-    witness.inspect(leaves)
-    outputs: list[JSON] = [_describe(leaf) for leaf in leaves]
-    owners = _owners(model, values)
-    for index, leaf in enumerate(leaves):
-        if not isinstance(leaf, torch.Tensor):
-            continue
-        described = cast("dict[str, JSON]", outputs[index])
-        described["shares"] = (
-            owners.get(leaf.untyped_storage().data_ptr()) if leaf.numel() else None
-        )
-        if index < len(buffers) and buffers[index] is not None:
-            _deliver(leaf, state.open(buffers[index]))
-    hidden = _read_hidden(model, payload, state)
+    witness.inspect(answer.leaves)
+    outputs: list[JSON] = [_describe(leaf) for leaf in answer.leaves]
+    for leaf, described in zip(answer.leaves, outputs, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            place = leaf.untyped_storage().data_ptr() if leaf.numel() else None
+            cast("dict[str, JSON]", described)["shares"] = owners.get(cast(int, place))
     _recall(payload, state)
-    _check_storage(state, set(owners), leaves, keep=bool(payload.get("kept")))
-    _check_hoard(state, model, [*values, *leaves])
+    _check_storage(state, set(owners), answer.leaves, keep=bool(payload.get("kept")))
+    _check_hoard(state, [*values, *answer.leaves])
     return {
-        "tree": tree_text(spec),
+        "tree": answer.tree,
         "outputs": outputs,
         "launches": cast("JSON", list(launches)),
         "loads_outside": cast("JSON", _loads_outside(state)),
         "products": cast("JSON", _products(state)),
-        "hidden": hidden,
+        "races": cast("JSON", _races(state)),
+        "wrote": cast("JSON", sorted({*witness.wrote(), *_stored(state)})),
+        "hidden": answer.hidden,
     }
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a call gave, as it was when the call returned: the leaves of its result and how they
+    are held, and the hidden state that it left."""
+
+    leaves: list[object]
+    tree: str
+    hidden: JSON
+
+
+def _called(
+    model: nn.Module,
+    values: Sequence[object],
+    rooms: Sequence[torch.Tensor | None],
+    payload: Mapping[str, object],
+    state: WorkerState,
+) -> Called:
+    """The call, and all else that runs code of the candidate: setters and getters of its state, the
+    change of its mode, the taking apart of what it returned. The outputs are copied before anything
+    else of it may run."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    from agentkernel.tools.structures import make_known, tree_text
+
+    _set_hidden(model, payload, state)
+    _set_mode(model, bool(payload.get("training")), state)
+    result = model(*values)
+    make_known(result)
+    leaves, spec = tree_flatten(result)
+    for leaf, room in zip(leaves, rooms, strict=False):
+        if isinstance(leaf, torch.Tensor) and room is not None:
+            _deliver(leaf, room)
+    return Called(leaves, tree_text(spec), _read_hidden(model, payload, state))
+
+
+def _set_mode(model: nn.Module, training: bool, state: WorkerState) -> None:
+    """Only where it is another than in the call before: `train` may be the candidate's own."""
+    if state.memory["training"] is not training:
+        state.memory["training"] = training
+        model.train(training)
 
 
 def _set_hidden(model: nn.Module, payload: Mapping[str, object], state: WorkerState) -> None:
@@ -190,7 +225,8 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
 
     from agentkernel.tools.judge.gradients import differentiate as differentiated
 
-    model = cast("nn.Module", state.memory["model"]).eval()
+    model = cast("nn.Module", state.memory["model"])
+    _set_mode(model, False, state)
     refs = cast("Sequence[object]", payload["ends"])
     ends = [None if ref is None else state.open(ref) for ref in refs]
     _set_hidden(model, payload, state)
@@ -223,22 +259,28 @@ def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:
     return found
 
 
-def _bump(model: nn.Module) -> None:
+def _weights(state: WorkerState) -> Mapping[str, torch.Tensor]:
+    """The parent's tensors behind parameters and buffers. The module is not asked: what it answers
+    with is code of the candidate."""
+    return cast("Mapping[str, torch.Tensor]", state.memory["weights"])
+
+
+def _bump(state: WorkerState) -> None:
     """The parent has written to the weights: say so, as an optimiser's step would."""
     import torch
 
     with torch.no_grad():
-        for value in model.state_dict().values():
+        for value in _weights(state).values():
             value.copy_(value)
 
 
-def _spoil(state: WorkerState, buffers: Sequence[object]) -> None:
+def _spoil(state: WorkerState, buffers: Sequence[torch.Tensor | None]) -> None:
     """Leave NaN in the memory that the allocator will hand out for outputs."""
     import torch
 
     if state.device != "cuda":
         return
-    tensors = [state.open(item) for item in buffers if item is not None]
+    tensors = [item for item in buffers if item is not None]
     if sum(item.nbytes for item in tensors) > KEPT_BYTES:
         return
     rooms = [torch.empty_like(item) for item in tensors if item.dtype.is_floating_point]
@@ -246,12 +288,12 @@ def _spoil(state: WorkerState, buffers: Sequence[object]) -> None:
         room.fill_(torch.nan)
 
 
-def _owners(model: nn.Module, values: Sequence[object]) -> dict[int, str]:
+def _owners(values: Sequence[object], state: WorkerState) -> dict[int, str]:
     """Storages of inputs, parameters and buffers, and what to call them."""
     import torch
 
     named = {f"input {i}": item for i, item in enumerate(values) if isinstance(item, torch.Tensor)}
-    named |= model.state_dict()
+    named |= _weights(state)
     return {item.untyped_storage().data_ptr(): name for name, item in named.items() if item.numel()}
 
 
@@ -298,7 +340,7 @@ class HoardedMemory(Exception):
     """Between calls the candidate holds more device memory than its work can need."""
 
 
-def _check_hoard(state: WorkerState, model: nn.Module, tensors: Sequence[object]) -> None:
+def _check_hoard(state: WorkerState, tensors: Sequence[object]) -> None:
     """What is held beyond the outputs that are kept here. The parent's own tensors are no part of
     what the allocator counts."""
     import torch
@@ -309,7 +351,7 @@ def _check_hoard(state: WorkerState, model: nn.Module, tensors: Sequence[object]
     seen = cast("dict[tuple[object, ...], int]", state.memory.setdefault("needs", {}))
     known = [item for item in tensors if isinstance(item, torch.Tensor)]
     seen[tuple(item.shape for item in known)] = sum(item.nbytes for item in known)
-    weights = sum(item.nbytes for item in model.state_dict().values())
+    weights = sum(item.nbytes for item in _weights(state).values())
     allocated = cast("Callable[[], int]", state.memory["allocated"])
     refuse_hoard(allocated() - kept, weights + sum(seen.values()))
 
@@ -344,16 +386,16 @@ def _describe(leaf: object) -> JSON:
             "device": leaf.device.type,
             "type": type(leaf).__name__,
         }
-    if leaf is None or isinstance(leaf, bool | int | float | str):
+    if leaf is None or type(leaf) in (bool, int, float, str):
         return {"literal": repr(leaf)}
     return {"literal": f"<{type(leaf).__name__}>"}
 
 
-def _start(state: WorkerState, order: str) -> list[str]:
+def _start(state: WorkerState, order: str, owners: Mapping[int, str]) -> list[str]:
     if state.interpret:
         from agentkernel.tools.judge.watch import Order, watch
 
-        watch.reset(cast("Order", order))
+        watch.reset(cast("Order", order), owners)
         return watch.launches
     launches = cast("list[str]", state.memory["launches"])
     launches.clear()
@@ -374,6 +416,23 @@ def _loads_outside(state: WorkerState) -> list[str]:
     from agentkernel.tools.judge.watch import watch
 
     return sorted(set(watch.loads_outside))[:5]
+
+
+def _races(state: WorkerState) -> list[str]:
+    if not state.interpret:
+        return []
+    from agentkernel.tools.judge.watch import watch
+
+    return watch.traces.races[:5]
+
+
+def _stored(state: WorkerState) -> set[str]:
+    """What of the caller's memory a kernel stored to."""
+    if not state.interpret:
+        return set()
+    from agentkernel.tools.judge.watch import watch
+
+    return watch.wrote
 
 
 def _products(state: WorkerState) -> list[str]:

@@ -48,6 +48,8 @@ class Outcome:
     """Products that lose precision by their types, as far as the interpreter read them."""
     outside: str = ""
     """Which lines read memory of no tensor of the launch."""
+    races: tuple[str, ...] = ()
+    """Loads that depend on how two programs follow each other, by line."""
 
     def failed(self, failure: Failure) -> Outcome:
         """The same with `failure`."""
@@ -89,7 +91,9 @@ def check_outputs(
     failure = explained(mismatch, case, reply)
     permitted = next((item.permitted for item in compared if item.permitted), "")
     products = reply_strings(reply.get("products"))
-    return Outcome((result,), launches, failure, None, permitted, products, loads_outside(reply))
+    races = reply_strings(reply.get("races"))
+    outside = loads_outside(reply)
+    return Outcome((result,), launches, failure, None, permitted, products, outside, races)
 
 
 def check_state(

@@ -7,8 +7,10 @@ with the interpreters of Triton 3.6 and 3.9.
 
 from __future__ import annotations
 
+import ast
 import functools
 import random
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,7 @@ from agentkernel.tools.judge.watch import (
 )
 
 INT_SENTINEL = 0x5A
+LOOP = "interpreter_loop"
 
 
 @functools.cache
@@ -40,6 +43,7 @@ def harden() -> Watch:
     _hook_patches()
     _hook_autotuner()
     _hook_order()
+    _hook_loops()
     _hook_memory()
     _hook_truth_values()
     round_as_a_gpu()
@@ -57,6 +61,7 @@ def _hook_launches() -> None:
             if is_own(self):
                 watch.launches.append(watch.kernel)
             watch.starts, watch.ends = [], []
+            watch.traces.launch()
         watch.patched.clear()
         _heed_assertions(self, kwargs)
         try:
@@ -69,10 +74,19 @@ def _hook_launches() -> None:
             storage = interpreter._unwrap_tensor(argument).untyped_storage()
             watch.starts.append(storage.data_ptr())
             watch.ends.append(storage.data_ptr() + storage.nbytes())
+            watch.traces.add(watch.starts[-1], watch.ends[-1], _item_bytes(argument))
         return convert(argument)
 
     interpreter.InterpretedFunction.run = watched_run
     interpreter._implicit_cvt = watched_convert
+
+
+def _item_bytes(argument: object) -> int:
+    """Of a tensor, or of one that is launched as if it were of another type."""
+    tensor = interpreter._unwrap_tensor(argument)
+    wrapped = tensor is not argument
+    bits = argument.dtype.primitive_bitwidth if wrapped else 8 * tensor.element_size()  # type: ignore[attr-defined]
+    return max(1, int(bits) // 8)
 
 
 def _heed_assertions(kernel: object, kwargs: dict[str, object]) -> None:
@@ -153,14 +167,56 @@ def _hook_order() -> None:
         watch.permutation = _permutation(nx * ny * nz, watch.order)
 
     def set_grid_idx(self: object, x: int, y: int, z: int) -> None:
+        _, ny, nz = self.grid_dim  # type: ignore[attr-defined]
+        index = (x * ny + y) * nz + z
         if watch.permutation is not None:
-            _, ny, nz = self.grid_dim  # type: ignore[attr-defined]
-            index = watch.permutation[(x * ny + y) * nz + z]
+            index = watch.permutation[index]
             x, y, z = index // (ny * nz), index // nz % ny, index % nz
+        watch.traces.begin(index)
         set_idx(self, x, y, z)
 
     builder_class().set_grid_dim = set_grid_dim  # type: ignore[attr-defined]
     builder_class().set_grid_idx = set_grid_idx  # type: ignore[attr-defined]
+
+
+def _hook_loops() -> None:
+    """Triton counts a loop in tensors, the interpreter in Python's integers, which have no `to` and
+    make no mask."""
+
+    class Loops(interpreter.ASTTransformer):  # type: ignore[misc]
+        """Gives the loops over `range` and `tl.range` their own kind of counter."""
+
+        def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802 - ast's own name
+            """`for k in range(n)` becomes `for k in interpreter_loop(range, n)`."""
+            self.generic_visit(node)
+            call = node.iter
+            if isinstance(call, ast.Call) and _last_word(call.func) == "range":
+                name = ast.Name(id=LOOP, ctx=ast.Load())
+                node.iter = ast.Call(
+                    func=name, args=[call.func, *call.args], keywords=call.keywords
+                )
+            return node
+
+    setattr(interpreter, LOOP, _counted)  # whose names every kernel has
+    interpreter.FunctionRewriter.ast_transformer = Loops()
+
+
+def _last_word(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _counted(
+    kind: Callable[..., Iterable[object]], *bounds: object, **named: object
+) -> Iterator[object]:
+    """The counter of a loop, as wide as the widest of its bounds."""
+    wide = any(getattr(getattr(item, "dtype", None), "name", "") == "int64" for item in bounds)
+    semantic = interpreter.interpreter_semantic
+    for value in kind(*bounds, **named):
+        if type(value) is not int:
+            yield value
+            continue
+        counter = semantic.to_tensor(value, False)
+        yield semantic.cast(counter, tl.int64) if wide else counter
 
 
 def _permutation(count: int, order: Order) -> list[int] | None:
@@ -196,6 +252,10 @@ def _hook_memory() -> None:
     ) -> object:
         inside = _inside(ptrs, mask)
         if inside is None:
+            if watch.traces.programs[1:] or watch.traces.released:
+                watch.traces.load(
+                    _wanted(ptrs, mask), f"kernel {watch.kernel} line {candidate_line()}"
+                )
             return load(self, ptrs, mask, other, *a, **k)
         watch.loads_outside.append(f"{watch.kernel} line {candidate_line()}")
         legal = interpreter.TensorHandle(inside & _mask(ptrs, mask), tl.int1)
@@ -204,6 +264,7 @@ def _hook_memory() -> None:
 
     def masked_store(self: object, ptrs: object, value: object, mask: object, *a: object) -> object:
         _require_inside(ptrs, mask, "store")
+        _note_store(ptrs, mask)
         return store(self, ptrs, value, mask, *a)
 
     def atomic_rmw(
@@ -212,16 +273,40 @@ def _hook_memory() -> None:
         _require_inside(ptr, mask, "atomic")
         if is_bf16(val):
             raise watch.refuse(InterpreterRefused("atomics on bfloat16 cannot be interpreted"))
+        _note_atomic(ptr, mask)
         return rmw(self, op, ptr, val, mask, *a)
 
     def atomic_cas(self: object, ptr: object, *a: object) -> object:
         _require_inside(ptr, None, "atomic")
+        _note_atomic(ptr, None)
         return cas(self, ptr, *a)
 
     builder.create_masked_load = masked_load  # type: ignore[attr-defined]
     builder.create_masked_store = masked_store  # type: ignore[attr-defined]
     builder.create_atomic_rmw = atomic_rmw  # type: ignore[attr-defined]
     builder.create_atomic_cas = atomic_cas  # type: ignore[attr-defined]
+
+
+def _wanted(ptrs: object, mask: object) -> npt.NDArray[np.uint64]:
+    """The addresses that the mask leaves."""
+    addresses: npt.NDArray[np.uint64] = np.asarray(ptrs.data)[_mask(ptrs, mask)]  # type: ignore[attr-defined]
+    return addresses
+
+
+def _note_store(ptrs: object, mask: object) -> None:
+    size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)  # type: ignore[attr-defined]
+    _note_written(watch.traces.store(_wanted(ptrs, mask), size))
+
+
+def _note_atomic(ptrs: object, mask: object) -> None:
+    places = _wanted(ptrs, mask)
+    watch.traces.atomic(places)
+    _note_written(watch.traces.storage_of(places))
+
+
+def _note_written(storage: int | None) -> None:
+    if storage is not None and storage in watch.owners:
+        watch.wrote.add(watch.owners[storage])
 
 
 def _mask(ptrs: object, mask: object) -> npt.NDArray[np.bool_]:

@@ -363,7 +363,7 @@ def _judge_cases(
     if left_out:
         findings.notes.append(f"{left_out} optional cases left out: time")
     findings.notes += trial.one_sided()
-    return None
+    return trial.meddled()
 
 
 def _judge_training(
@@ -375,7 +375,7 @@ def _judge_training(
     training = judge_training(trial, training_case(primary, odd, settings.seed))
     findings.notes += [training.note] if training.note else []
     findings.eval_only = training.eval_only
-    return training.failure
+    return training.failure or trial.meddled()
 
 
 def _judge_gradients(

@@ -51,22 +51,6 @@ def _last_word(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def parameter_uses(tree: ast.AST) -> set[int]:
-    """Ids of the names that mean a parameter of a function around them."""
-    found: set[int] = set()
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.Lambda):
-            arguments = function.args
-            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            names = {item.arg for item in every}
-            found |= {
-                id(node)
-                for node in ast.walk(function)
-                if isinstance(node, ast.Name) and node.id in names
-            }
-    return found
-
-
 def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
     """Functions of the classes and functions that `start`, or the module's own statements, name,
     and what those name in turn. A file may hold the original and its inputs too, unused."""

@@ -10,22 +10,27 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch.autograd import profiler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TINY_ELEMENTS = 64
+"""Arithmetic on tensors up to this size is bookkeeping, and so many numbers may be read."""
 SMALL_WORK = 16 * TINY_ELEMENTS
-"""Elements that operators on tiny tensors may take in one call, all together."""
-"""Arithmetic on tensors up to this size is bookkeeping."""
+"""Elements that operators on tiny tensors may take in one call, all together; a number is one. So
+many may come from Python's numbers."""
 CAST_ELEMENTS = 4096
 """A change of dtype up to this size is bookkeeping."""
+CAST_WORK = 4 * CAST_ELEMENTS
+"""Elements whose dtype such small casts may change in one call, all together."""
 PREFIX = "aten::"
 CANARY = "aten::erfinv"
+SILENT = {"prim", "profiler"}
+"""Namespaces of questions and marks."""
 FREE = {
     "_local_scalar_dense",
     "_to_copy",
@@ -77,6 +82,10 @@ FRESH = {
     )
 }
 """What they give has not been written to."""
+FROM_NUMBERS = {
+    f"{PREFIX}{name}" for name in ("fill_", "full", "lift_fresh", "new_full", "scalar_tensor")
+}
+"""What they give is one of Python's numbers, or a list of them."""
 LIBRARY = {
     "_addmm_activation",
     "_convolution",
@@ -126,6 +135,16 @@ class Operators:
     library: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     hidden: str = ""
+    owners: Mapping[int, str] = field(default_factory=dict)
+    """Storages that are the caller's, by address, and what they are called."""
+    outside: Callable[[], bool] = lambda: True
+    """Whether no kernel is being launched: Triton's interpreter copies every tensor of a launch."""
+    wrote: list[str] = field(default_factory=list)
+    """Those that an operator wrote to."""
+
+
+Arguments = tuple[Sequence[object], Mapping[str, object]]
+Operator = torch._ops.OpOverload
 
 
 class Event(Protocol):
@@ -140,6 +159,18 @@ class Event(Protocol):
 def is_free(name: str) -> bool:
     """True for an operator (without "aten::") that allocates, copies or looks."""
     return name in FREE or _is_view(name)
+
+
+def is_foreign(name: str) -> bool:
+    """True for an operator of another namespace than torch's own: one of a library's, or one that
+    was registered. None of them is known to be free."""
+    space, colons, _ = name.partition("::")
+    return bool(colons) and space not in {"aten", *SILENT} and space in _spaces()
+
+
+def _spaces() -> set[str]:
+    """The namespaces that have operators by now."""
+    return {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
 
 
 def is_library(name: str) -> bool:
@@ -196,11 +227,13 @@ def sort_events(
         if event.name == CANARY and canary in _lists(event.input_shapes):
             seen = True
             continue
-        if not event.name.startswith(PREFIX):
+        own = event.name.startswith(PREFIX)
+        if not (own or is_foreign(event.name)) or any(map(is_library, _callers(event))):
+            continue
+        if not own:
+            found.compute.append(event.name)
             continue
         name = event.name.removeprefix(PREFIX)
-        if any(is_library(item) for item in _callers(event)):
-            continue
         count = elements(event.input_shapes)
         if is_library(name):
             if not any(_own_name(child) == name for child in event.cpu_children):
@@ -209,7 +242,7 @@ def sort_events(
             if count > TINY_ELEMENTS:
                 found.compute.append(f"{name} ({count} elements)")
             else:
-                small += count
+                small += max(1, count)
     if small > SMALL_WORK:
         found.compute.append(f"many operators on a few elements each ({small} elements)")
     return seen
@@ -236,7 +269,7 @@ def _only_calls(event: Event) -> bool:
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands every operator below autograd to `note` after it ran."""
 
-    def __init__(self, note: Callable[[str, Sequence[object], object], None]) -> None:
+    def __init__(self, note: Callable[[Operator, Arguments, object], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._note = note
 
@@ -245,26 +278,85 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ):
         """Run `func` as it is."""
         result = func(*args, **(kwargs or {}))
-        self._note(func._schema.name, args, result)
+        self._note(func, (args, kwargs or {}), result)
         return result
 
 
-def moved_data(name: str, args: Sequence[object], result: object) -> str:
-    """What a copy did beyond copying: a cast, or a way off the device; "" for neither."""
+@functools.cache
+def _written(operator: Operator) -> tuple[tuple[int, str], ...]:
+    """The arguments that it writes to, by position and name."""
+    return tuple(
+        (position, str(item.name))
+        for position, item in enumerate(operator._schema.arguments)
+        if item.alias_info is not None and item.alias_info.is_write
+    )
+
+
+def written_storages(operator: Operator, given: Arguments) -> Iterator[int]:
+    """The addresses of the storages that this call of it wrote to."""
+    args, kwargs = given
+    for position, name in _written(operator):
+        value = args[position] if position < len(args) else kwargs.get(name)
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, torch.Tensor) and item.layout is torch.strided:
+                yield item.untyped_storage().data_ptr()
+
+
+class Moved(NamedTuple):
+    """What a copy did beyond copying: `text` for what is no bookkeeping, else "", and the elements
+    whose dtype it changed."""
+
+    text: str
+    cast: int
+
+
+def moved_data(name: str, args: Sequence[object], result: object) -> Moved:
+    """A cast, or a way off the device."""
     if name == "aten::_to_copy":
         source, target = args[0], result
     elif name == "aten::copy_" and len(args) > 1:
         source, target = args[1], args[0]
     else:
-        return ""
+        return Moved("", 0)
     if not isinstance(source, torch.Tensor) or not isinstance(target, torch.Tensor):
-        return ""
+        return Moved("", 0)
     count = source.numel()
     if source.is_cuda and not target.is_cuda and count > TINY_ELEMENTS:
-        return f"copy to the host ({count} elements)"
-    if source.dtype != target.dtype and count > CAST_ELEMENTS:
-        return f"cast from {source.dtype} to {target.dtype} ({count} elements)"
-    return ""
+        return Moved(f"copy to the host ({count} elements)", 0)
+    if source.dtype == target.dtype:
+        return Moved("", 0)
+    text = f"cast from {source.dtype} to {target.dtype} ({count} elements)"
+    return Moved(text if count > CAST_ELEMENTS else "", count)
+
+
+class _Sums:
+    """What is free by itself and adds up in the course of one call."""
+
+    def __init__(self, found: Operators) -> None:
+        self._found = found
+        self._read = self._made = self._cast = 0
+
+    def add(self, name: str, args: Sequence[object], result: object) -> None:
+        """Count one operator's part."""
+        found = self._found
+        if is_foreign(name) and name not in found.compute:
+            found.compute.append(name)
+        elif name == "aten::_local_scalar_dense":
+            self._read += 1
+            if self._read == TINY_ELEMENTS + 1:
+                found.compute.append(f"more than {TINY_ELEMENTS} numbers read one by one")
+        elif name in FROM_NUMBERS:
+            listed = name == "aten::lift_fresh" and isinstance(result, torch.Tensor)
+            self._made += max(1, result.numel()) if listed else 1  # type: ignore[attr-defined]
+            if self._made > SMALL_WORK and not any("Python's" in item for item in found.compute):
+                found.compute.append(f"a tensor of Python's numbers ({self._made} elements)")
+        moved = moved_data(name, args, result)
+        if moved.text:
+            found.moved.append(moved.text)
+        elif moved.cast:
+            self._cast += moved.cast
+            if self._cast > CAST_WORK:
+                found.moved.append(f"many casts of a few elements each ({self._cast} elements)")
 
 
 def record_operators(
@@ -281,14 +373,18 @@ def record_operators(
     module changes nothing here."""
     seen: list[list[int]] = []
     mark = [random.SystemRandom().randrange(2, 1 << 12), 1, 3]
+    sums = _Sums(found)
 
-    def note(name: str, args: Sequence[object], result: object) -> None:
+    def note(operator: Operator, given: Arguments, result: object) -> None:
+        name, args = str(operator._schema.name), given[0]
         if fresh is not None and name in FRESH:
             fresh(cast("torch.Tensor", result))
         if name == CANARY:
             seen.append(list(cast("torch.Tensor", args[0]).shape))
-        text = moved_data(name, args, result)
-        found.moved.extend([text] if text else [])
+        if found.owners and _written(operator) and found.outside():
+            places = written_storages(operator, given)
+            found.wrote.extend(found.owners[item] for item in places if item in found.owners)
+        sums.add(name, args, result)
 
     log = _profiler(_profile)
     answer: list[object] = []

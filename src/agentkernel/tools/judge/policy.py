@@ -16,12 +16,11 @@ from agentkernel.tools.judge.kernel_text import (
     backward_only,
     functions,
     kernel_functions,
-    parameter_uses,
     reachable,
 )
+from agentkernel.tools.judge.resolve import KNOWN, builtin_uses, module_at
 from agentkernel.tools.judge.vocabulary import (
     BANNED_ATTRIBUTES,
-    BANNED_NAMES,
     COMPUTE_METHODS,
     HARMLESS_DUNDERS,
     IMPORTS,
@@ -55,7 +54,7 @@ class _Reading:
         self._jit = kernel_functions(tree)
         self.kernels = {name for name, _ in self._jit}
         self._kernel_nodes = {id(node) for _, f in self._jit for node in ast.walk(f)}
-        self._parameters = parameter_uses(tree)
+        self._source = source
         self._backward = {id(item) for item in backward_only(tree)}
         self._backward_nodes = {id(node) for item in backward_only(tree) for node in ast.walk(item)}
 
@@ -63,8 +62,12 @@ class _Reading:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield from self._imports(node)
+        self._follow()
+        for use in builtin_uses(self._source, self.tree):
+            yield self._at_line(use.line, "banned-name", use.name)
         for node in ast.walk(self.tree):
             yield from self._names(node)
+        yield from self._handed_on()
         yield from self._shape_of_file()
         for node in ast.walk(self._class() or ast.Module(body=[], type_ignores=[])):
             if isinstance(node, ast.Try | ast.TryStar):
@@ -76,7 +79,9 @@ class _Reading:
         for alias in node.names:
             base = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
             full = f"{base}.{alias.name}" if isinstance(node, ast.ImportFrom) else base
-            allowed = any(name in IMPORTS for name in (base, full))
+            # What is taken from a module may be one itself: `from torch import builtins`.
+            module = module_at(full) if isinstance(node, ast.ImportFrom) else None
+            allowed = full in IMPORTS or (base in IMPORTS and (module is None or module in KNOWN))
             if not allowed or alias.name == "*" or getattr(node, "level", False):
                 yield self._at(node, "import", f"{full} is not among {', '.join(sorted(IMPORTS))}")
             elif isinstance(node, ast.ImportFrom) or alias.asname:
@@ -85,11 +90,7 @@ class _Reading:
                 self.modules[alias.name.split(".")[0]] = alias.name.split(".")[0]
 
     def _names(self, node: ast.AST) -> Iterator[PolicyViolation]:
-        if isinstance(node, ast.Name) and node.id in BANNED_NAMES:
-            if id(node) in self._parameters:
-                return
-            yield self._at(node, "banned-name", node.id)
-        elif isinstance(node, ast.Name) and _dunder(node.id) and node.id not in HARMLESS_DUNDERS:
+        if isinstance(node, ast.Name) and _dunder(node.id) and node.id not in HARMLESS_DUNDERS:
             yield self._at(node, "dunder", node.id)
         elif isinstance(node, ast.Attribute):
             if node.attr in BANNED_ATTRIBUTES:
@@ -100,12 +101,67 @@ class _Reading:
                 yield self._at(node, "backward-called", "forward may not differentiate")
             elif self._path(node).startswith("torch.") and self._torch_banned(node):
                 yield self._at(node, "torch-namespace", self._path(node))
+            elif self._foreign(node):
+                yield self._at(
+                    node, "foreign-module", f"{self._path(node)} leads to another module"
+                )
+        elif isinstance(node, ast.Name) and self._banned_import(node):
+            yield self._at(node, "torch-namespace", self._path(node))
         elif isinstance(node, ast.Global | ast.Nonlocal):
             yield self._at(node, "global-state", ", ".join(node.names))
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             yield from self._patching(node)
 
-    def _torch_banned(self, node: ast.Attribute) -> bool:
+    def _follow(self) -> None:
+        """Names that are assigned a module: `libdevice = tl.extra.cuda.libdevice`."""
+        found = True
+        while found:
+            found = False
+            for node in ast.walk(self.tree):
+                if not isinstance(node, ast.Assign) or not self._module(node.value):
+                    continue
+                for target in node.targets:
+                    if isinstance(target, ast.Name) and target.id not in self.modules:
+                        self.modules[target.id] = self._path(node.value)
+                        found = True
+
+    def _module(self, node: ast.AST) -> bool:
+        """Whether the node stands for a module: an imported one, or one below it."""
+        path = self._path(node)
+        return self._imported(node) and module_at(path) is not None
+
+    def _imported(self, node: ast.AST) -> bool:
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id in self.modules
+
+    def _foreign(self, node: ast.Attribute) -> bool:
+        if not self._imported(node) or id(node) in self._backward_nodes:
+            return False
+        module = module_at(self._path(node))
+        return module is not None and module not in KNOWN
+
+    def _handed_on(self) -> Iterator[PolicyViolation]:
+        """Modules as values: what is put into a list or handed to a function nobody follows."""
+        plain: set[int] = set()
+        for node in ast.walk(self.tree):
+            named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if isinstance(node, ast.Attribute) or named:
+                plain.add(id(node.value))  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Call) and self._path(node.func) == "hasattr":
+                plain |= {id(item) for item in node.args}
+        for node in ast.walk(self.tree):
+            read = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+            if read and id(node) not in plain and self._module(node):
+                text = f"{self._path(node)} is a module: name what it has, by a dot"
+                yield self._at(node, "module-value", text)
+
+    def _banned_import(self, node: ast.Name) -> bool:
+        """A function that was imported by its own name: `from torch import load`."""
+        path = self.modules.get(node.id, "")
+        return path.startswith("torch.") and self._torch_banned(node)
+
+    def _torch_banned(self, node: ast.Attribute | ast.Name) -> bool:
         words = self._path(node).split(".")
         space = words[1]
         if space == "ops" and id(node) in self._backward_nodes:
@@ -252,7 +308,9 @@ class _Reading:
         return ".".join(reversed(words))
 
     def _at(self, node: ast.AST, rule: str, text: str) -> PolicyViolation:
-        line = getattr(node, "lineno", 0)
+        return self._at_line(getattr(node, "lineno", 0), rule, text)
+
+    def _at_line(self, line: int, rule: str, text: str) -> PolicyViolation:
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import torch
 
+from agentkernel.tools.judge.operators import TINY_ELEMENTS
 from agentkernel.tools.judge.watch import is_own
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from agentkernel.tools.judge.ambient import Ambient
+    from agentkernel.tools.judge.child import Called
     from agentkernel.tools.judge.operators import Operators
     from agentkernel.tools.sandbox.protocol import JSON
 
@@ -31,6 +31,7 @@ class Call:
     operators: list[str] = field(default_factory=list)
     library: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
+    wrote: list[str] = field(default_factory=list)
     draws: bool = False
 
 
@@ -58,6 +59,7 @@ class Record:
         self._muted: set[int] | None = set()
         self._zero, self._fresh = torch.Tensor.zero_, cast("Fresh | None", None)
         self._inside = 0
+        self._read_numbers = 0
         self._before: Ambient | None = None
         self._threads: tuple[int, int] | None = None
         self._streams = outliving.Streams()
@@ -89,9 +91,17 @@ class Record:
             self._streams.meet()
         return not self._graphs.take(index) and self._ran([index])
 
-    def left_torch(self, what: str) -> None:
-        """Something computes that torch's operators do not show."""
-        if self.calling and not self._inside:
+    def left_torch(self, what: str, numbers: int | None = None) -> None:
+        """Something computes that torch's operators do not show, or takes `numbers` out of tensors,
+        of which a few are bookkeeping."""
+        if not self.calling or self._inside:
+            return
+        if numbers is not None:
+            self._read_numbers += numbers
+            if self._read_numbers <= TINY_ELEMENTS:
+                return
+            what = f"{what} ({self._read_numbers} numbers)"
+        if len(self._calls[-1].operators) < KEPT:
             self._calls[-1].operators.append(what)
 
     def within(self, step: int) -> None:
@@ -136,24 +146,26 @@ class Record:
         if threads > 1 or children:
             self.note("side-work", f"{threads} threads, {len(children)} children {when}")
 
-    def call(self, model: nn.Module, values: Sequence[object]) -> object:
-        """The model's result, with all that is noted on the way."""
+    def call(self, work: Callable[[], Called], owners: Mapping[int, str]) -> Called:
+        """What `work` gives, with all that is noted on the way; `owners` names the storages that
+        are the caller's."""
         self._calls.append(Call())
-        operators = self._operators()
+        operators = self._operators(owners=owners, outside=lambda: not self._inside)
+        self._read_numbers = 0
         before = random_state(self._device)
         self._busy = not self._busy
         begin = self._streams.delay if self._busy and self._device == "cuda" else None
         self._streams.forget()
         self.calling = True
         try:
-            result = self._record(lambda: _after(begin, model, values), operators, self._fresh)
+            result = self._record(lambda: _after(begin, work), operators, self._fresh)
         finally:
             self.calling = False
         _keep(self._calls[-1], operators)
         if operators.hidden:
             self.note("global-state", operators.hidden)
         self._calls[-1].draws = differs(before, random_state(self._device))
-        return result
+        return cast("Called", result)
 
     def inspect(self, leaves: Sequence[object]) -> None:
         """Right after a call: its outputs, and what still goes on."""
@@ -187,6 +199,10 @@ class Record:
         self._before, self._threads = self._take_ambient(), None
         return report
 
+    def wrote(self) -> list[str]:
+        """What of the caller's memory torch's operators wrote to in the last call."""
+        return list(self._calls[-1].wrote)
+
     def mute(self, which: Sequence[int] | None, zeros: bool) -> None:
         """Launches of these kernels (None: all) do nothing from now on; with `zeros`, memory that
         nobody wrote to holds zeros in place of torch's own fill (NaN, True, the largest number)."""
@@ -199,10 +215,10 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _after(begin: Callable[[], None] | None, model: nn.Module, values: Sequence[object]) -> object:
+def _after(begin: Callable[[], None] | None, work: Callable[[], Called]) -> Called:
     if begin is not None:
         begin()
-    return model(*values)
+    return work()
 
 
 def not_a_result(leaf: object, device: str) -> str:
@@ -227,6 +243,7 @@ def _keep(call: Call, operators: Operators) -> None:
     call.operators += list(dict.fromkeys(operators.compute))[:KEPT]
     call.library += list(dict.fromkeys(operators.library))[:KEPT]
     call.moved += list(dict.fromkeys(operators.moved))[:KEPT]
+    call.wrote += list(dict.fromkeys(operators.wrote))
 
 
 def _call_report(call: Call) -> JSON:

@@ -51,6 +51,8 @@ class Answer:
     """Its honest evaluations; None where the rule does not ask for them."""
     rounding: float = 0.0
     """Relative step to which eager's own products round their operands; 0 for the dtype's ulp."""
+    touched: frozenset[str] = frozenset()
+    """Inputs ("input 0") and state that it wrote to, also where they are as they were."""
     after: nn.Module | None = None
     """The module as the call left it, where that is not as it was; `exact_after`: in fp64."""
     exact_after: nn.Module | None = None
@@ -182,7 +184,9 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
     with torch.no_grad():
         eager = copy.deepcopy(model).train(training)
         given = _copies(inputs)
+        versions = _versions(given, eager)
         raw, spec = tree_flatten(eager(*given))
+        touched = [n for n, count in _versions(given, eager).items() if versions.get(n) != count]
         aliases = aliases_of(raw, [*given, *eager.state_dict().values()])
         leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in raw]
         state = {name: value.detach() for name, value in eager.state_dict().items()}
@@ -204,9 +208,18 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
         strides_elsewhere=lambda: _meta_strides(model, inputs, training, len(leaves)),
         note=exact.note,
         no_oracle=exact.missing,
+        touched=frozenset(touched),
         after=eager if kept else None,
         exact_after=exact.model if kept else None,
     )
+
+
+def _versions(inputs: Sequence[object], model: nn.Module) -> dict[str, int]:
+    """How often each input and each entry of the state dict was written to."""
+    import torch
+
+    named = {f"input {index}": item for index, item in enumerate(inputs)} | model.state_dict()
+    return {name: x._version for name, x in named.items() if isinstance(x, torch.Tensor)}
 
 
 def aliases_of(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool, ...]:

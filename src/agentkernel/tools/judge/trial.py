@@ -15,6 +15,7 @@ from agentkernel.domain.verdict import (
     Failure,
     InputsChanged,
     LoadFailed,
+    RaceFound,
     RunFailed,
 )
 from agentkernel.errors import ProblemError, one_line
@@ -24,6 +25,7 @@ from agentkernel.tools.judge.finding import (
     Outcome,
     check_outputs,
     check_state,
+    reply_strings,
     same_bits,
 )
 from agentkernel.tools.judge.held import Held, free_of
@@ -94,6 +96,8 @@ class Trial:
         self._spans: dict[int, tuple[float, float]] = {}
         self.refused: set[int] = set()
         self._calls = 0
+        self._wrote: dict[str, InputsChanged] = {}
+        self._touched: set[str] = set()
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -262,12 +266,15 @@ class Trial:
             return Outcome((), (), _run_failure(reply, case.label), reply)
         precision = self._settings.precision
         self._note_values(question.answer.leaves)
+        self._note_writes(case, question, reply)
         outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
         if outcome.outside:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
+        if outcome.races:
+            return outcome.failed(race_found(outcome.races))
         lossy = self._lossy(case, outcome, question.answer.leaves)
         if lossy is not None:
             return outcome.failed(lossy)
@@ -305,6 +312,21 @@ class Trial:
                 self.truths.setdefault(index, set()).update((bool(leaf.any()), bool(leaf.all())))
             elif leaf.dtype.is_floating_point and not self._varies(index):
                 self._note_span(index, *(float(end) for end in torch.aminmax(leaf.detach())))
+
+    def _note_writes(self, case: Case, question: Question, reply: Mapping[str, JSON]) -> None:
+        answer = question.answer
+        self._touched |= answer.touched | answer.wrote_state
+        self._touched |= {f"input {position}" for position in answer.wrote_inputs}
+        names = {f"input {i}": spec.name for i, spec in enumerate(case.shape.inputs.inputs)}
+        for name in reply_strings(reply.get("wrote")):
+            changed = InputsChanged(case=case.label, name=names.get(name, name))
+            self._wrote.setdefault(name, changed)
+
+    def meddled(self) -> InputsChanged | None:
+        """What the candidate has written to in some call and the original in none, whether or not
+        it put it back: a reader on another stream would have seen it."""
+        found = (changed for name, changed in self._wrote.items() if name not in self._touched)
+        return next(found, None)
 
     def _note_span(self, index: int, low: float, high: float) -> None:
         if math.isfinite(low) and math.isfinite(high):
@@ -418,6 +440,14 @@ class Trial:
 
 def _bytes(leaves: Sequence[object]) -> int:
     return sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves)
+
+
+def race_found(races: Sequence[str]) -> RaceFound:
+    """The first of what the interpreter saw, each of the form "kernel k line 3: ..."."""
+    where, _, text = races[0].partition(": ")
+    line = where.rpartition(" ")[2]
+    number = int(line) if line.isdecimal() else 0
+    return RaceFound(tool="interpreter", line=number, text=f"{where}: {text}")
 
 
 def torch_close(value: torch.Tensor, after: torch.Tensor) -> bool:

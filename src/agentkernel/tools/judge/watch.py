@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
+
+from agentkernel.tools.judge.traces import Traces
 
 ROUNDED = "operands of fp32 are rounded to"
 Order = Literal["ascending", "reversed", "shuffled"]
@@ -36,15 +40,25 @@ class Watch:
     loads_outside: list[str] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
     """Products that lose what their operands and result could hold: how, by which line."""
+    traces: Traces = field(default_factory=Traces)
+    """What the programs of the current launch have loaded and stored, and since `reset` which
+    races that showed."""
+    owners: Mapping[int, str] = field(default_factory=dict)
+    """Storages that are the caller's, by address, and what they are called."""
+    wrote: set[str] = field(default_factory=set)
+    """Those that a kernel has stored to."""
     permutation: list[int] | None = None
     tuned: int = 0
     """Launches whose configuration was chosen among several."""
     patched: set[frozenset[int]] = field(default_factory=set)
     """Which of triton.language's modules hold the interpreter's operators during this launch."""
 
-    def reset(self, order: Order) -> None:
+    def reset(self, order: Order, owners: Mapping[int, str] = MappingProxyType({})) -> None:
         """Before a call of the candidate."""
         self.order = order
+        self.owners = owners
+        self.wrote.clear()
+        self.traces.races.clear()
         self.launches.clear()
         self.loads_outside.clear()
         self.products.clear()

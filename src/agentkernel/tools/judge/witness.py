@@ -16,24 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
-    from torch import nn
 
+    from agentkernel.tools.judge.child import Called
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
-
-TINY_ELEMENTS = 64
 
 
 @dataclass(frozen=True)
 class Witness:
-    """What `child` calls: `loaded` after the candidate was loaded, `call` instead of the model,
-    `inspect` on its outputs; `testify` and `mute` are the parent's."""
+    """What `child` calls: `loaded` after the candidate was loaded, `call` around all of a call that
+    runs its code, `inspect` on its outputs; `testify` and `mute` are the parent's."""
 
     loaded: Callable[[str], None]
-    call: Callable[[nn.Module, Sequence[object]], object]
+    call: Callable[[Callable[[], Called], Mapping[int, str]], Called]
     inspect: Callable[[Sequence[object]], None]
     testify: Callable[[], dict[str, JSON]]
     mute: Callable[[Sequence[int] | None, bool], None]
+    wrote: Callable[[], list[str]]
 
 
 def install(state: WorkerState) -> Witness:
@@ -75,7 +74,9 @@ def _make_witness(state: WorkerState) -> Witness:
     if state.device == "cuda":
         record.watch_device()
         _hook_jiterator(record.left_torch)
-    return Witness(record.loaded, record.call, record.inspect, record.testify, record.mute)
+    return Witness(
+        record.loaded, record.call, record.inspect, record.testify, record.mute, record.wrote
+    )
 
 
 def _hook_launches(
@@ -119,22 +120,34 @@ def _hook_compiled(launched: Callable[[object], bool]) -> None:
     CompiledKernel.__getitem__ = runner
 
 
-def _hook_numbers(left_torch: Callable[[str], None]) -> None:
+def _hook_numbers(left_torch: Callable[[str, int | None], None]) -> None:
     """Ways from a tensor to numbers that torch's operators do not show."""
     import torch
 
-    def seen(name: str) -> Callable[..., object]:
-        original = getattr(torch.Tensor, name)
+    def seen(kind: type, name: str) -> Callable[..., object]:
+        original = getattr(kind, name)
 
         def read(self: torch.Tensor, *args: object, **kwargs: object) -> object:
-            if self.numel() > TINY_ELEMENTS:
-                left_torch(f"Tensor.{name} ({self.numel()} elements)")
+            left_torch(f"{kind.__name__}.{name}", _count(self, name))
             return original(self, *args, **kwargs)
 
         return read
 
-    for name in ("numpy", "tolist", "__array__", "__dlpack__"):
-        setattr(torch.Tensor, name, seen(name))
+    storages = (torch.UntypedStorage, torch.TypedStorage)
+    for kind, names in (
+        (torch.Tensor, ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")),
+        *((kind, ("__getitem__", "tolist")) for kind in storages),
+    ):
+        for name in names:
+            setattr(kind, name, seen(kind, name))
+
+
+def _count(source: object, name: str) -> int:
+    """Numbers that a reading of a tensor or a storage may take."""
+    if name == "__getitem__":
+        return 1
+    count = getattr(source, "numel", None) or getattr(source, "size")  # noqa: B009 - a storage's
+    return int(count())
 
 
 def _hook_jiterator(left_torch: Callable[[str], None]) -> None:

@@ -10,7 +10,8 @@ import ast
 from collections.abc import Collection, Iterator
 
 from agentkernel.source_text import parse_source
-from agentkernel.tools.judge.vocabulary import BANNED_ATTRIBUTES, BANNED_NAMES, HARMLESS_DUNDERS
+from agentkernel.tools.judge.resolve import is_banned
+from agentkernel.tools.judge.vocabulary import BANNED_ATTRIBUTES, HARMLESS_DUNDERS
 
 IMPORTS = {"torch", "torch.nn", "torch.nn.functional", "math", "typing", "__future__"}
 FROM = {"torch": {"nn", "Tensor"}, "torch.nn": {"functional", "Parameter"}}
@@ -101,7 +102,7 @@ def _name_objections(
     node: ast.AST, modules: dict[str, str], dotted: Collection[int]
 ) -> Iterator[str]:
     if isinstance(node, ast.Name):
-        if node.id in BANNED_NAMES or _dunder(node.id):
+        if is_banned(node.id) or _dunder(node.id):
             yield f"line {node.lineno}: the name {node.id}"
         elif node.id in modules and id(node) not in dotted:
             yield f"line {node.lineno}: the package {node.id} under another name"

@@ -1,0 +1,91 @@
+"""What do the names of a source stand for, as Python resolves them?
+
+Builtins by Python's own symbol tables: a default, a decorator or a class body is read in the scope
+around the function, where a parameter of the same name does not hide what it names. Modules by the
+objects themselves: `torch.builtins` is Python's `builtins`, whatever it is called there.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+from agentkernel.source_text import symbol_tables
+from agentkernel.tools.judge.vocabulary import BUILTINS, IMPORTS, TORCH_SPACES, TRITON_SPACES
+
+KNOWN = (*IMPORTS, *TORCH_SPACES, *TRITON_SPACES)
+ERRORS = {
+    name
+    for name, item in vars(builtins).items()
+    if isinstance(item, type) and issubclass(item, Exception)
+}
+FREE = {*BUILTINS, *ERRORS}
+ROOTS = {name.partition(".")[0] for name in IMPORTS} - {"__future__"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """A name that is read, and the first line that may read it."""
+
+    name: str
+    line: int
+
+
+def is_banned(name: str) -> bool:
+    """True for a builtin of Python's that a file may not read."""
+    return name not in FREE and hasattr(builtins, name)
+
+
+def builtin_uses(source: str, tree: ast.Module) -> Iterator[Use]:
+    """Reads of Python's builtins that are not among the free ones. What the file's own statements
+    or a class body assign is no shelter: before that, the name still stands for the builtin."""
+    lines: dict[str, list[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            lines.setdefault(node.id, []).append(node.lineno)
+    for table in symbol_tables(source):
+        for symbol in table.get_symbols():
+            name = symbol.get_name()
+            if not is_banned(name) or not symbol.is_referenced():
+                continue
+            if table.get_type() != "function" or symbol.is_global():
+                later = [line for line in lines.get(name, ()) if line >= table.get_lineno()]
+                yield Use(name, min(later, default=table.get_lineno()))
+
+
+@functools.cache
+def _root(name: str) -> ModuleType | None:
+    return importlib.import_module(name) if name in ROOTS else None
+
+
+@functools.cache
+def module_at(path: str) -> str | None:
+    """The module that `torch.nn.functional` and the like is, by its own name; None for what is no
+    module, and for what this version does not have."""
+    item = _object_at(path)
+    return item.__name__ if isinstance(item, ModuleType) else None
+
+
+def _object_at(path: str) -> object:
+    first, *rest = path.split(".")
+    item: object = _root(first)
+    for at, word in enumerate(rest):
+        if not isinstance(item, ModuleType):
+            return None
+        below = vars(item).get(word)
+        if below is None and ".".join((first, *rest[: at + 1])) in KNOWN:
+            below = _imported(".".join((first, *rest[: at + 1])))
+        item = below
+    return item
+
+
+def _imported(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
