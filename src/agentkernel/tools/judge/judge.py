@@ -32,6 +32,7 @@ from agentkernel.tools.judge.cases import (
     state_case,
     training_case,
 )
+from agentkernel.tools.judge.compiled import check_compiled, launched_forms
 from agentkernel.tools.judge.constructors import resized
 from agentkernel.tools.judge.edges import index_inputs, signs_show
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
@@ -50,6 +51,7 @@ from agentkernel.tools.judge.workers import expect_judged, open_judged
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.memory_plan import room_on
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker
 
 if TYPE_CHECKING:
@@ -147,6 +149,11 @@ def _judge_alone(
     with open_judged(settings) as worker:
         findings.sandbox = worker.tier
         failure = _judge_in(worker, loaded, captured, source, settings, findings)
+        forms: list[JSON] = []
+        if settings.device == "cpu" and worker.alive and (failure is None or _raised(failure)):
+            forms = launched_forms(worker, settings, findings.notes)
+    if settings.device == "cpu":
+        failure = _judge_compiled(source, forms, settings, findings.notes, failure)
     if failure is None:
         failure = _judge_indices(loaded, captured, source, settings, findings.notes)
     if failure is None:
@@ -154,6 +161,26 @@ def _judge_alone(
     if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
         findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
     return failure
+
+
+def _raised(failure: Failure) -> bool:
+    """Whether the interpreter raised, of its own accord, within a kernel."""
+    return isinstance(failure, RunFailed) and "InterpreterError" in failure.log
+
+
+def _judge_compiled(
+    source: str,
+    forms: list[JSON],
+    settings: JudgeSettings,
+    notes: list[str],
+    failure: Failure | None,
+) -> Failure | None:
+    """What the compiler refuses, before a `failure` of the interpreter. A kernel that it takes is
+    not known to be wrong because the interpreter raised."""
+    refused = check_compiled(source, forms, settings, notes)
+    if refused is not None or failure is None or not forms:
+        return refused or failure
+    return _unknown(failure, "the interpreter raised in a kernel that Triton's compiler takes")
 
 
 def _judge_kernelbench(
@@ -219,9 +246,13 @@ def _timed_out(failure: Failure | None) -> bool:
 
 def _not_judged(failure: Failure, limit_s: float) -> Failure:
     """The same failure, saying that it is not known to be wrong."""
-    words = f"could not be judged here: the interpreter gave no answer within {limit_s:g} s a call"
+    return _unknown(failure, f"the interpreter gave no answer within {limit_s:g} s a call")
+
+
+def _unknown(failure: Failure, why: str) -> Failure:
     if isinstance(failure, LoadFailed | RunFailed):
-        return failure.model_copy(update={"log": f"{words}\n{failure.log}"})
+        log = f"could not be judged here: {why}\n{failure.log}"
+        return failure.model_copy(update={"log": log})
     return failure
 
 

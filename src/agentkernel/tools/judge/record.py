@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from agentkernel.tools.judge.forms import Forms
 from agentkernel.tools.judge.operators import TINY_ELEMENTS
 from agentkernel.tools.judge.watch import is_own
 
@@ -59,6 +60,7 @@ class Record:
         self._muted: set[int] | None = set()
         self._zero, self._fresh = torch.Tensor.zero_, cast("Fresh | None", None)
         self._inside = 0
+        self._forms = Forms()
         self._read_numbers = 0
         self._before: Ambient | None = None
         self._threads: tuple[int, int] | None = None
@@ -90,6 +92,15 @@ class Record:
         if self.calling:
             self._streams.meet()
         return not self._graphs.take(index) and self._ran([index])
+
+    def form(self, kernel: object, args: Sequence[object], named: Mapping[str, object]) -> None:
+        """Note in which form a kernel of the candidate's is launched in the interpreter."""
+        if self._interpret and is_own(kernel, self._file):
+            self._forms.add(kernel, args, named)
+
+    def forms(self) -> dict[str, JSON]:
+        """The forms of all launches until now."""
+        return {"forms": self._forms.all(), "left_out": self._forms.left_out}
 
     def left_torch(self, what: str, numbers: int | None = None) -> None:
         """Something computes that torch's operators do not show, or takes `numbers` out of tensors,

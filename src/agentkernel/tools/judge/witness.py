@@ -33,6 +33,7 @@ class Witness:
     testify: Callable[[], dict[str, JSON]]
     mute: Callable[[Sequence[int] | None, bool], None]
     wrote: Callable[[], list[str]]
+    forms: Callable[[], dict[str, JSON]]
 
 
 def install(state: WorkerState) -> Witness:
@@ -51,6 +52,12 @@ def testify(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON
     return cast(Witness, state.memory["witness"]).testify()
 
 
+def forms(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Op: the forms in which kernels were launched in the interpreter."""
+    del payload
+    return cast(Witness, state.memory["witness"]).forms()
+
+
 def mute(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Op: from now on launches of these kernels (by number; None for all) do nothing, and with
     `zeros` fresh memory holds zeros."""
@@ -67,7 +74,7 @@ def _make_witness(state: WorkerState) -> Witness:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # two lines a call otherwise
     file = str(state.scratch / CANDIDATE_FILE)
     record = Record(state.device, state.interpret, file)
-    _hook_launches(state, record.launched, record.within)
+    _hook_launches(state, record.launched, record.within, record.form)
     _hook_numbers(record.left_torch)
     watch_events(file, lambda: record.calling, record.note)
     watch_threads(file, record.note)
@@ -75,12 +82,21 @@ def _make_witness(state: WorkerState) -> Witness:
         record.watch_device()
         _hook_jiterator(record.left_torch)
     return Witness(
-        record.loaded, record.call, record.inspect, record.testify, record.mute, record.wrote
+        record.loaded,
+        record.call,
+        record.inspect,
+        record.testify,
+        record.mute,
+        record.wrote,
+        record.forms,
     )
 
 
 def _hook_launches(
-    state: WorkerState, launched: Callable[[object], bool], within: Callable[[int], None]
+    state: WorkerState,
+    launched: Callable[[object], bool],
+    within: Callable[[int], None],
+    form: Callable[[object, Sequence[object], Mapping[str, object]], None],
 ) -> None:
     if state.interpret:
         from triton.runtime.interpreter import InterpretedFunction as Kind
@@ -93,6 +109,7 @@ def _hook_launches(
     def run(self: object, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup") and launched(self):
             return None
+        form(self, args, kwargs)
         within(1)
         try:
             return original(self, *args, **kwargs)
@@ -164,4 +181,4 @@ def _hook_jiterator(left_torch: Callable[[str], None]) -> None:
     setattr(torch._C, name, launch)
 
 
-__all__ = ["Witness", "install", "mute", "testify"]
+__all__ = ["Witness", "forms", "install", "mute", "testify"]
