@@ -20,6 +20,7 @@ from agentkernel.source_text import (
     parse_source,
     read_literal,
     read_source,
+    symbol_tables,
 )
 from agentkernel.tools.judge.gradients import declares_gradients
 from agentkernel.tools.judge.policy import check_policy
@@ -114,6 +115,13 @@ def test_a_tree_that_is_read_can_be_walked() -> None:
     assert ast.unparse(tree) == "z" + ".a" * levels
     with pytest.raises(SyntaxError):
         parse_expression("z" + ".a" * MOST_DEPTH)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    source = "\ufeffx = 1\n"
+    assert ast.unparse(parse_source(source)) == "x = 1"
+    assert compile_source(source, "file").co_names == ("x",)
+    assert [table.get_name() for table in symbol_tables(source)] == ["top"]
 
 
 def test_code_is_bound_too() -> None:

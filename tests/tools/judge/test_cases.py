@@ -1,5 +1,6 @@
 """Does a judgement draw, lay out, change and order its inputs in every way that it should?"""
 
+import ast
 import math
 
 import pytest
@@ -7,9 +8,11 @@ import torch
 
 from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
 from agentkernel.tools.judge.judge import plan_cases
+from agentkernel.tools.judge.kernel_text import telling_sizes
 from agentkernel.tools.judge.layouts import arranged, copied, placed, placement, whole
 from agentkernel.tools.judge.question import TF32_STEP, edit, looks_up, rounding
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.shapes import at_sizes
 from agentkernel.tools.judge.values import Distribution, Sampler, randomise_state
 from agentkernel.tools.lift.specialise import specialise
 
@@ -24,7 +27,13 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
     required = [case for case in cases if case.required]
     assert {case.distribution for case in cases} == EVERY
     assert {case.distribution for case in required} == EVERY - {"own"}
-    assert {case.layout for case in required} == {"contiguous", "strided", "expanded", "offset"}
+    assert {case.layout for case in required} == {
+        "contiguous",
+        "strided",
+        "expanded",
+        "offset",
+        "sliced",
+    }
     changes = {echo.change for case in required for echo in case.echoes}
     assert changes >= {"again", "one", "few", "swap", "weights"}
     assert len({case.seed for case in required}) >= 5
@@ -99,7 +108,7 @@ def test_layouts_lie_as_they_are_called():
     (expanded,) = arranged([x], "expanded")
     assert expanded.stride() == (0, 1)
     assert torch.equal(expanded[3], x[0])
-    for layout in ("offset", "expanded", "strided"):
+    for layout in ("offset", "expanded", "sliced", "strided"):
         (value,) = arranged([x], layout)
         twin = copied(value)
         assert torch.equal(twin, value)
@@ -175,3 +184,28 @@ def test_the_references_own_rounding_is_known(prepared, sources, monkeypatch):
     assert rounding(prepared(sources.SOFTMAX_PROBLEM)[1], "cuda") == 0
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert rounding(captured, "cuda") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "sizes"),
+    [
+        ("fast = n % 128 == 0", [128]),
+        ("blocks = n // 16", [16]),
+        ("long = n > 2048", [2048, 2049]),
+        ("flat = x.dim() == 2", []),
+        ("odd = n % 2 == 1", [2]),
+    ],
+)
+def test_sizes_that_a_file_tells_from_others_are_read(sources, line, sizes):
+    source = sources.SOFTMAX.replace(
+        "class ModelNew", f"def way(x, n):\n    {line}\n\n\nclass ModelNew"
+    )
+    plain = telling_sizes(ast.parse(sources.SOFTMAX))
+    assert [size for size in telling_sizes(ast.parse(source)) if size not in plain] == sizes
+
+
+def test_such_a_size_is_asked_for(prepared, sources):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    shapes = at_sizes(loaded.problem.shape_sets[0], captured, 20_000, [128])
+    assert any(shape.inputs.tensors[0].shape[-1] == 128 for shape in shapes)
+    assert all(shape.elements <= 20_000 for shape in shapes)

@@ -23,7 +23,8 @@ SEED_STEP = 7919
 LARGE_REQUIRED = 2
 STATIC_FACTOR = 4
 """Where no shape has so many times fewer elements than the declared one, special values take as
-long as any others and are tried while there is time."""
+long as any others and are tried while there is time, unless they are few elements anyway."""
+FEW_ELEMENTS = 4096
 WORDS: dict[Change, str] = {
     "again": "the same call again with gradients on",
     "one": "one element changed in place",
@@ -98,7 +99,7 @@ def interpreted_cases(
 ) -> list[Case]:
     """The seeds spread over distributions and shapes, program orders, then what time allows."""
     primary, small = declared[0], small_shape(declared[0], odd)
-    cheap = STATIC_FACTOR * small.elements <= primary.elements
+    cheap = STATIC_FACTOR * small.elements <= primary.elements or small.elements <= FEW_ELEMENTS
     first = Case(
         primary, "normal", seed, primary=True, echoes=(Echo("again", "reversed"), Echo("one"))
     )
@@ -201,6 +202,7 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
     return [
         Case(shape, "normal", seed, layout="strided"),
         Case(shape, "normal", seed, layout="expanded"),
+        Case(shape, "normal", seed, layout="sliced"),
         Case(shape, "uniform", seed, layout="offset", echoes=few),
     ]
 

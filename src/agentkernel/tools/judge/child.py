@@ -19,9 +19,10 @@ KEPT_BYTES = 1 << 30
 HOARD_BYTES = 256 << 20
 HOARD_FACTOR = 8
 """Packed weights, work space and what is kept for several shapes lie far below."""
-KEPT_CALLS = 8
-"""Outputs of so many calls, up to this size, are kept: later calls must not write over them. Those
-of the last call are kept at any size where the parent is going to ask for them again."""
+KEPT_CALLS = 64
+"""Outputs of so many calls, up to this size, are kept: later calls must not write over them. That
+is more than a judgement makes in one form. Those of the last call are kept at any size where the
+parent is going to ask for them again."""
 
 
 def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
@@ -124,10 +125,13 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         raise refusal from error
     witness.inspect(answer.leaves)
     outputs: list[JSON] = [_describe(leaf) for leaf in answer.leaves]
-    for leaf, described in zip(answer.leaves, outputs, strict=True):
-        if isinstance(leaf, torch.Tensor):
-            place = leaf.untyped_storage().data_ptr() if leaf.numel() else None
-            cast("dict[str, JSON]", described)["shares"] = owners.get(cast(int, place))
+    places: dict[int, int] = {}
+    for index, (leaf, described) in enumerate(zip(answer.leaves, outputs, strict=True)):
+        if isinstance(leaf, torch.Tensor) and leaf.numel():
+            place = leaf.untyped_storage().data_ptr()
+            told = cast("dict[str, JSON]", described)
+            told["shares"] = owners.get(place)
+            told["with"] = places.setdefault(place, index)
     _recall(payload, state)
     _check_storage(state, set(owners), answer.leaves, keep=bool(payload.get("kept")))
     _check_hoard(state, [*values, *answer.leaves])

@@ -177,6 +177,14 @@ def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta 
                 expected="an output in memory of its own, as the original's",
                 found=f"it lies in the memory of {str(shares)[:80]}",
             )
+        beside = other.get("with", index) if isinstance(other, dict) else index
+        if answer.together and beside != index and answer.together[index] == index:
+            return WrongMeta(
+                case=case.label,
+                output=index,
+                expected="an output in memory of its own, as the original's",
+                found=f"it lies in the memory of output {beside}",
+            )
     return None
 
 

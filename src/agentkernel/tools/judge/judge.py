@@ -19,6 +19,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
+from agentkernel.source_text import parse_source
 from agentkernel.tools import gate
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
@@ -40,11 +41,12 @@ from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.gradients import judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
+from agentkernel.tools.judge.kernel_text import telling_sizes
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.scalars import scalar_cases
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape, count_elements, odd_shapes, scaled
+from agentkernel.tools.judge.shapes import CaseShape, at_sizes, count_elements, odd_shapes, scaled
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.workers import expect_judged, open_judged
@@ -271,6 +273,7 @@ def _judge_in(
     if failure is not None:
         return failure
     plan = plan_cases(loaded, judged, settings, trial.fits)
+    plan += _at_constants(loaded, judged, source, settings)
     findings.notes += _routes(trial, plan)
     failure = _judge_cases(trial, plan, judged, settings, findings)
     findings.notes += trial.memory_notes()
@@ -490,6 +493,18 @@ def plan_cases(
         cases.append(signs_case(declared[0], odd, settings.seed))
     shifted = rule_of(settings.rule).shifted
     return [case for case in cases if shifted or case.distribution != "shifted"]
+
+
+def _at_constants(
+    loaded: LoadedProblem, captured: Captured, source: str, settings: JudgeSettings
+) -> list[Case]:
+    """Plain calls at sizes that the source itself tells from others, as far as they are small."""
+    try:
+        sizes = telling_sizes(parse_source(source))
+    except SyntaxError:
+        return []
+    shapes = at_sizes(loaded.problem.shape_sets[0], captured, INTERPRETED_ODD_ELEMENTS, sizes)
+    return [Case(shape, "normal", settings.seed + 9) for shape in shapes]
 
 
 def _stand_in(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 
+RANKS = 8
+"""What is compared with a larger number may be a size."""
+
 
 def functions(tree: ast.AST) -> list[ast.FunctionDef]:
     """Every function definition, nested ones included."""
@@ -70,6 +73,27 @@ def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
     kept = [homes[name] for name in homes if name in seen]
     never = _overridden(tree, start)
     return [f for home in [*kept, *loose] for f in functions(home) if id(f) not in never]
+
+
+def telling_sizes(tree: ast.Module) -> list[int]:
+    """Sizes at which a file may go another way: numbers that its functions, kernels aside, divide
+    by, and both sides of those that they compare with."""
+    inside = {id(node) for _, item in kernel_functions(tree) for node in ast.walk(item)}
+    found: list[int] = []
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv):
+            found += [size for size in _numbers([node.right]) if size > 1]
+        elif isinstance(node, ast.Compare):
+            # Fewer are ranks, counts of inputs and the like.
+            large = [size for size in _numbers([node.left, *node.comparators]) if size > RANKS]
+            found += [near for size in large for near in (size, size + 1)]
+    return list(dict.fromkeys(found))
+
+
+def _numbers(nodes: list[ast.expr]) -> list[int]:
+    return [x.value for x in nodes if isinstance(x, ast.Constant) and type(x.value) is int]
 
 
 def backward_only(tree: ast.Module) -> list[ast.FunctionDef]:

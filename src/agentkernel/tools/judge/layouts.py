@@ -1,4 +1,5 @@
-"""How do inputs lie in memory? Plain, strided, expanded (stride 0) or off the 16-byte boundary."""
+"""How do inputs lie in memory? Plain, strided, expanded (stride 0), off the 16-byte boundary, or as
+slices of wider rows."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Literal, cast
 if TYPE_CHECKING:
     import torch
 
-Layout = Literal["contiguous", "strided", "expanded", "offset"]
+Layout = Literal["contiguous", "strided", "expanded", "offset", "sliced"]
+MARGIN = 5
+"""Elements by which the rows that inputs are slices of are wider."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ def arranged(values: Sequence[object], layout: Layout) -> list[object]:
         return _each(values, _expanded)
     if layout == "offset":
         return _each(values, _offset)
+    if layout == "sliced":
+        return _each(values, _sliced)
     return list(values)
 
 
@@ -109,6 +114,15 @@ def _expanded(value: torch.Tensor) -> torch.Tensor:
     if not long:
         return value
     return value.narrow(long[0], 0, 1).clone().expand(value.shape)
+
+
+def _sliced(value: torch.Tensor) -> torch.Tensor:
+    if value.ndim == 0:
+        return value
+    *outer, inner = value.shape
+    view = value.new_zeros((*outer, inner + MARGIN))[..., :inner]
+    view.copy_(value)
+    return view
 
 
 def _offset(value: torch.Tensor) -> torch.Tensor:

@@ -51,6 +51,8 @@ class Answer:
     """Its honest evaluations; None where the rule does not ask for them."""
     rounding: float = 0.0
     """Relative step to which eager's own products round their operands; 0 for the dtype's ulp."""
+    together: tuple[int, ...] = ()
+    """For each output the first one in the same memory; () where that is not known."""
     touched: frozenset[str] = frozenset()
     """Inputs ("input 0") and state that it wrote to, also where they are as they were."""
     after: nn.Module | None = None
@@ -208,6 +210,7 @@ def call_reference(model: nn.Module, inputs: Sequence[object], training: bool = 
         strides_elsewhere=lambda: _meta_strides(model, inputs, training, len(leaves)),
         note=exact.note,
         no_oracle=exact.missing,
+        together=together_in(raw),
         touched=frozenset(touched),
         after=eager if kept else None,
         exact_after=exact.model if kept else None,
@@ -232,6 +235,19 @@ def aliases_of(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool
         and leaf.numel() > 0
         and leaf.untyped_storage().data_ptr() in taken
         for leaf in leaves
+    )
+
+
+def together_in(leaves: Sequence[object]) -> tuple[int, ...]:
+    """For each of `leaves` the number of the first one in the same memory."""
+    import torch
+
+    first: dict[int, int] = {}
+    return tuple(
+        first.setdefault(leaf.untyped_storage().data_ptr(), index)
+        if isinstance(leaf, torch.Tensor) and leaf.numel()
+        else index
+        for index, leaf in enumerate(leaves)
     )
 
 

@@ -16,6 +16,7 @@ LADDER = (257, 127, 65, 33, 17, 7, 3, 1)
 ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3), (3, 17, 5, 33))
 ODD_COUNT = 3
 SMALL = (3, 5, 2, 4, 1)
+MOST_AT_SIZES = 4
 FACTORS = (1, 2, 4, 8)
 """An odd size that the graph refuses is tried doubled: even, and still off every tile."""
 
@@ -225,6 +226,22 @@ def fuller(
         for more in FACTORS
     )
     return _first_taken(inputs, captured, limit, units, tries)
+
+
+def at_sizes(
+    inputs: ShapeSet, captured: Captured, limit: int, sizes: Sequence[int]
+) -> tuple[CaseShape, ...]:
+    """Sets in which one free size is one of `sizes`, the others small; few, the first `sizes` and
+    the last free size first."""
+    units = _alone(inputs, captured)
+    tries = (
+        [[size if i == place else others for i in range(len(units))] for others in SMALL]
+        for size in sizes
+        for place in reversed(range(len(units)))
+    )
+    found = (_first_taken(inputs, captured, limit, units, item) for item in tries)
+    kept = dict.fromkeys(shape for shape in found if shape is not None)
+    return tuple(kept)[:MOST_AT_SIZES]
 
 
 def _first_taken(

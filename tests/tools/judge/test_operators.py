@@ -1,0 +1,88 @@
+"""What is free by itself and adds up, which operators are foreign, and what was written to."""
+
+import pytest
+import torch
+
+from agentkernel.tools.judge.operators import (
+    CAST_ELEMENTS,
+    CAST_WORK,
+    SMALL_WORK,
+    TINY_ELEMENTS,
+    Operators,
+    is_foreign,
+    record_operators,
+)
+
+FEW = 8
+
+
+def recorded(work, **more):
+    found = Operators(**more)
+    record_operators(work, found)
+    assert found.hidden == ""
+    return found
+
+
+def read_numbers(count):
+    x = torch.ones(count)
+    return lambda: [x[at].item() for at in range(count)]
+
+
+def make_numbers(count):
+    return lambda: torch.tensor([0.5] * count)
+
+
+def fill_numbers(count):
+    y = torch.empty(count)
+
+    def fill():
+        for at in range(count):
+            y[at] = 0.5
+
+    return fill
+
+
+def cast(count):
+    x = torch.ones(CAST_ELEMENTS)
+    return lambda: [x.to(torch.float64) for _ in range(count)]
+
+
+def add_numbers(count):
+    x = torch.tensor(1.0)
+    return lambda: [x + 1 for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("work", "most", "kind"),
+    [
+        (read_numbers, TINY_ELEMENTS, "compute"),
+        (make_numbers, SMALL_WORK, "compute"),
+        (fill_numbers, SMALL_WORK, "compute"),
+        (add_numbers, SMALL_WORK, "compute"),
+        (cast, CAST_WORK // CAST_ELEMENTS, "moved"),
+    ],
+    ids=["numbers read", "a list of numbers", "numbers filled in", "numbers added", "small casts"],
+)
+def test_what_is_free_adds_up(work, most, kind):
+    assert getattr(recorded(work(FEW if most > FEW else 2)), kind) == []
+    assert getattr(recorded(work(most + 1)), kind)
+
+
+def test_an_operator_of_another_namespace_counts():
+    library = torch.library.Library("red_team_of_tests", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x.clone(), "CompositeExplicitAutograd")
+    x = torch.ones(4)
+    found = recorded(lambda: torch.ops.red_team_of_tests.twice(x))
+    assert "red_team_of_tests::twice" in found.compute
+    assert is_foreign("mkldnn::_linear_pointwise")
+    assert not is_foreign("aten::mm")
+    assert not is_foreign("autograd::engine::evaluate_function: MmBackward0")
+
+
+def test_what_is_the_callers_and_written_to_is_named():
+    x, y = torch.ones(4), torch.ones(4)
+    owners = {x.untyped_storage().data_ptr(): "input 0"}
+    assert recorded(lambda: y.copy_(x), owners=owners).wrote == []
+    assert recorded(lambda: x[:2].zero_(), owners=owners).wrote == ["input 0"]
+    assert recorded(lambda: torch.add(x, y, out=x), owners=owners).wrote == ["input 0"]
