@@ -7,8 +7,9 @@ needed.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -17,28 +18,26 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction
 
+from agentkernel.domain.target import Target
 from agentkernel.tools.compile.kernels import explain
 from agentkernel.tools.compile.pretend import gpu_target, pretend_gpu
 from agentkernel.tools.compile.recorder import record_launches
-from agentkernel.tools.targets import find_target
 
 if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 
-TARGET = "h100"
-
 
 def take(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """`payload`: the source, and the forms of `judge.forms`. The reply has what the compiler
-    refuses first, with its line, and how many forms it took."""
-    target = find_target(TARGET).target
+    """`payload`: the source, a target as JSON, and forms of `judge.forms`. The reply has what the
+    compiler refuses first, with its line, and how many forms it took."""
+    target = Target.model_validate_json(str(payload["target"]))
     source = str(payload["source"])
     gpu = gpu_target(target)
     taken = 0
     with pretend_gpu(target):
-        module = state.execute(source)
-        kernels = _kernels(str(module.__file__))
+        with _kernels_made() as kernels:
+            state.execute(source)
         for form in cast("Sequence[Sequence[Sequence[object]]]", payload["forms"]):
             name, line = cast("tuple[str, int]", tuple(form[0]))
             kernel = kernels.get(line)
@@ -53,13 +52,21 @@ def take(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     return {"taken": taken}
 
 
-def _kernels(file: str) -> dict[int, JITFunction]:
-    """The kernels whose text lies in `file`, by their first line, also those in closures."""
-    found = {}
-    for item in gc.get_objects():
-        if isinstance(item, JITFunction) and item.fn.__code__.co_filename == file:
-            found[item.fn.__code__.co_firstlineno] = item
-    return found
+@contextmanager
+def _kernels_made() -> Iterator[dict[int, JITFunction]]:
+    """The kernels that the block makes, by their first line."""
+    made: dict[int, JITFunction] = {}
+    original = JITFunction.__init__
+
+    def init(self: JITFunction, fn: FunctionType, *args: object, **named: object) -> None:
+        original(self, fn, *args, **named)
+        made[fn.__code__.co_firstlineno] = self
+
+    JITFunction.__init__ = init
+    try:
+        yield made
+    finally:
+        JITFunction.__init__ = original
 
 
 def _frontend(

@@ -86,7 +86,7 @@ def check_execution(
     notes += report(seen)
     if failure is None and seen.kernels and settings.policy != "any":
         failure = Silence(worker, trial, settings, notes).find(_tried(cases), seen)
-    return find_race(source) if failure is None else failure
+    return failure or trial.raced() or find_race(source)
 
 
 def ask(worker: Worker, settings: JudgeSettings) -> Testimony | RunFailed:

@@ -59,6 +59,8 @@ COMPILE_ERRORS = (
     "OutOfResources",
     "MissingPrecision",
 )
+OURS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
+"""What the worker raises over a call that the candidate did not refuse."""
 ECHO_BYTES = 4 << 30
 """Outputs past this size are asked for once."""
 LOSSY = "lossy-product"
@@ -98,6 +100,7 @@ class Trial:
         self._calls = 0
         self._wrote: dict[str, InputsChanged] = {}
         self._touched: set[str] = set()
+        self._races: list[str] = []
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -273,8 +276,7 @@ class Trial:
         if outcome.outside:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
-        if outcome.races:
-            return outcome.failed(race_found(outcome.races))
+        self._races += outcome.races
         lossy = self._lossy(case, outcome, question.answer.leaves)
         if lossy is not None:
             return outcome.failed(lossy)
@@ -327,6 +329,10 @@ class Trial:
         it put it back: a reader on another stream would have seen it."""
         found = (changed for name, changed in self._wrote.items() if name not in self._touched)
         return next(found, None)
+
+    def raced(self) -> RaceFound | None:
+        """The first race that a call in the interpreter has shown."""
+        return race_found(self._races) if self._races else None
 
     def _note_span(self, index: int, low: float, high: float) -> None:
         if math.isfinite(low) and math.isfinite(high):
@@ -492,7 +498,7 @@ def compare_states(
 
 def is_refusal(reply: WorkerFailed) -> bool:
     """True where the candidate itself raised, and the worker lives."""
-    return reply.reason == "raised" and reply.error not in (*COMPILE_ERRORS, "OutOfBounds")
+    return reply.reason == "raised" and reply.error not in (*COMPILE_ERRORS, *OURS)
 
 
 def _load_failure(reply: WorkerFailed) -> Failure:

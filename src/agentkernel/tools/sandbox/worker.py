@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CANDIDATE_FILE = "candidate.py"
 COMPILES = "agentkernel.tools.compile.family"
+TAKES = "agentkernel.tools.compile.frontend"
 JUDGES = "agentkernel.tools.judge.child"
 WITNESSES = "agentkernel.tools.judge.witness"
 INTERPRETS = "agentkernel.tools.judge.interpreter"
@@ -157,7 +158,7 @@ def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:
     """What a worker of this kind is asked for most: imported before anyone waits."""
     if device == "cuda":
         return (JUDGES, WITNESSES, *LATE, MEASURES)
-    return (JUDGES, WITNESSES, *LATE, INTERPRETS) if interpret else (COMPILES,)
+    return (JUDGES, WITNESSES, *LATE, INTERPRETS) if interpret else (COMPILES, TAKES)
 
 
 def answer(
