@@ -18,23 +18,27 @@ def traces():
     return made
 
 
+def where():
+    return "kernel k line 3"
+
+
 def at(*places, base=START):
     return np.array([base + 4 * place for place in places], dtype=np.uint64)
 
 
 def test_what_a_program_stored_itself_it_may_load(traces):
     traces.store(at(0, 1), 4)
-    traces.load(at(0, 1), "kernel k line 3")
+    traces.load(at(0, 1), where)
     traces.begin(1)
     traces.store(at(2, 3), 4)
-    traces.load(at(2, 3), "kernel k line 3")
+    traces.load(at(2, 3), where)
     assert traces.races == []
 
 
 def test_what_another_program_stored_it_may_not(traces):
     traces.store(at(0, 1), 4)
     traces.begin(1)
-    traces.load(at(1, 2), "kernel k line 3")
+    traces.load(at(1, 2), where)
     assert len(traces.races) == 1
     assert "line 3" in traces.races[0]
 
@@ -43,7 +47,7 @@ def test_what_another_program_stored_to_before_is_no_scratch_of_its_own(traces):
     for program in range(2):
         traces.begin(program)
         traces.store(at(0), 4)
-        traces.load(at(0), "kernel k line 3")
+        traces.load(at(0), where)
     assert len(traces.races) == 1
 
 
@@ -58,7 +62,7 @@ def test_another_launch_may_load_it(traces):
     traces.store(at(0), 4)
     traces.launch()
     traces.add(START, START + 256, 4)
-    traces.load(at(0), "kernel k line 3")
+    traces.load(at(0), where)
     assert traces.races == []
 
 
@@ -74,7 +78,7 @@ def test_an_atomic_of_both_orders_them(traces, before, after, raced):
     traces.begin(1)
     if after:
         traces.atomic(at(0, base=FLAG))
-    traces.load(at(0), "kernel k line 3")
+    traces.load(at(0), where)
     assert bool(traces.races) is raced
 
 
@@ -83,7 +87,7 @@ def test_an_atomic_before_the_store_orders_nothing(traces):
     traces.store(at(0), 4)
     traces.begin(1)
     traces.atomic(at(0, base=FLAG))
-    traces.load(at(0), "kernel k line 3")
+    traces.load(at(0), where)
     assert traces.races
 
 
@@ -94,7 +98,7 @@ def test_order_is_handed_on(traces):
     traces.atomic(at(0, base=FLAG))
     traces.begin(2)
     traces.atomic(at(0, base=FLAG))
-    traces.load(at(0), "kernel k line 3")
+    traces.load(at(0), where)
     assert traces.races == []
 
 

@@ -116,7 +116,7 @@ def interpreted_cases(
     ]
     special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
     special += [Case(small, "sorted", seed + 3, required=cheap, echoes=(Echo("swap"),))]
-    special += [Case(small, "shifted", seed + 5)]
+    special += [Case(small, "shifted", seed + 5, layout="sliced")]
     extra = [Case(primary, "own", seed, required=False)]
     extra += [Case(shape, "normal", seed, "shuffled", required=False) for shape in odd[:1]]
     return [*shuffled([*cases, *special], seed), *extra]
@@ -152,7 +152,10 @@ def measured_cases(
     cases += [Case(small, name, seed + 2) for name in SPECIAL]
     cases += [*_laid_out(small, seed + 1)]
     cases += [Case(small, "sorted", seed + 3, echoes=(Echo("swap"), Echo("few"), Echo("values")))]
-    cases += [Case(shape, "shifted", seed + 5) for shape in dict.fromkeys((small, places[0]))]
+    cases += [
+        Case(shape, "shifted", seed + 5, layout="sliced")
+        for shape in dict.fromkeys((small, places[0]))
+    ]
     if large is not None:
         cases = _spared(cases, primary)
     return [*shuffled(cases, seed), Case(often, "own", seed, required=False)]
@@ -202,7 +205,6 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
     return [
         Case(shape, "normal", seed, layout="strided"),
         Case(shape, "normal", seed, layout="expanded"),
-        Case(shape, "normal", seed, layout="sliced"),
         Case(shape, "uniform", seed, layout="offset", echoes=few),
     ]
 

@@ -26,6 +26,7 @@ class Forms:
     def __init__(self) -> None:
         self._known: dict[str, JSON] = {}
         self.left_out = 0
+        self._constant: dict[int, set[str]] = {}
 
     def add(self, kernel: object, args: Sequence[object], named: Mapping[str, object]) -> None:
         """One launch of `kernel`, which the candidate's file defines."""
@@ -33,7 +34,9 @@ class Forms:
         given = dict(zip(names, args, strict=False)) | {
             key: value for key, value in named.items() if key not in LEFT_OUT
         }
-        constant = _constants(kernel)
+        if id(kernel) not in self._constant:
+            self._constant[id(kernel)] = _constants(kernel)
+        constant = self._constant[id(kernel)]
         try:
             words = [[name, described(value, name in constant)] for name, value in given.items()]
         except Unknown:

@@ -252,10 +252,8 @@ def _hook_memory() -> None:
     ) -> object:
         inside = _inside(ptrs, mask)
         if inside is None:
-            if watch.traces.programs[1:] or watch.traces.released:
-                watch.traces.load(
-                    _wanted(ptrs, mask), f"kernel {watch.kernel} line {candidate_line()}"
-                )
+            if len(watch.traces.programs) > 1 or watch.traces.released:
+                watch.traces.load(_wanted(ptrs, mask), _where)
             return load(self, ptrs, mask, other, *a, **k)
         watch.loads_outside.append(f"{watch.kernel} line {candidate_line()}")
         legal = interpreter.TensorHandle(inside & _mask(ptrs, mask), tl.int1)
@@ -285,6 +283,10 @@ def _hook_memory() -> None:
     builder.create_masked_store = masked_store  # type: ignore[attr-defined]
     builder.create_atomic_rmw = atomic_rmw  # type: ignore[attr-defined]
     builder.create_atomic_cas = atomic_cas  # type: ignore[attr-defined]
+
+
+def _where() -> str:
+    return f"kernel {watch.kernel} line {candidate_line()}"
 
 
 def _wanted(ptrs: object, mask: object) -> npt.NDArray[np.uint64]:

@@ -503,7 +503,11 @@ def _at_constants(
         sizes = telling_sizes(parse_source(source))
     except SyntaxError:
         return []
-    shapes = at_sizes(loaded.problem.shape_sets[0], captured, INTERPRETED_ODD_ELEMENTS, sizes)
+    shapes = (
+        ()
+        if not sizes
+        else at_sizes(loaded.problem.shape_sets[0], captured, INTERPRETED_ODD_ELEMENTS, sizes)
+    )
     return [Case(shape, "normal", settings.seed + 9) for shape in shapes]
 
 

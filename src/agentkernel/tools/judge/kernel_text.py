@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+LANES = 4
+"""What is divided by less is a pair or a third, not a width of vectors."""
 RANKS = 8
 """What is compared with a larger number may be a size."""
 
@@ -84,7 +86,7 @@ def telling_sizes(tree: ast.Module) -> list[int]:
         if id(node) in inside:
             continue
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv):
-            found += [size for size in _numbers([node.right]) if size > 1]
+            found += [size for size in _numbers([node.right]) if size >= LANES]
         elif isinstance(node, ast.Compare):
             # Fewer are ranks, counts of inputs and the like.
             large = [size for size in _numbers([node.left, *node.comparators]) if size > RANKS]

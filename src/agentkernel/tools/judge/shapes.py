@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -240,8 +241,7 @@ def at_sizes(
         for place in reversed(range(len(units)))
     )
     found = (_first_taken(inputs, captured, limit, units, item) for item in tries)
-    kept = dict.fromkeys(shape for shape in found if shape is not None)
-    return tuple(kept)[:MOST_AT_SIZES]
+    return tuple(itertools.islice((item for item in found if item is not None), MOST_AT_SIZES))
 
 
 def _first_taken(

@@ -9,6 +9,7 @@ and an atomic of the other, on the same address, before the load.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,7 +84,7 @@ class Traces:
             storage.last[at[over]] = -number
         return storage.start
 
-    def load(self, places: Places, where: str) -> None:
+    def load(self, places: Places, where: Callable[[], str]) -> None:
         """The program at hand loads from `places`; `where` says in which line."""
         storage = self._at(places)
         if storage is None:
@@ -93,7 +94,7 @@ class Traces:
         if storage.last is None:
             return
         if self._unordered(storage.last[self._elements(storage, places)]) is not None:
-            text = f"{where}: loads what another program of the launch stores, without an atomic"
+            text = f"{where()}: loads what another program of the launch stores, without an atomic"
             if text not in self.races:
                 self.races.append(text)
 
