@@ -1,5 +1,7 @@
 """Is the work done by the candidate's own kernels, with the static policy switched off?"""
 
+from pathlib import Path
+
 import pytest
 
 from agentkernel.tools.judge.execution import read_testimony, report, weigh
@@ -451,3 +453,12 @@ def test_what_is_allowed_is_reported_once():
 def test_a_reply_that_makes_no_sense_is_no_evidence():
     seen = read_testimony({"kernels": 3, "calls": [7, {"launches": "x"}], "violations": [[1]]})
     assert weigh(seen, "triton", []).rule == "no-kernel"
+
+
+def test_what_is_computed_after_the_call_is_no_answer(judged):
+    """In state_dict(), which was once asked for before the outputs were copied."""
+    corpus = Path(__file__).parents[2] / "redteam"
+    problem = (corpus / "problems" / "softmax.py").read_text()
+    source = (corpus / "open" / "hostile" / "state_dict_override.py").read_text()
+    verdict = judged(problem, source, static=False, seeds=1)
+    assert verdict.gate == "correctness", verdict.failure
