@@ -45,7 +45,6 @@ def harden() -> Watch:
     _hook_order()
     _hook_loops()
     _hook_memory()
-    _hook_truth_values()
     round_as_a_gpu()
     add_libdevice()
     return watch
@@ -226,20 +225,6 @@ def _permutation(count: int, order: Order) -> list[int] | None:
     if order == "shuffled":
         random.Random(count).shuffle(indices)
     return indices
-
-
-def _hook_truth_values() -> None:
-    """A lone comparison, as of one row's index, that meets a tile stays a truth value: Triton's
-    interpreter spreads it in the type of what was compared, and refuses that as a mask."""
-    builder = builder_class()
-    splat = builder.create_splat  # type: ignore[attr-defined]
-
-    def kept(self: object, made: object, value: interpreter.TensorHandle) -> object:
-        if value.data.dtype == np.bool_:
-            value = interpreter.TensorHandle(value.data, tl.int1)
-        return splat(self, made, value)
-
-    builder.create_splat = kept  # type: ignore[attr-defined]
 
 
 def _hook_memory() -> None:
