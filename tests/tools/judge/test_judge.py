@@ -48,7 +48,7 @@ WRONG = {
         "x = x.contiguous()",
         "pass",
         "correctness",
-        "strided inputs",
+        "sliced inputs",
     ),
     "mask leaves the last column": (
         "NORM",

@@ -43,6 +43,7 @@ TORCH_SPACES = {
     "torch.nn.utils.parametrize",
     "torch.nn.utils.rnn",
     "torch.random",
+    "torch.return_types",
     "torch.signal",
     "torch.sparse",
     "torch.special",
