@@ -9,6 +9,7 @@ from agentkernel.tools.judge.operators import (
     SMALL_WORK,
     TINY_ELEMENTS,
     Operators,
+    _Sums,
     is_foreign,
     record_operators,
 )
@@ -86,3 +87,22 @@ def test_what_is_the_callers_and_written_to_is_named():
     assert recorded(lambda: y.copy_(x), owners=owners).wrote == []
     assert recorded(lambda: x[:2].zero_(), owners=owners).wrote == ["input 0"]
     assert recorded(lambda: torch.add(x, y, out=x), owners=owners).wrote == ["input 0"]
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it lies on a GPU."""
+
+    is_cuda = True
+
+
+def test_an_output_goes_to_the_hosts_room_once() -> None:
+    """The judge's own copy; whoever copies there as well has taken it to the host himself."""
+    room, elsewhere = torch.zeros(100), torch.zeros(100)
+    output = torch.zeros(100).as_subclass(OnDevice)
+    found = Operators(rooms={room.untyped_storage().data_ptr()})
+    sums = _Sums(found)
+    sums.add("aten::copy_", [room, output], room)
+    assert found.moved == []
+    for target in (elsewhere, room):
+        sums.add("aten::copy_", [target, output], target)
+    assert found.moved == ["copy to the host (100 elements)"] * 2

@@ -117,7 +117,9 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     launches = _start(state, str(payload["order"]), owners)
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
-            answer = witness.call(lambda: _called(model, values, rooms, payload, state), owners)
+            answer = witness.call(
+                lambda: _called(model, values, rooms, payload, state), owners, _on_host(rooms)
+            )
     except Exception as error:
         refusal = _refusal(state)
         if refusal is None:
@@ -181,6 +183,15 @@ def _called(
         if isinstance(leaf, torch.Tensor) and room is not None:
             _deliver(leaf, room)
     return Called(leaves, tree_text(spec), _read_hidden(model, payload, state))
+
+
+def _on_host(rooms: Sequence[torch.Tensor | None]) -> set[int]:
+    """The storages of those that lie there, since the device has no room for them."""
+    return {
+        room.untyped_storage().data_ptr()
+        for room in rooms
+        if room is not None and not room.is_cuda and room.numel()
+    }
 
 
 def _set_mode(model: nn.Module, training: bool, state: WorkerState) -> None:

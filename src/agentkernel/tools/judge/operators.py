@@ -137,6 +137,8 @@ class Operators:
     hidden: str = ""
     owners: Mapping[int, str] = field(default_factory=dict)
     """Storages that are the caller's, by address, and what they are called."""
+    rooms: set[int] = field(default_factory=set)
+    """Storages on the host that the judge has an output copied to, by address: one copy each."""
     outside: Callable[[], bool] = lambda: True
     """Whether no kernel is being launched: Triton's interpreter copies every tensor of a launch."""
     wrote: list[str] = field(default_factory=list)
@@ -303,11 +305,12 @@ def written_storages(operator: Operator, given: Arguments) -> Iterator[int]:
 
 
 class Moved(NamedTuple):
-    """What a copy did beyond copying: `text` for what is no bookkeeping, else "", and the elements
-    whose dtype it changed."""
+    """What a copy did beyond copying: `text` for what is no bookkeeping, else "", the elements
+    whose dtype it changed, and the address that it went to where that is on the host."""
 
     text: str
     cast: int
+    host: int = 0
 
 
 def moved_data(name: str, args: Sequence[object], result: object) -> Moved:
@@ -322,7 +325,8 @@ def moved_data(name: str, args: Sequence[object], result: object) -> Moved:
         return Moved("", 0)
     count = source.numel()
     if source.is_cuda and not target.is_cuda and count > TINY_ELEMENTS:
-        return Moved(f"copy to the host ({count} elements)", 0)
+        text = f"copy to the host ({count} elements)"
+        return Moved(text, 0, target.untyped_storage().data_ptr())
     if source.dtype == target.dtype:
         return Moved("", 0)
     text = f"cast from {source.dtype} to {target.dtype} ({count} elements)"
@@ -351,7 +355,9 @@ class _Sums:
             if self._made > SMALL_WORK and not any("Python's" in item for item in found.compute):
                 found.compute.append(f"a tensor of Python's numbers ({self._made} elements)")
         moved = moved_data(name, args, result)
-        if moved.text:
+        if moved.host and moved.host in found.rooms:
+            found.rooms.remove(moved.host)
+        elif moved.text:
             found.moved.append(moved.text)
         elif moved.cast:
             self._cast += moved.cast

@@ -157,11 +157,13 @@ class Record:
         if threads > 1 or children:
             self.note("side-work", f"{threads} threads, {len(children)} children {when}")
 
-    def call(self, work: Callable[[], Called], owners: Mapping[int, str]) -> Called:
+    def call(
+        self, work: Callable[[], Called], owners: Mapping[int, str], rooms: set[int]
+    ) -> Called:
         """What `work` gives, with all that is noted on the way; `owners` names the storages that
-        are the caller's."""
+        are the caller's, `rooms` are those that outputs are copied to once."""
         self._calls.append(Call())
-        operators = self._operators(owners=owners, outside=lambda: not self._inside)
+        operators = self._operators(owners=owners, rooms=rooms, outside=lambda: not self._inside)
         self._read_numbers = 0
         before = random_state(self._device)
         self._busy = not self._busy

@@ -28,7 +28,7 @@ class Witness:
     runs its code, `inspect` on its outputs; `testify` and `mute` are the parent's."""
 
     loaded: Callable[[str], None]
-    call: Callable[[Callable[[], Called], Mapping[int, str]], Called]
+    call: Callable[[Callable[[], Called], Mapping[int, str], set[int]], Called]
     inspect: Callable[[Sequence[object]], None]
     testify: Callable[[], dict[str, JSON]]
     mute: Callable[[Sequence[int] | None, bool], None]
