@@ -161,6 +161,15 @@ def test_a_row_that_is_padded_is_masked_by_comparisons_of_its_own_index(box: San
     assert "& col_mask" in text
 
 
+def test_what_stays_in_its_place_is_computed_once(box: Sandboxed) -> None:
+    """The scale varies along what is not joined: both pieces read one, which no kernel stores."""
+    scaled = lambda x, y, scale: torch.cat([x * scale.sigmoid(), y / scale.sigmoid()], -1)  # noqa: E731
+    inputs = [torch.randn(3, 4, 5), torch.randn(3, 4, 6), torch.randn(4, 1)]
+    text = check(box, scaled, inputs, "single")
+    assert text.count("_kernel[") == 1
+    assert text.count("tl.load(") == 3
+
+
 @pytest.mark.parametrize("mod", [Mod, PythonMod])
 @pytest.mark.parametrize("step", [2, 4, 7])
 def test_what_is_padded_to_a_multiple_is_known_to_be_one(mod: type[sympy.Expr], step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -113,11 +114,19 @@ class _Merger:
             return None
 
     def merge_all(self) -> None:
-        for node in self.order:
-            if node in self.group and node.computes:
-                for source in self.producers(node):
-                    if source.computes:
-                        self.merge(self.group[source], self.group[node])
+        pairs = [
+            (source, node)
+            for node in self.order
+            if node in self.group and node.computes
+            for source in self.producers(node)
+            if source.computes
+        ]
+        count, readers = 0, Counter(source for source, _ in dict.fromkeys(pairs))
+        while count != (count := len(set(self.group.values()))):
+            for source, node in pairs:
+                self.merge(self.group[source], self.group[node])
+            # What several kernels read joins them once they are one.
+            pairs = [pair for pair in pairs if readers[pair[0]] > 1]
         self._siblings()
 
     def _siblings(self) -> None:

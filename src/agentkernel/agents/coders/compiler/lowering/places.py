@@ -38,15 +38,16 @@ def everywhere(b: GraphBuilder, shape: Shape) -> list[Node]:
 
 
 def at(
-    b: GraphBuilder, value: Node, places: Sequence[Node], rank: int, guard: Node | None = None
-) -> Node:
+    b: GraphBuilder, value: Node, places: Sequence[Node], rank: int, guard: Node | None = None,
+    most: int = MOST_OPERATIONS,
+) -> Node:  # fmt: skip
     """`value` at `places`, one a dimension of it, each of `rank` dimensions that broadcast.
 
-    Operations are pushed to the places; what is stored (an input, what a library or a reduction
-    gives) is read there. Where `guard` does not hold, places may lie outside: nothing is read, and
-    the result is any number.
+    Up to `most` operations are pushed to the places; what is stored (an input, what a library or a
+    reduction gives) is read there. Where `guard` does not hold, places may lie outside: nothing is
+    read, and the result is any number.
     """
-    return _Reader(b, rank, guard).read(value, tuple(places))
+    return _Reader(b, rank, guard, most).read(value, tuple(places))
 
 
 @dataclass
@@ -56,12 +57,13 @@ class _Reader:
     b: GraphBuilder
     rank: int
     guard: Node | None
-    known: dict[tuple[Node, Places], Node] = field(default_factory=dict)
+    most: int
+    found: dict[tuple[Node, Places], Node] = field(default_factory=dict)
 
     def read(self, value: Node, places: Places) -> Node:
-        if (value, places) not in self.known:
-            self.known[value, places] = self._read(value, places)
-        return self.known[value, places]
+        if (value, places) not in self.found:
+            self.found[value, places] = self._read(value, places)
+        return self.found[value, places]
 
     def _read(self, value: Node, places: Places) -> Node:
         if value.kind in ("constant", "size"):
@@ -72,11 +74,26 @@ class _Reader:
             return places[dim]
         if all(size == 1 for size in value.shape):
             return self.b.reshape(value, (ONE,) * self.rank)
+        if (itself := self._unmoved(value, places)) is not None:
+            return itself
         if value.kind == "view":
             return self._view(value, places)
-        if value.kind == "pointwise" and _operations(value) <= MOST_OPERATIONS:
+        if value.kind == "pointwise" and _operations(value) <= self.most:
             return self._pointwise(value, places)
         return self.b.gather(value, linear(self.b, places, value.shape), self.guard)
+
+    def _unmoved(self, value: Node, places: Places) -> Node | None:
+        """`value` as it is where each place is the index along a dimension as long as its own."""
+        shape, last = [ONE] * self.rank, -1
+        for size, place in zip(value.shape, places, strict=True):
+            if size == 1:
+                continue
+            dim = place.attrs[0] if place.kind == "iota" else -1
+            assert isinstance(dim, int)
+            if dim <= last or len(place.shape) != self.rank or not same(place.shape[dim], size):
+                return None
+            shape[dim], last = size, dim
+        return self.b.reshape(value, tuple(shape))
 
     def _pointwise(self, value: Node, places: Places) -> Node:
         parts = []
@@ -168,14 +185,15 @@ def _taken_apart(b: GraphBuilder, index: Node, sizes: Sequence[Expr]) -> list[No
     found: list[Node] = []
     inner: Expr = ONE
     for position in reversed(range(len(sizes))):
-        place = index if inner == 1 else _divided(b, "floordiv", index, inner)
-        found.append(_divided(b, "mod", place, sizes[position]) if position else place)
+        place = index if inner == 1 else divided(b, "floordiv", index, inner)
+        found.append(divided(b, "mod", place, sizes[position]) if position else place)
         inner = inner * sizes[position]
     return list(reversed(found))
 
 
-def _divided(b: GraphBuilder, op: str, place: Node, by: Expr) -> Node:
-    value = _known(place)
+def divided(b: GraphBuilder, op: str, place: Node, by: Expr) -> Node:
+    """`place // by` (op `floordiv`) or `place % by` (`mod`); what is known is worked out."""
+    value = known(place)
     if value is not None and by.is_number:
         return b.constant(value // int(by) if op == "floordiv" else value % int(by), torch.int64)
     return b.pointwise(op, place, number(by), dtype=torch.int64)
@@ -198,7 +216,7 @@ def linear(b: GraphBuilder, places: Sequence[Node], shape: Shape, *, single: boo
 
 def plus(b: GraphBuilder, place: Node, other: object) -> Node:
     """`place + other`; what is known is worked out."""
-    value, more = _known(place), _known(other)
+    value, more = known(place), known(other)
     if value is not None and more is not None:
         return b.constant(value + more, torch.int64)
     if more == 0:
@@ -212,7 +230,7 @@ def plus(b: GraphBuilder, place: Node, other: object) -> Node:
 
 def times(b: GraphBuilder, place: Node, factor: object) -> Node:
     """`place * factor`; what is known is worked out."""
-    value, more = _known(place), _known(factor)
+    value, more = known(place), known(factor)
     if value is not None and more is not None:
         return b.constant(value * more, torch.int64)
     if more == 1 or value == 0:
@@ -220,7 +238,8 @@ def times(b: GraphBuilder, place: Node, factor: object) -> Node:
     return b.pointwise("mul", place, _operand(factor), dtype=torch.int64, name="place")
 
 
-def _known(value: object) -> int | None:
+def known(value: object) -> int | None:
+    """The whole number that a place or a size is; None where it depends on something."""
     if isinstance(value, Node):
         value = value.attrs[0] if value.kind == "constant" else None
     return int(value) if isinstance(value, int | sympy.Integer) else None
