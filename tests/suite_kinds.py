@@ -27,18 +27,15 @@ LIFTED = (
 )  # fmt: skip
 """No template covers these; the first ones wait for pooling, scans, gathers and concatenation."""
 UNDRAFTED = {
-    "adaptive_pool": "_adaptive_avg_pool2d.default stays with PyTorch",
     "embedding_bag": "_embedding_bag_forward_only.default stays with PyTorch",
     "sort_rows": "sort.stable stays with PyTorch",
     "topk_values": "topk.default stays with PyTorch",
     "sparsemax": "sort.stable stays with PyTorch",
-    "structural_similarity": "avg_pool2d.default stays with PyTorch",
     "top_two_gates": "topk.default stays with PyTorch",
     "mixture_of_experts": "topk.default stays with PyTorch",
     "recommender": "_embedding_bag_forward_only.default stays with PyTorch",
 }
-"""No draft at all: the policy allows no library call that sorts, selects or gathers bags, and
-TorchInductor writes no kernel for pools over large or uneven windows."""
+"""No draft at all: the policy allows no library call that sorts, selects or gathers bags."""
 
 SAMPLE = frozenset({
     "addcmul_broadcast", "argmin_columns", "attention_causal", "batch_norm_3d", "bmm_half",

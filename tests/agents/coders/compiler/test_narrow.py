@@ -220,28 +220,3 @@ def test_a_largest_of_half_precision_is_accepted(dtype: torch.dtype) -> None:
     x = torch.randn(2, 4, 9, dtype=dtype)
     problem = problem_from_module(Pooled(F.max_pool1d, kernel_size=2).eval(), (x,))
     accepted(problem, drafted(problem, "fused"), seeds=1)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kernel_size": 3, "stride": 1},
-        {"kernel_size": 2, "padding": 1},
-        {"kernel_size": 2, "ceil_mode": True},
-    ],
-    ids=str,
-)
-def test_other_windows_stay_with_the_library(options: dict[str, object]) -> None:
-    problem = problem_from_module(Pooled(**options), (torch.randn(2, 3, 13, 18),))
-    assert "aten.avg_pool2d.default" in ops(capture(problem))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"stride": 1}, {"padding": 1}, {"dilation": 2}, {"ceil_mode": True}],
-    ids=str,
-)
-def test_other_windows_keep_the_librarys_maximum(options: dict[str, object]) -> None:
-    pooled = Pooled(F.max_pool2d, kernel_size=2, **options)
-    problem = problem_from_module(pooled, (torch.randn(2, 3, 13, 18),))
-    assert "aten.max_pool2d.default" in ops(capture(problem))
