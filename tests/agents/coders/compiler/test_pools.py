@@ -123,7 +123,7 @@ def test_windows_are_folded_as_eager_folds_them(
         (F.max_pool1d, (4, 1, 2, 3), [(2, 3, 19), (4, 5, 19), (5, 1, 19)]),
         (F.avg_pool3d, (3, 2, 1), [(2, 3, 5, 6, 7), (1, 2, 6, 5, 8)]),
     ],
-    ids=str,
+    ids=lambda item: getattr(item, "__name__", None) or str(item),
 )
 def test_sizes_may_change_from_call_to_call(
     box: Sandboxed,
@@ -177,6 +177,10 @@ def test_the_largest_of_whole_numbers_is_eagers(box: Sandboxed, dtype: torch.dty
     x = torch.randint(0, 200, (2, 3, 9, 8)).to(dtype)
     x = x if dtype == torch.uint8 else -x.abs()
     check(box, lambda x: F.max_pool2d(x, 3, 2, 1), [x], "single")
+
+
+def test_windows_that_lie_in_padding_alone(box: Sandboxed) -> None:
+    check(box, lambda x: F.max_pool2d(x, (2, 1), 2, (1, 0), 2), [torch.randn(3, 1, 3)], "single")
 
 
 def test_nan_is_the_largest_of_its_windows(box: Sandboxed) -> None:

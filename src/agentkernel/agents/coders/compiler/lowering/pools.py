@@ -220,12 +220,13 @@ def _over_windows(state: Lowering, op: str, x: Node, windows: Windows) -> Node:
     name = "total" if op == "sum" else "largest"
     if all(item.side_by_side for item in windows):
         return _folded(state, op, x, [to_expr(item.window) for item in windows], name)
-    if math.prod(item.window for item in windows) > MOST_UNROLLED:
+    small = math.prod(item.window for item in windows) <= MOST_UNROLLED
+    elements = list(_elements(state, op, x, windows)) if small else []
+    if not elements:  # or none of any window lies in the input
         return _reduced(state, op, x, windows, name)
     join = "add" if op == "sum" else "maximum"
     found = functools.reduce(
-        lambda left, right: state.b.pointwise(join, left, right, name=name),
-        _elements(state, op, x, windows),
+        lambda left, right: state.b.pointwise(join, left, right, name=name), elements
     )
     shape = _shape(x, windows)
     return state.b.expand(leading(state, found, shape), shape)
