@@ -162,6 +162,10 @@ ORIGINAL = (
     "class Model(nn.Module):\n    def forward(self, x, y):\n        return torch.relu(x) + y\n\n\n"
 )
 ODD = {
+    "views by functions": (
+        "return out",
+        "return torch.reshape(torch.transpose(out, 0, 0), x.shape)",
+    ),
     "an autotuner": ("@triton.jit\n", TUNED),
     "the original beside it": (
         "class ModelNew(nn.Module)",
