@@ -167,6 +167,8 @@ class GraphBuilder:
         """
         rank = len(value.shape)
         axes = tuple(sorted({dim % rank for dim in dims})) if rank else ()
+        if any(value.shape[axis] == 0 for axis in axes):
+            raise Uncovered(op, "a reduction over no elements")  # a tile has one or more
         shape = tuple(ONE if index in axes else s for index, s in enumerate(value.shape))
         dtype = compute_dtype(value.dtype)
         if op in ("argmax", "argmin"):

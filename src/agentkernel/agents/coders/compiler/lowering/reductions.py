@@ -41,7 +41,7 @@ def over_rows(state: Lowering, op: str, x: Node) -> Node:
 
 def _slices(x: Node) -> int:
     """How many slices of rows fill the GPU; 1 where one launch does, or sizes may change."""
-    if x.kind != "input" or len(x.shape) < 2 or not numel(x.shape).is_number:
+    if x.kind != "input" or len(x.shape) < 2 or not all(size.is_number for size in x.shape):
         return 1
     rows, columns = int(x.shape[0]), int(numel(x.shape[1:]))
     tiles = -(-columns // TILE_COLUMNS)
