@@ -15,6 +15,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from agentkernel.agents.coders.compiler.axes import quotient
 from agentkernel.agents.coders.compiler.build import Compiled
 from agentkernel.agents.coders.compiler.coder import partitions
+from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.agents.coders.compiler.lowering.registry import rounded_up
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import problem_from_module
@@ -34,6 +35,17 @@ class Of(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> object:
         return self.call(*inputs)
+
+
+class Rolled(nn.Module):
+    """Its sizes are free."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().roll(self.by, 1) + x.roll((0, self.by), (0, 1))
 
 
 def compiled(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[nn.Module, Compiled]:
@@ -139,6 +151,23 @@ def test_elements_lie_where_eager_puts_them(
 ) -> None:
     _, call, inputs = move
     check(box, lambda *given: USES[use](call(*given)), inputs, form)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by", [-7, 12])
+def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
+    """How often 12 places go around is known where the size is: after the file was written."""
+    module = Rolled(by).eval()
+    loaded = problem_from_module(module, (torch.randn(3, 5),))
+    found = partitions(loaded, capture(loaded), "mixed")[0]
+    text = found.write(small(found, "single")).text
+    for size in (2, 3, 5, 16):
+        inputs = [torch.randn(4, size)]
+        assert_close(box.call(text, module, inputs), module, inputs, text)
+
+
+def test_a_sum_over_no_rows_of_a_free_width_has_no_template() -> None:
+    with pytest.raises(Uncovered, match="no elements"):
+        compiled(lambda x, none: (x.exp(), none.sum(0)), [torch.randn(4, 8), torch.randn(0, 8)])
 
 
 def shuffled(*pieces: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 from agentkernel.agents.coders.compiler.ir import (
     ONE,
     Expr,
+    GraphBuilder,
     Node,
     Uncovered,
     compute_dtype,
@@ -183,7 +184,8 @@ def _roll(state: Lowering, x: Node, shifts: Sequence[object], dims: Sequence[int
         # sympy's Mod has the sign of the divisor, as a place has.
         first = sympy.Mod(shift, size)
         if not first.is_number:
-            raise Uncovered("aten.roll", "by a number of places that depends on a free size")
+            places[dim] = _wrapped(b, places[dim], shift, size)
+            continue
         if first == 0:
             continue
         rolled = b.pointwise("lt", places[dim], number(first))
@@ -191,6 +193,21 @@ def _roll(state: Lowering, x: Node, shifts: Sequence[object], dims: Sequence[int
         places[dim] = b.pointwise("where", rolled, back, on, dtype=torch.int64)
     found = b.expand(at(b, flat, places, len(flat.shape)), flat.shape)
     return found if dims else b.reshape(found, state.shape)
+
+
+def _wrapped(b: GraphBuilder, place: Node, shift: Expr, size: Expr) -> Node:
+    """(place - shift) mod size, for a shift that may be more than the free size. Kernels have the
+    remainder of numbers that are not negative alone, so a shift to the right is one of the places
+    counted from the end."""
+    if shift.is_nonpositive:
+        on = plus(b, place, number(-shift))
+        return b.pointwise("mod", on, number(size), dtype=torch.int64)
+    if not shift.is_nonnegative:
+        raise Uncovered("aten.roll", "by a number of places of either sign")
+    last = number(size - 1)
+    on = plus(b, b.pointwise("sub", last, place, dtype=torch.int64), number(shift))
+    wrapped = b.pointwise("mod", on, number(size), dtype=torch.int64)
+    return b.pointwise("sub", last, wrapped, dtype=torch.int64)
 
 
 @lowers("slice_scatter.default")
