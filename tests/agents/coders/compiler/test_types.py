@@ -187,6 +187,20 @@ def test_signs_of_zero_and_infinity_are_eagers(box: Sandboxed) -> None:
         assert torch.allclose(ours[known], theirs[known], rtol=1e-5), f"{place}\n{text}"
 
 
+def test_a_way_between_two_values_begins_at_the_nearer_one(box: Sandboxed) -> None:
+    """Where the other end is infinite that is the difference between NaN and a number."""
+    module = Each(
+        lambda x: torch.lerp(x, x.flip(0), 1.0),
+        lambda x: torch.lerp(x, x.flip(0), 0.25),
+        lambda x: torch.lerp(x, x.flip(0), torch.sigmoid(x)),
+    )
+    x = values(torch.float32, 3)
+    x[0, :2] = torch.tensor([torch.inf, -torch.inf])
+    _, text = written(module, x)
+    for ours, theirs in zip(box.call(text, module, (x,)), module(x), strict=True):
+        assert torch.allclose(ours, theirs, equal_nan=True, atol=1e-6), text
+
+
 def test_fp64_is_computed_in_fp64(box: Sandboxed) -> None:
     module = Each(torch.sigmoid, F.silu, lambda x: x.abs().sqrt(), torch.exp)
     x = torch.linspace(-5.0, 5.0, 40, dtype=torch.float64).reshape(2, 20)

@@ -150,8 +150,18 @@ def _addcdiv(state: Lowering, x: Node, y: Node, z: Node, value: Scalar = 1) -> L
 
 @lowers("lerp.Scalar", "lerp.Tensor")
 def _lerp(state: Lowering, x: Node, y: Node, weight: Operand) -> Lowered:
+    """From the nearer end, as ATen's Lerp.h: `y` itself where the weight is 1."""
     b = state.b
-    return b.pointwise("add", x, b.pointwise("mul", b.pointwise("sub", y, x), weight))
+    way = b.pointwise("sub", y, x)
+    from_x = b.pointwise("add", x, b.pointwise("mul", way, weight))
+    if not isinstance(weight, Node) and abs(weight) < 0.5:
+        return from_x
+    rest = b.pointwise("sub", 1, weight) if isinstance(weight, Node) else 1 - weight
+    from_y = b.pointwise("sub", y, b.pointwise("mul", way, rest))
+    if not isinstance(weight, Node):
+        return from_y
+    below = b.pointwise("lt", b.pointwise("abs", weight), 0.5)
+    return b.pointwise("where", below, from_x, from_y)
 
 
 @lowers("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "float.default",
