@@ -148,7 +148,11 @@ def test_a_deep_copy_of_a_module_that_knows_itself() -> None:
 
 
 @pytest.mark.parametrize("make", [pickle.dumps, "torch.save", copy.copy])
-def test_what_is_saved_is_the_original_class(make: Callable[..., object] | str) -> None:
+def test_what_is_saved_is_the_original_class(
+    make: Callable[..., object] | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Training in this process forbids torch to load more than weights from then on.
+    monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", raising=False)
     model = swapped().norm
     if make is copy.copy:
         twin = copy.copy(model)

@@ -10,7 +10,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.admission import device_free
 from agentkernel.tools.profile.agreement import Timed, compare_clocks, fit_empty
 from agentkernel.tools.profile.answers import Look, Wrong, check_all, check_one
 from agentkernel.tools.profile.arena import (
@@ -316,6 +315,8 @@ def plan_layout(
     need = row_bytes(one.tensors) + row_bytes(found) + flush_step(one)
     room = MOST_BYTES[device]
     if device == "cuda":
+        from agentkernel.tools.admission import device_free
+
         room = min(room, int(device_free() * MEMORY_SHARE))
     rows = min(calls, (room - one.kept * row_bytes(found)) // need)
     if not found:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from agentkernel.tools.admission import device_free
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.profile.bench import Device
 from agentkernel.tools.profile.held_problem import call_sizes
@@ -181,6 +180,8 @@ class BenchWorker:
         device has room for their results."""
         if self._device == "cpu":
             return 1
+        from agentkernel.tools.admission import device_free
+
         room = device_free() // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
         return max(1, min(8, len(os.sched_getaffinity(0)), room))
 
