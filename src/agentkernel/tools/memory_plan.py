@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -222,7 +223,7 @@ def plan_memory(
     whole = _whole_stages(held, room)
     most = WHOLE_SHARE * room.free
     if all(stage.device <= most for stage in whole):
-        return MemoryPlan(held, whole, "whole", room, again=_again(held, room) <= most)
+        return MemoryPlan(held, whole, "whole", room, again=_again(held, whole) <= most)
     if held.eager + room.reserve > room.free:
         reason = (
             f"eager itself takes {gigabytes(held.eager)} of {gigabytes(room.free)}, of which "
@@ -250,10 +251,10 @@ def _whole_stages(held: Footprint, room: Room) -> tuple[Stage, ...]:
     )
 
 
-def _again(held: Footprint, room: Room) -> int:
+def _again(held: Footprint, whole: Sequence[Stage]) -> int:
     """A second call: the next question beside the first, and outputs as they were then, as the
     candidate's process has them still and as it delivers them once more."""
-    candidate = next(stage for stage in _whole_stages(held, room) if stage.name == "candidate")
+    candidate = next(stage for stage in whole if stage.name == "candidate")
     return candidate.device + held.inputs + 4 * held.outputs + held.double_outputs
 
 

@@ -19,6 +19,7 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from agentkernel.tools.judge.arithmetic import builder_class, is_bf16, round_as_a_gpu
+from agentkernel.tools.judge.kernel_text import last_word
 from agentkernel.tools.judge.libdevice import add_libdevice
 from agentkernel.tools.judge.remembered import remember_types
 from agentkernel.tools.judge.watch import (
@@ -189,7 +190,7 @@ def _hook_loops() -> None:
             """`for k in range(n)` becomes `for k in interpreter_loop(range, n)`."""
             self.generic_visit(node)
             call = node.iter
-            if isinstance(call, ast.Call) and _last_word(call.func) == "range":
+            if isinstance(call, ast.Call) and last_word(call.func) == "range":
                 name = ast.Name(id=LOOP, ctx=ast.Load())
                 node.iter = ast.Call(
                     func=name, args=[call.func, *call.args], keywords=call.keywords
@@ -198,10 +199,6 @@ def _hook_loops() -> None:
 
     setattr(interpreter, LOOP, _counted)  # whose names every kernel has
     interpreter.FunctionRewriter.ast_transformer = Loops()
-
-
-def _last_word(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _counted(

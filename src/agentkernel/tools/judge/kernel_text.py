@@ -44,13 +44,14 @@ def _wrapped(call: ast.Call) -> list[str]:
     return [
         argument.id
         for node in ast.walk(call)
-        if isinstance(node, ast.Call) and _last_word(node.func) == "jit"
+        if isinstance(node, ast.Call) and last_word(node.func) == "jit"
         for argument in node.args
         if isinstance(argument, ast.Name)
     ]
 
 
-def _last_word(node: ast.AST) -> str:
+def last_word(node: ast.AST) -> str:
+    """`range` of `tl.range` and of `range`; "" for what is neither."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
@@ -146,7 +147,7 @@ def _overridden(tree: ast.Module, start: str) -> set[int]:
         for item in ast.walk(tree)
         if isinstance(item, ast.Attribute) and id(item) not in apart
     }
-    called = {_last_word(item.func) for item in ast.walk(tree) if isinstance(item, ast.Call)}
+    called = {last_word(item.func) for item in ast.walk(tree) if isinstance(item, ast.Call)}
     own = {item.name for item in functions(model)} if model else set()
     if "forward" not in own or "forward" in used:
         return set()

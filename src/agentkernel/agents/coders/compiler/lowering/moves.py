@@ -21,6 +21,7 @@ from agentkernel.agents.coders.compiler.ir import (
     same,
 )
 from agentkernel.agents.coders.compiler.lowering.places import (
+    all_hold,
     along,
     at,
     everywhere,
@@ -98,18 +99,19 @@ def _pad(
     if mode != "constant":
         return _padded_from_itself(state, x, before, mode)
     b, shape = state.b, state.shape
-    places, held = everywhere(b, shape), None
+    places = everywhere(b, shape)
+    within: list[Node] = []
     for dim, first in before.items():
         if first == 0 and x.shape[dim] == shape[dim]:
             continue
         if shape[dim] == 1:
             raise Uncovered("aten.constant_pad_nd", "a dimension that is cut down to one place")
-        within = [b.pointwise("ge", places[dim], number(first))] if first != 0 else []
+        if first != 0:
+            within.append(b.pointwise("ge", places[dim], number(first)))
         if first + x.shape[dim] != shape[dim]:
             within.append(b.pointwise("lt", places[dim], number(first + x.shape[dim])))
         places[dim] = plus(b, places[dim], -first)
-        for condition in within:
-            held = condition if held is None else b.pointwise("logical_and", held, condition)
+    held = all_hold(b, within)
     found = at(b, x, places, len(shape), held)
     if held is None:
         return _whole(state, found)
@@ -224,16 +226,15 @@ def _slice_scatter(
     if count == 0 or same(count, shape[dim]):
         return state.cast(x if count == 0 else source, state.dtype)
     place = along(b, shape, dim)
-    on, held = plus(b, place, -first), None
+    on, within = plus(b, place, -first), []
     if first != 0:
-        held = b.pointwise("ge", place, number(first))
+        within.append(b.pointwise("ge", place, number(first)))
     if first + (count - 1) * step + 1 != shape[dim]:
-        before = b.pointwise("lt", place, number(first + (count - 1) * step + 1))
-        held = before if held is None else b.pointwise("logical_and", held, before)
+        within.append(b.pointwise("lt", place, number(first + (count - 1) * step + 1)))
     if step != 1:
-        whole = b.pointwise("eq", b.pointwise("mod", on, step, dtype=torch.int64), 0)
-        held = whole if held is None else b.pointwise("logical_and", held, whole)
+        within.append(b.pointwise("eq", b.pointwise("mod", on, step, dtype=torch.int64), 0))
         on = b.pointwise("floordiv", on, step, dtype=torch.int64)
+    held = all_hold(b, within)
     assert held is not None
     places = everywhere(b, shape)
     places[dim] = on

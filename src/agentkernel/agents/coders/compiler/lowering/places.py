@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -106,8 +107,7 @@ class _Reader:
             parts.append(self.read(operand, tuple(own)))
         if value.op == "gather":
             guards = [item for item in (*parts[1:], self.guard) if item is not None]
-            both = self.b.pointwise("logical_and", *guards) if len(guards) == 2 else None
-            return self.b.gather(value.args[-1], parts[0], both or next(iter(guards), None))
+            return self.b.gather(value.args[-1], parts[0], all_hold(self.b, guards))
         return self.b.pointwise(value.op, *parts, dtype=value.dtype, name=value.name)
 
     def _view(self, view: Node, places: Places) -> Node:
@@ -212,6 +212,15 @@ def linear(b: GraphBuilder, places: Sequence[Node], shape: Shape, *, single: boo
     for step in reversed(steps):
         result = plus(b, result, step)
     return result
+
+
+def all_hold(b: GraphBuilder, guards: Sequence[Node]) -> Node | None:
+    """What holds where all guards do; None without any."""
+    if not guards:
+        return None
+    return functools.reduce(
+        lambda left, right: b.pointwise("logical_and", left, right, name="inside"), guards
+    )
 
 
 def plus(b: GraphBuilder, place: Node, other: object) -> Node:

@@ -25,6 +25,7 @@ from agentkernel.agents.coders.compiler.ir import (
 )
 from agentkernel.agents.coders.compiler.lowering.places import (
     MOST_OPERATIONS,
+    all_hold,
     along,
     at,
     divided,
@@ -177,7 +178,7 @@ def _shared_out(state: Lowering, x: Node, pairs: Sequence[tuple[Expr, Expr]]) ->
         places.append(plus(b, first, along(b, whole, dim + rank - lead)))
         guards.append(b.pointwise("lt", places[-1], beyond, name="inside"))
         count = times(b, b.pointwise("sub", end, ours, dtype=torch.int64, name="count"), count)
-    value = _read(state, "sum", x, places, _all(state, guards), MOST_REPEATED)
+    value = _read(state, "sum", x, places, all_hold(state.b, guards), MOST_REPEATED)
     value = b.expand(leading(state, value, whole), whole)
     total = b.reduce("sum", value, tuple(range(rank, len(whole))), "total")
     divisor = state.cast(count, compute_dtype(x.dtype))
@@ -262,7 +263,7 @@ def _elements(state: Lowering, op: str, x: Node, windows: Windows) -> Iterator[N
         apart.append([place for place in found if place is not None])
     for chosen in itertools.product(*apart):
         places = [*outer, *(place for place, _ in chosen)]
-        guard = _all(state, [item for _, item in chosen if item is not None])
+        guard = all_hold(state.b, [item for _, item in chosen if item is not None])
         yield _read(state, op, x, places, guard, math.prod(item.window for item in windows))
 
 
@@ -281,16 +282,7 @@ def _place(
         guards.append(b.pointwise("ge", place, 0, name="inside"))
     if item.above(element):
         guards.append(b.pointwise("lt", place, number(item.input), name="inside"))
-    return place, _all(state, guards)
-
-
-def _all(state: Lowering, guards: Sequence[Node]) -> Node | None:
-    """What holds where all guards do; None without any."""
-    if not guards:
-        return None
-    return functools.reduce(
-        lambda left, right: state.b.pointwise("logical_and", left, right, name="inside"), guards
-    )
+    return place, all_hold(state.b, guards)
 
 
 def _read(
@@ -330,7 +322,7 @@ def _reduced(state: Lowering, op: str, x: Node, windows: Windows, name: str) -> 
             guards.append(b.pointwise("ge", place, 0, name="inside"))
         if any(map(item.above, range(item.window))):
             guards.append(b.pointwise("lt", place, number(item.input), name="inside"))
-    guard = _all(state, guards)
+    guard = all_hold(state.b, guards)
     value = _read(state, op, x, places, guard, math.prod(item.window for item in windows))
     value = b.expand(leading(state, value, whole), whole)
     return b.reshape(b.reduce(op, value, tuple(range(rank, len(whole))), name), shape)
