@@ -1,5 +1,6 @@
 """Does the static policy name the rule and the line, and leave honest drop-ins alone?"""
 
+import builtins
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,14 @@ def test_names_are_resolved_as_python_does(sources, name):
     assert found is not None
     assert found.rule == rule
     assert source.splitlines()[found.line - 1] in text
+
+
+def test_what_another_module_left_among_the_builtins_changes_no_rule(sources, monkeypatch):
+    monkeypatch.setitem(vars(builtins), "__builtins__", builtins)
+    source = sources.ADD.replace("return out", "__builtins__\n        return out", 1)
+    found = check_policy(source, "triton")
+    assert found is not None
+    assert found.rule == "dunder"
 
 
 @pytest.mark.parametrize("name", REFUSED)

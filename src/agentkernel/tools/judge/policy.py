@@ -18,7 +18,7 @@ from agentkernel.tools.judge.kernel_text import (
     kernel_functions,
     reachable,
 )
-from agentkernel.tools.judge.resolve import KNOWN, builtin_uses, module_at
+from agentkernel.tools.judge.resolve import KNOWN, builtin_uses, is_dunder, module_at
 from agentkernel.tools.judge.vocabulary import (
     BANNED_ATTRIBUTES,
     COMPUTE_METHODS,
@@ -90,12 +90,12 @@ class _Reading:
                 self.modules[alias.name.split(".")[0]] = alias.name.split(".")[0]
 
     def _names(self, node: ast.AST) -> Iterator[PolicyViolation]:
-        if isinstance(node, ast.Name) and _dunder(node.id) and node.id not in HARMLESS_DUNDERS:
+        if isinstance(node, ast.Name) and is_dunder(node.id) and node.id not in HARMLESS_DUNDERS:
             yield self._at(node, "dunder", node.id)
         elif isinstance(node, ast.Attribute):
             if node.attr in BANNED_ATTRIBUTES:
                 yield self._at(node, "banned-attribute", node.attr)
-            elif _dunder(node.attr) and node.attr not in HARMLESS_DUNDERS:
+            elif is_dunder(node.attr) and node.attr not in HARMLESS_DUNDERS:
                 yield self._at(node, "dunder", node.attr)
             elif node.attr == "backward" and id(node) not in self._backward_nodes:
                 yield self._at(node, "backward-called", "forward may not differentiate")
@@ -353,7 +353,3 @@ def _is_named_result(words: list[str]) -> bool:
 
 def _is_matmul(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
-
-
-def _dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

@@ -37,8 +37,14 @@ class Use:
 
 
 def is_banned(name: str) -> bool:
-    """True for a builtin of Python's that a file may not read."""
-    return name not in FREE and hasattr(builtins, name)
+    """True for a builtin of Python's that a file may not read. Names with two underscores have a
+    rule of their own, and some are there only once a process has run `exec` in that module."""
+    return name not in FREE and not is_dunder(name) and hasattr(builtins, name)
+
+
+def is_dunder(name: str) -> bool:
+    """True for `__class__` and the like."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def builtin_uses(source: str, tree: ast.Module) -> Iterator[Use]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from agentkernel.tools.profile.nvml import Gauge
@@ -13,6 +14,8 @@ from agentkernel.tools.profile.rounds import Lost
 from agentkernel.tools.profile.sides import RemoteSide
 
 PERIOD_S = 0.004
+TRIES = 3
+"""A counter that ticked less than twice is watched again, each time twice as long."""
 
 
 class EnergyPoint(NamedTuple):
@@ -36,11 +39,25 @@ def average_power_w(points: Sequence[EnergyPoint]) -> float | None:
 
 
 def energy_per_call_mj(side: RemoteSide, gauge: Gauge, seconds: float) -> float | Lost | None:
-    """Millijoules a call from calls back to back (warm L2) for `seconds`; None where the GPU has no
-    energy counter."""
+    """Millijoules a call from calls back to back (warm L2) for `seconds`, longer where a busy host
+    or a slow counter showed less than two ticks; None where the GPU has no energy counter."""
     if gauge.energy_mj() is None:
         return None
-    points: list[EnergyPoint] = []
+    for attempt in range(TRIES):
+        points: list[EnergyPoint] = []
+        with _polled(gauge, points):
+            done = side.sustain(seconds * 2**attempt)
+        if isinstance(done, Lost):
+            return done
+        power = average_power_w(points)
+        if power is not None:
+            return power * done.seconds / done.calls * 1e3
+    return None
+
+
+@contextmanager
+def _polled(gauge: Gauge, points: list[EnergyPoint]) -> Iterator[None]:
+    """Appends the counter's readings to `points` while the block runs."""
     stop = threading.Event()
 
     def poll() -> None:
@@ -51,10 +68,8 @@ def energy_per_call_mj(side: RemoteSide, gauge: Gauge, seconds: float) -> float 
 
     thread = threading.Thread(target=poll, daemon=True, name="nvml-energy")
     thread.start()
-    done = side.sustain(seconds)
-    stop.set()
-    thread.join()
-    if isinstance(done, Lost):
-        return done
-    power = average_power_w(points)
-    return None if power is None else power * done.seconds / done.calls * 1e3
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
