@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.tools import gate
+from agentkernel.tools import admission, gate
 from agentkernel.tools.admission import COPIES, LEDGER, device_free, reserved
 
 GB = 1 << 30
@@ -102,3 +102,20 @@ def test_what_may_be_taken_is_what_was_reserved(
     with reserved(COPIES * 10 * GB, 100 * GB):
         assert device_free() == (COPIES - 1) * 10 * GB - 2 * GB
     assert device_free() == 90 * GB
+
+
+def test_what_others_hold_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "free_memory", lambda: 4 * GB)
+    first = Holder(tmp_path, 3 * GB)
+    assert first.inside.wait(10)
+    monkeypatch.setattr(admission, "free_memory", lambda: GB)
+    second = Holder(tmp_path, 1 * GB)
+    assert second.inside.wait(10)
+    third = Holder(tmp_path, 9 * GB)
+    assert _waits(third)
+    first.end()
+    second.end()
+    assert third.inside.wait(10)
+    (entry,) = json.loads((tmp_path / LEDGER).read_text())
+    assert entry["nbytes"] == GB
+    third.end()

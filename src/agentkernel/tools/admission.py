@@ -19,6 +19,7 @@ from agentkernel.disk import open_append
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.tools import gate
+from agentkernel.tools.devices import free_memory
 from agentkernel.tools.memory_count import bytes_of, count_module, meta_inputs
 from agentkernel.tools.problems import LoadedProblem
 
@@ -36,17 +37,22 @@ _granted: list[int] = []
 
 
 class Entry(Frozen):
-    """A process and the device memory that it holds, or waits for."""
+    """A process and the device memory that it holds, or waits for. `room` is what all that share
+    the device may hold together, as the one saw it that entered an empty device."""
 
     pid: int
     nbytes: int
-    admitted: bool
+    room: int | None = None
+
+    @property
+    def admitted(self) -> bool:
+        return self.room is not None
 
 
 @contextmanager
 def reserved(nbytes: int, capacity: int) -> Iterator[None]:
     """Hold `nbytes` of a device of `capacity` bytes, once they are free. Who wants more than there
-    is gets the device alone.
+    is gets the device alone. What processes of others hold of it is no room.
 
     First come, first served: one that needs much is not passed by others that need little. What a
     process that died held is free again.
@@ -55,13 +61,13 @@ def reserved(nbytes: int, capacity: int) -> Iterator[None]:
     if folder is None or not gate.shared():
         yield
         return
-    own = Entry(pid=os.getpid(), nbytes=min(nbytes, capacity), admitted=False)
+    own = Entry(pid=os.getpid(), nbytes=nbytes)
     ledger = folder / LEDGER
     _change(ledger, lambda entries: [*_without(entries, own.pid), own])
     try:
-        while not _admitted(ledger, own, capacity):
+        while (granted := _granted_bytes(ledger, own, capacity)) is None:
             time.sleep(POLL_S)
-        _granted.append(own.nbytes)
+        _granted.append(granted)
         try:
             yield
         finally:
@@ -105,18 +111,22 @@ def ran_out(text: str | None) -> bool:
     return text is not None and "out of memory" in text.lower()
 
 
-def _admitted(ledger: Path, own: Entry, capacity: int) -> bool:
-    """Enter where nobody who came earlier waits, and the rest is enough."""
+def _granted_bytes(ledger: Path, own: Entry, capacity: int) -> int | None:
+    """Enter where nobody who came earlier waits, and the rest is enough; None where not."""
 
     def enter(entries: list[Entry]) -> list[Entry]:
         alive = [item for item in entries if _lives(item.pid)]
         place = next(i for i, item in enumerate(alive) if item.pid == own.pid)
+        rooms = [item.room for item in alive if item.room is not None]
+        room = min(rooms) if rooms else min(capacity, free_memory() or capacity)
+        granted = min(own.nbytes, room)
         held = sum(item.nbytes for item in alive if item.admitted)
-        if all(item.admitted for item in alive[:place]) and held + own.nbytes <= capacity:
-            alive[place] = own.model_copy(update={"admitted": True})
+        if all(item.admitted for item in alive[:place]) and held + granted <= room:
+            alive[place] = own.model_copy(update={"nbytes": granted, "room": room})
         return alive
 
-    return any(item.pid == own.pid and item.admitted for item in _change(ledger, enter))
+    found = (item for item in _change(ledger, enter) if item.pid == own.pid and item.admitted)
+    return next((item.nbytes for item in found), None)
 
 
 def _without(entries: list[Entry], pid: int) -> list[Entry]:

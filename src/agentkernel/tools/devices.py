@@ -6,7 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pynvml
+
+Answer = TypeVar("Answer")
+Handle = Any
+"""NVML's handle of a GPU: a pointer to a structure of the library's own."""
 
 QUERY_TIMEOUT_S = 60
 QUERY = """
@@ -71,10 +79,15 @@ def local_gpu() -> LocalGpu | None:
     Asks NVML first, which leaves CUDA alone; a machine without NVML (AMD) asks torch in a process
     of its own, and only where a driver's device file is there.
     """
-    selected = _visible_device()
-    if selected is None:
+    if _visible_device() is None:
         return None
-    return _from_nvml(selected) or _from_runtime()
+    return _ask_nvml(_from_nvml) or _from_runtime()
+
+
+def free_memory() -> int | None:
+    """Bytes that no process holds of the GPU that CUDA would call device 0; None without an answer
+    of NVML's."""
+    return _ask_nvml(lambda handle: int(pynvml.nvmlDeviceGetMemoryInfo(handle).free))
 
 
 def device_properties(index: int = 0) -> DeviceProperties | None:
@@ -135,33 +148,20 @@ def _visible_device() -> str | None:
     return None if first in ("", "-1") else first
 
 
-def _from_nvml(selected: str) -> LocalGpu | None:
-    try:
-        import pynvml
-    except ImportError:
+def _ask_nvml(ask: Callable[[Handle], Answer]) -> Answer | None:
+    """What `ask` says of the first visible GPU; None where NVML or the GPU does not answer."""
+    selected = _visible_device()
+    if selected is None:
         return None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
     try:
-        handle = (
+        return ask(
             pynvml.nvmlDeviceGetHandleByIndex(int(selected))
             if selected.isdigit()
             else pynvml.nvmlDeviceGetHandleByUUID(selected)
-        )
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        return LocalGpu(
-            index=0,
-            name=_text(pynvml.nvmlDeviceGetName(handle)),
-            arch=f"{major}{minor}",
-            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-            driver=_text(pynvml.nvmlSystemGetDriverVersion()),
-            max_sm_clock_mhz=_query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
-            max_memory_clock_mhz=_query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_MEM),
-            memory_bus_bits=_query("nvmlDeviceGetMemoryBusWidth", handle),
-            power_limit_w=_milli(_query("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
-            source="NVML",
         )
     except pynvml.NVMLError:
         return None
@@ -169,10 +169,24 @@ def _from_nvml(selected: str) -> LocalGpu | None:
         pynvml.nvmlShutdown()
 
 
+def _from_nvml(handle: Handle) -> LocalGpu:
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return LocalGpu(
+        index=0,
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        arch=f"{major}{minor}",
+        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        driver=_text(pynvml.nvmlSystemGetDriverVersion()),
+        max_sm_clock_mhz=_query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
+        max_memory_clock_mhz=_query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_MEM),
+        memory_bus_bits=_query("nvmlDeviceGetMemoryBusWidth", handle),
+        power_limit_w=_milli(_query("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+        source="NVML",
+    )
+
+
 def _query(function: str, *arguments: object) -> int | None:
     """One optional NVML figure; None where this GPU or driver does not give it."""
-    import pynvml
-
     try:
         return int(getattr(pynvml, function)(*arguments))
     except (pynvml.NVMLError, AttributeError):
