@@ -8,6 +8,7 @@ import os
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ GB = 1 << 30
 
 def _hold(folder: str, nbytes: int, inside: Event, leave: Event) -> None:
     os.environ[gate.FOLDER] = folder
-    with reserved(nbytes, 10 * GB):
+    with reserved(nbytes, 10 * GB), gate.working():
         inside.set()
         leave.wait(30)
 
@@ -102,6 +103,26 @@ def test_what_may_be_taken_is_what_was_reserved(
     with reserved(COPIES * 10 * GB, 100 * GB):
         assert device_free() == (COPIES - 1) * 10 * GB - 2 * GB
     assert device_free() == 90 * GB
+
+
+def test_nothing_is_held_before_the_device_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft takes half a minute in which the others may have the device."""
+    monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    other = Holder(tmp_path, 9 * GB)
+    assert other.inside.wait(10)
+    with reserved(9 * GB, 10 * GB):
+        waited = gate.waited_s()
+        Timer(1.0, other.end).start()
+        with gate.timing():
+            assert other.leave.is_set()
+        assert gate.waited_s() - waited > 0.5
+    with reserved(9 * GB, 10 * GB), gate.working():
+        (entry,) = json.loads((tmp_path / LEDGER).read_text())
+        assert entry["pid"] == os.getpid()
+    with reserved(9 * GB, 10 * GB):
+        assert json.loads((tmp_path / LEDGER).read_text()) == []
 
 
 def test_what_others_hold_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

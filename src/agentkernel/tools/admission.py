@@ -51,8 +51,9 @@ class Entry(Frozen):
 
 @contextmanager
 def reserved(nbytes: int, capacity: int) -> Iterator[None]:
-    """Hold `nbytes` of a device of `capacity` bytes, once they are free. Who wants more than there
-    is gets the device alone. What processes of others hold of it is no room.
+    """Hold `nbytes` of a device of `capacity` bytes from the first use of it in the block, which
+    waits until they are free: who captures and drafts meanwhile keeps nobody from the device. Who
+    wants more than there is gets the device alone. What processes of others hold of it is no room.
 
     First come, first served: one that needs much is not passed by others that need little. What a
     process that died held is free again.
@@ -63,16 +64,18 @@ def reserved(nbytes: int, capacity: int) -> Iterator[None]:
         return
     own = Entry(pid=os.getpid(), nbytes=nbytes)
     ledger = folder / LEDGER
-    _change(ledger, lambda entries: [*_without(entries, own.pid), own])
-    try:
+
+    def enter() -> None:
+        _change(ledger, lambda entries: [*_without(entries, own.pid), own])
         while (granted := _granted_bytes(ledger, own, capacity)) is None:
             time.sleep(POLL_S)
         _granted.append(granted)
-        try:
+
+    try:
+        with gate.before_first_use(enter):
             yield
-        finally:
-            _granted.pop()
     finally:
+        _granted.clear()
         _change(ledger, lambda entries: _without(entries, own.pid))
 
 
@@ -99,6 +102,7 @@ def device_free() -> int:
     the device no more than what was reserved and is not the baselines' share or held here."""
     import torch
 
+    gate.use()
     free, _ = torch.cuda.mem_get_info()
     if not _granted:
         return free

@@ -11,7 +11,7 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -65,6 +65,7 @@ class Gate:
         """Through a turnstile to the door: one who waits to time stops later ones who want to
         work, so that it gets its turn (flock alone lets readers starve a writer)."""
         if self._folder is not None:
+            use()
             began = time.monotonic()
             with ExitStack() as files:
                 door = files.enter_context(open_append(self._folder / "door"))
@@ -94,6 +95,8 @@ def _gate() -> Gate:
 
 _waits: list[float] = []
 """Seconds that this process stood before doors which other runs had closed."""
+_claims: list[Callable[[], None]] = []
+"""What this process has to wait for before it uses the GPU for the first time."""
 _private: set[str] = set()
 """Folders of gates that this process made, which only a run of its own goes through."""
 
@@ -133,6 +136,25 @@ def shared() -> bool:
 def waited_s() -> float:
     """Seconds that this process has waited for other runs."""
     return sum(_waits)
+
+
+@contextmanager
+def before_first_use(claim: Callable[[], None]) -> Iterator[None]:
+    """`claim`, which waits for others, runs before this process uses the GPU in the block, and not
+    at all where it does not."""
+    _claims.append(claim)
+    try:
+        yield
+    finally:
+        _claims.clear()
+
+
+def use() -> None:
+    """The GPU is about to be used: who comes through a door has said so."""
+    while _claims:
+        began = time.monotonic()
+        _claims.pop()()
+        _waits.append(time.monotonic() - began)
 
 
 def working() -> AbstractContextManager[None]:
