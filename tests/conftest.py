@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,14 @@ import pytest
 
 from shared_codes import FOLDER
 
+NEW_MODULES = 300
+"""So many imported modules later the heap is frozen anew."""
+_frozen_modules = [0]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """The first process of a run makes the folder and removes it; the others inherit its name."""
+    config.add_cleanup(gc.unfreeze)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell that starts this in the background has Ctrl-C ignored, and so had all children.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,6 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
         folder.cleanup()
 
     config.add_cleanup(clear)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """What a module's imports left is no garbage: trainers and benches collect garbage by hand, and
+    each time would walk over all tests and libraries, a second and more."""
+    if len(sys.modules) > NEW_MODULES + _frozen_modules[-1]:
+        gc.collect()
+        gc.freeze()
+        _frozen_modules.append(len(sys.modules))
 
 
 @pytest.fixture(scope="session", autouse=True)

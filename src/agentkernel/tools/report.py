@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, TypeGuard
 
@@ -88,13 +89,9 @@ def render_report(
 ) -> str:
     """The report as Markdown. `picture` is the file name of a roofline drawing beside it, `models`
     what was asked of models; None where none was."""
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-    )
-    text = files("agentkernel.tools").joinpath("templates/report.md.j2").read_text("utf-8")
     profile = certificate.profile
     handed = handed_over(entries, certificate.candidate_sha256)
-    return environment.from_string(text).render(
+    return _template().render(
         certificate=certificate,
         headline=HEADLINES[certificate.status],
         machine=machine(certificate),
@@ -129,6 +126,15 @@ def render_report(
         diagnosis_cells=diagnosis_cells,
         cell=cell,
     )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    text = files("agentkernel.tools").joinpath("templates/report.md.j2").read_text("utf-8")
+    return environment.from_string(text)
 
 
 def algebraic(plan: Plan | None) -> Hypothesis | None:
