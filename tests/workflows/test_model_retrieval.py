@@ -46,6 +46,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
+@pytest.mark.slow
 def test_a_model_that_is_shown_what_won_begins_with_it(place: Place) -> None:
     """Three drafts alone, fewer with what they taught; three again without the knowledge base."""
     goal = ("--speedup", "2.5")

@@ -65,6 +65,7 @@ def test_a_killed_step_is_finished_on_reopening(tmp_path: Path, seed: int) -> No
         assert session.say("show the tree")
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path: Path) -> None:
     chance = random.Random(7)
     for _ in range(3):

@@ -176,7 +176,10 @@ def test_the_best_right_file_stands_in_the_prompt(tmp_path: Path) -> None:
     assert made.drafts[2].parent == made.drafts[0].candidate
 
 
-@pytest.mark.parametrize("patience", [1, 2, 3])
+@pytest.mark.parametrize(
+    "patience",
+    [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)],
+)
 def test_more_rounds_bring_more_lines_and_no_file_is_asked_about_for_ever(
     tmp_path: Path, patience: int
 ) -> None:
@@ -219,6 +222,7 @@ def test_a_chat_model_is_shown_its_best_and_the_one_before(tmp_path: Path) -> No
     assert source("broken", 2) in made.model.questions[-1].messages[1].text
 
 
+@pytest.mark.slow
 def test_a_killed_run_asks_nothing_twice_and_shows_the_same(tmp_path: Path) -> None:
     whole = Run(tmp_path / "whole", shop(worse), "budget.rounds=4")
 

@@ -265,6 +265,7 @@ print(os.getpriority(os.PRIO_PROCESS, pool.process.pid), os.getpriority(os.PRIO_
 """
 
 
+@pytest.mark.slow
 def test_compile_workers_give_way_and_the_process_that_times_does_not() -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     several = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}

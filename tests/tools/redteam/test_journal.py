@@ -42,6 +42,7 @@ def found(entry: Entry, gate: str = "correctness") -> Found:
     )
 
 
+@pytest.mark.slow
 def test_the_second_call_judges_nothing(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

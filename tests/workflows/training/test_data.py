@@ -307,6 +307,7 @@ make_data(
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_same_call_comes_to_the_same_bytes(tmp_path: Path) -> None:
     rows = made_rows(150)
     made(tmp_path, rows, name="whole")

@@ -285,6 +285,7 @@ def test_a_model_is_left_as_it_was_whatever_happens(make: object) -> None:
     model(torch.tensor([[1, 2]])).logits.sum().backward()
 
 
+@pytest.mark.slow
 def test_the_kernels_in_the_interpreter() -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / "interpreted_decoding.py")],

@@ -118,6 +118,7 @@ def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> 
     assert found.rows[0].reasons == {"unchanged": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lent_judge")
 def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Path]) -> None:
     class Ranks(Says):

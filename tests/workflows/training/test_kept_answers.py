@@ -136,6 +136,7 @@ def test_a_wrecked_file_is_an_error_of_one_line(wreck: str, tmp_path: Path) -> N
         kept.has(ASKED, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lent_judge")
 def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
     path = tmp_path / "m0.py"

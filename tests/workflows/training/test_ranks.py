@@ -133,6 +133,7 @@ def test_a_model_in_parts_ends_as_a_folder_like_any_other(
     assert len(writer.write([make_row(1).messages], 2)[0]) == 2
 
 
+@pytest.mark.slow
 @needs_trl
 def test_a_signal_to_one_rank_ends_all_after_the_same_step(together: Path) -> None:
     record = read_record(together / "asked")

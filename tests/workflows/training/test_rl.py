@@ -107,6 +107,7 @@ def test_a_gpu_learns_the_same(policy: Path, data: Path, tmp_path: Path) -> None
     assert chance(done.out, data) > chance(policy, data) + 0.2
 
 
+@pytest.mark.slow
 @needs_trl
 def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None:
     class HatesLetters:
@@ -225,6 +226,7 @@ def test_the_same_call_does_nothing_more_and_another_is_refused(
         practise(data, policy, whole.out)
 
 
+@pytest.mark.slow
 @needs_trl
 def test_killed_it_goes_on_and_ends_where_it_would_have(
     whole: RlDone, data: Path, policy: Path, tmp_path: Path
