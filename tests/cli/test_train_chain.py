@@ -232,6 +232,7 @@ def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert (record["steps"], record["ended"]) == (3, "steps")
 
 
+@pytest.mark.slow
 def test_a_bench_goes_on_and_has_each_sample_once(benched: Done) -> None:
     before = {Path(name) for name in benched.left if name.startswith("bench/")}
     assert Path("bench/report.md") not in before
@@ -256,6 +257,7 @@ def rows_file(benched: Done) -> Path:
     return benched.folder / "bench" / "rows.jsonl"
 
 
+@pytest.mark.slow
 def test_a_bench_of_nonsense_says_so(benched: Done) -> None:
     said = benched.said
     line = next(line for line in said.splitlines() if line.startswith("pass@1"))
