@@ -11,6 +11,7 @@ from agentkernel.tools.judge.operators import (
     Operators,
     _Sums,
     is_foreign,
+    only_free,
     record_operators,
 )
 
@@ -106,3 +107,34 @@ def test_an_output_goes_to_the_hosts_room_once() -> None:
     for target in (elsewhere, room):
         sums.add("aten::copy_", [target, output], target)
     assert found.moved == ["copy to the host (100 elements)"] * 2
+
+
+class Raw:
+    def __init__(self, name, shapes=()):
+        self._name, self._shapes = name, list(shapes)
+
+    def name(self):
+        return self._name
+
+    def shapes(self):
+        return self._shapes
+
+
+MARK = Raw("aten::erfinv", [[7, 1, 3]])
+
+
+@pytest.mark.parametrize(
+    ("names", "free"),
+    [
+        (["aten::empty", "aten::view", "cudaLaunchKernel"], True),
+        (["aten::empty", "aten::add"], False),
+        (["aten::matmul"], False),
+        (["mkldnn::_linear_pointwise"], False),
+        (["CompiledFunction"], False),
+        (["aten::erfinv"], False),
+    ],
+)
+def test_a_log_of_free_operators_is_read_no_further(names, free):
+    events = [Raw(name, [[4, 4]]) for name in names]
+    assert only_free([*events, MARK], [7, 1, 3]) is free
+    assert not only_free(events, [7, 1, 3])

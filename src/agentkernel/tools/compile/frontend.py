@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 
+Target.model_rebuild()  # before the fork, not in each worker's first op
+
 
 def take(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """`payload`: the source, a target as JSON, and forms of `judge.forms`. The reply has what the

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import operator
 import os
 import signal
 import sys
@@ -124,7 +125,9 @@ def changes(before: Ambient, now: Ambient) -> list[str]:
     ]
     for place, items in before.items.items():
         there = now.items.get(place, {})
-        # Identity first: ten thousand names are compared after each call, and few ever differ.
+        if _identical(items, there):
+            continue
+        # Identity first: few ever differ.
         found += [
             f"{place}.{name} is another object than before"
             for name, item in items.items()
@@ -132,6 +135,8 @@ def changes(before: Ambient, now: Ambient) -> list[str]:
         ]
     for place in (place.replace(":", ".") for place in CLASSES):
         items = before.items.get(place, {})
+        if _identical(items, now.items.get(place, {})):
+            continue
         found += [
             f"{place}.{name} is new"
             for name, item in now.items.get(place, {}).items()
@@ -141,6 +146,16 @@ def changes(before: Ambient, now: Ambient) -> list[str]:
             and _foreign(item)
         ]
     return found
+
+
+def _identical(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """The same names in the same order for the same objects: ten thousand are compared after each
+    call."""
+    return (
+        len(one) == len(other)
+        and all(map(operator.is_, one.values(), other.values()))
+        and list(one) == list(other)
+    )
 
 
 def _was_is(before: str, now: str) -> str:

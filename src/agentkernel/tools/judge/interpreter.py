@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import random
 from collections.abc import Callable, Iterable, Iterator
 
@@ -122,6 +123,25 @@ def _hook_patches() -> None:
         return scope
 
     interpreter._patch_lang = patch_once
+    look_through = interpreter._patch_builtin
+    kinds = (tl, tl.core, tl.math, tl.core.tensor, tl.core.tensor_descriptor_base)
+    names = {id(kind): _builtin_names(kind) for kind in kinds}
+
+    def patch_builtin(kind: object, builder: object, scope: object) -> None:
+        # As Triton's own, which looks through all members of `kind` for each launch.
+        if id(kind) not in names:
+            look_through(kind, builder, scope)
+            return
+        for name in names[id(kind)]:
+            member = getattr(kind, name)
+            if tl.core.is_builtin(member):
+                interpreter._patch_attr(kind, name, member, builder, scope)
+
+    interpreter._patch_builtin = patch_builtin
+
+
+def _builtin_names(kind: object) -> list[str]:
+    return [name for name, item in inspect.getmembers(kind) if tl.core.is_builtin(item)]
 
 
 def _as_index(value: tl.tensor) -> int:

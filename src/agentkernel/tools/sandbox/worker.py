@@ -31,10 +31,20 @@ COMPILES = "agentkernel.tools.compile.family"
 TAKES = "agentkernel.tools.compile.frontend"
 JUDGES = "agentkernel.tools.judge.child"
 WITNESSES = "agentkernel.tools.judge.witness"
+RECORDS = (
+    "agentkernel.tools.judge.ambient",
+    "agentkernel.tools.judge.graphs",
+    "agentkernel.tools.judge.outliving",
+    "agentkernel.tools.judge.record",
+    "agentkernel.tools.judge.state",
+)
+"""What a witness and a call import late: a tenth of a second for each worker that has to."""
 INTERPRETS = "agentkernel.tools.judge.interpreter"
 LATE = ("torch._dynamo", "triton.experimental.gluon")
 """torch imports the first, for seconds, once an operator runs inside a dispatch mode; Triton the
 second with the first launch."""
+COMPILER = ("triton.compiler.code_generator", "triton.experimental.gluon")
+"""What the first kernel that is compiled imports."""
 MEASURES = "agentkernel.tools.search.worker_ops"
 Op = Callable[[Mapping[str, object], "WorkerState"], "dict[str, JSON]"]
 
@@ -157,8 +167,12 @@ def try_device() -> None:
 def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:
     """What a worker of this kind is asked for most: imported before anyone waits."""
     if device == "cuda":
-        return (JUDGES, WITNESSES, *LATE, MEASURES)
-    return (JUDGES, WITNESSES, *LATE, INTERPRETS) if interpret else (COMPILES, TAKES)
+        return (JUDGES, WITNESSES, *RECORDS, *LATE, MEASURES)
+    return (
+        (JUDGES, WITNESSES, *RECORDS, *LATE, INTERPRETS)
+        if interpret
+        else (COMPILES, TAKES, *COMPILER)
+    )
 
 
 def answer(
