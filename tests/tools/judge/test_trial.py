@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from agentkernel.tools.judge import child
-from agentkernel.tools.judge.cases import Echo
+from agentkernel.tools.judge.cases import Case, Echo, in_turns
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.trial import Trial
 from agentkernel.tools.sandbox.worker import WorkerState
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
@@ -182,6 +185,42 @@ def test_weights_and_buffers_are_followed(tried, body, right):
     source = WEIGHTS.replace("BODY", body)
     outcome, _ = tried(WEIGHTED, source, echoes=(Echo("weights"),))
     assert (outcome.failure is None) == right, outcome.failure
+
+
+CLASS_KEEPS = (
+    "key = KEY\n        if key not in KEPT:\n            KEPT.clear()\n"
+    "            KEPT[key] = self.w.clone()\n        return x * KEPT[key] + self.b"
+)
+SELF_KEEPS = CLASS_KEEPS.replace("KEPT", "self.kept")
+
+
+@pytest.mark.parametrize(
+    ("body", "caught_by"),
+    [
+        (CLASS_KEEPS.replace("KEY", "self.w._version"), "a second module"),
+        (CLASS_KEEPS.replace("KEY", "(self.w.data_ptr(), self.w._version)"), "at the address"),
+        (SELF_KEEPS.replace("KEY", "self.w._version"), "other parameter objects"),
+        ("return x * NEWEST[1 % len(NEWEST)].w + self.b", "seed 22"),
+        (SELF_KEEPS.replace("KEY", "(id(self.w), self.w._version)"), None),
+        (SELF_KEEPS.replace("KEY", "self.w._version").replace("self.w.clone()", "self.w"), None),
+        ("return x * self.w + self.b", None),
+    ],
+)
+def test_modules_take_turns(prepared, worker, body, caught_by):
+    source = WEIGHTS.replace("BODY", body)
+    source = source.replace("class ModelNew", "KEPT, NEWEST = {}, []\n\n\nclass ModelNew")
+    source = source.replace("self.kept = {}", "self.kept = {}\n        NEWEST.append(self)")
+    loaded, captured = prepared(WEIGHTED)
+    trial = Trial(worker, loaded, captured, JudgeSettings(policy="any"), [])
+    assert trial.build(source) is None
+    assert trial.turns
+    shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
+    plain = [Case(shape, "normal", seed) for seed in range(20, 27)]
+    cases = in_turns(plain, lambda shape: True)
+    assert [case.module for case in cases] == ["", "second", "", "rebuilt", "", "replaced", ""]
+    failed = [case for case in cases if trial.run(case).failure is not None]
+    assert bool(failed) == (caught_by is not None), [case.label for case in failed]
+    assert caught_by is None or caught_by in failed[0].label
 
 
 @pytest.mark.parametrize(

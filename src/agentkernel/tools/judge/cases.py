@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,10 +16,18 @@ from agentkernel.tools.judge.values import Distribution
 
 Order = Literal["ascending", "reversed", "shuffled"]
 Change = Literal["again", "one", "few", "swap", "weights", "values", "next"]
+Module = Literal["", "second", "rebuilt", "replaced"]
 CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny", "sparse")
 SPECIAL: tuple[Distribution, ...] = ("constant", "nan", "inf")
 CONSTANT: tuple[Distribution, ...] = ("zeros", "ones")
 SEED_STEP = 7919
+MODULES: tuple[Module, ...] = ("second", "rebuilt", "replaced")
+MODULE_WORDS: dict[Module, str] = {
+    "second": "a second module of the class",
+    "rebuilt": "another module at the address of one that is gone",
+    "replaced": "other parameter objects",
+}
+MODULE_STEP = 104_729
 LARGE_REQUIRED = 2
 STATIC_FACTOR = 4
 """Where no shape has so many times fewer elements than the declared one, special values take as
@@ -62,6 +70,8 @@ class Case:
     gradients: bool = False
     primary: bool = False
     edge: Edge = ""
+    module: Module = ""
+    """Which module is called: the first one, or one that a cache may take for it."""
 
     @property
     def label(self) -> str:
@@ -70,6 +80,7 @@ class Case:
         words += [] if self.order == "ascending" else [f"programs {self.order}"]
         words += [] if self.layout == "contiguous" else [f"{self.layout} inputs"]
         words += [self.edge] if self.edge else []
+        words += [MODULE_WORDS[self.module]] if self.module else []
         words += [self.after] if self.after else []
         words += ["training mode"] if self.training else []
         return ", ".join(words)
@@ -169,6 +180,24 @@ def _spared(cases: Sequence[Case], large: CaseShape) -> list[Case]:
         dataclasses.replace(case, required=False) if place in optional else case
         for place, case in enumerate(cases)
     ]
+
+
+def in_turns(cases: Sequence[Case], fits: Callable[[CaseShape], bool]) -> list[Case]:
+    """The same cases, a few of them, at shapes that `fits` takes, on other modules of the class,
+    with weights of their own: a call of the first one comes before each."""
+    found = list(cases)
+    wanted = list(MODULES)
+    plain = False
+    for place, case in enumerate(found):
+        fit = case.distribution in ("normal", "uniform") and case.required
+        spare = not (case.edge or case.echoes or case.primary)
+        if wanted and plain and fit and spare and fits(case.shape):
+            seed = case.seed + MODULE_STEP * (place + 1)
+            found[place] = dataclasses.replace(case, module=wanted.pop(0), seed=seed)
+            plain = False
+        else:
+            plain = True
+    return found
 
 
 def training_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:

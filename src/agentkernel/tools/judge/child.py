@@ -44,17 +44,25 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     # As use_deterministic_algorithms(True, warn_only=True), which imports all of torch._inductor.
     torch.set_deterministic_debug_mode("warn")
     witness = install(state)
-    model = state.load(
-        str(payload["source"]),
-        "ModelNew",
-        cast("Sequence[object]", payload["init_args"]),
-        cast("Mapping[str, object]", payload["init_kwargs"]),
-        cast(int, payload["seed"]),
-        cast("Structure | None", payload.get("arguments")),
-    )
+    namespace = state.execute(str(payload["source"]))
+
+    def make() -> nn.Module:
+        return state.built(
+            namespace,
+            "ModelNew",
+            cast("Sequence[object]", payload["init_args"]),
+            cast("Mapping[str, object]", payload["init_kwargs"]),
+            cast(int, payload["seed"]),
+            cast("Structure | None", payload.get("arguments")),
+        )
+
+    model = make()
     witness.loaded(str(payload["source"]))
+    state.memory["make"] = make
     state.memory["model"] = model
     state.memory["training"] = False
+    state.memory["aside"] = {}
+    state.memory["counts"] = {}
     refs = cast("Mapping[str, object]", payload["initial"])
     found: dict[str, JSON] = {}
     for name, value in model.state_dict().items():
@@ -74,6 +82,49 @@ def adopt(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     model.load_state_dict(weights, assign=True)
     state.memory["weights"] = weights
     return {}
+
+
+def turn(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """From now on module number `to` is called, after number `from`: one that is built from the
+    same file where `state` names the parent's tensors behind it; `built` anew over its tensors;
+    with other parameter objects, where these are to be `replaced`.
+
+    What is new shows the count of writes that was shown before it, as modules do that were loaded
+    from two checkpoints.
+    """
+    aside = cast("dict[object, dict[str, object]]", state.memory["aside"])
+    left = dict(_weights(state))
+    if payload["to"] != payload["from"]:
+        aside[payload["from"]] = {
+            key: state.memory[key] for key in ("model", "weights", "training")
+        }
+        state.memory["counts"] = {name: value._version for name, value in left.items()}
+        state.memory.update(aside.pop(payload["to"], {}))
+    refs = cast("Mapping[str, object] | None", payload.get("state"))
+    if refs is None:
+        weights = {name: value.detach() for name, value in _weights(state).items()}
+    else:
+        weights = {name: state.open(ref) for name, ref in refs.items()}
+        for name, value in weights.items():
+            _count_up(value, left[name]._version)
+    if refs is not None or payload["built"]:
+        state.memory["model"] = cast("Callable[[], nn.Module]", state.memory["make"])()
+        state.memory["training"] = False
+    elif not payload["replaced"]:
+        return {}
+    model = cast("nn.Module", state.memory["model"])
+    # A parameter that the candidate keeps under a name of its own is no part of what is loaded.
+    model.load_state_dict(weights, strict=not payload["replaced"], assign=True)
+    state.memory["weights"] = weights
+    return {}
+
+
+def _count_up(value: torch.Tensor, version: int) -> None:
+    import torch
+
+    with torch.no_grad():
+        while value._version < version:
+            value.copy_(value)
 
 
 def look(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
@@ -281,12 +332,15 @@ def _weights(state: WorkerState) -> Mapping[str, torch.Tensor]:
 
 
 def _bump(state: WorkerState) -> None:
-    """The parent has written to the weights: say so, as an optimiser's step would."""
+    """The parent has written to the weights: say so, as an optimiser's step would. A module that
+    takes its turn counts as many writes as the one before it."""
     import torch
 
+    counts = cast("Mapping[str, int]", state.memory["counts"])
     with torch.no_grad():
-        for value in _weights(state).values():
+        for name, value in _weights(state).items():
             value.copy_(value)
+            _count_up(value, counts.get(name, 0))
 
 
 def _spoil(state: WorkerState, buffers: Sequence[torch.Tensor | None]) -> None:

@@ -193,7 +193,13 @@ def _tried(cases: Sequence[Case]) -> list[Case]:
     from an earlier call fits them."""
     plain = [
         dataclasses.replace(
-            case, distribution="normal", order="ascending", layout="contiguous", echoes=(), edge=""
+            case,
+            distribution="normal",
+            order="ascending",
+            layout="contiguous",
+            echoes=(),
+            edge="",
+            module="",
         )
         for case in cases
         if case.required

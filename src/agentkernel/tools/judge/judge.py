@@ -27,6 +27,7 @@ from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.cases import (
     Case,
     Large,
+    in_turns,
     interpreted_cases,
     measured_cases,
     signs_case,
@@ -274,6 +275,10 @@ def _judge_in(
         return failure
     plan = plan_cases(loaded, judged, settings, trial.fits)
     plan += _at_constants(loaded, judged, source, settings)
+    if trial.turns:
+        plan = in_turns(plan, trial.fits)
+    elif trial.turns is False:
+        findings.notes.append("its weights are too large for a second module beside the first")
     findings.notes += _routes(trial, plan)
     failure = _judge_cases(trial, plan, judged, settings, findings)
     findings.notes += trial.memory_notes()

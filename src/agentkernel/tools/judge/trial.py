@@ -61,6 +61,8 @@ COMPILE_ERRORS = (
 )
 OURS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
 """What the worker raises over a call that the candidate did not refuse."""
+SECOND_BYTES = 256 << 20
+"""Weights and buffers of so many bytes at most lie there twice, for a second module."""
 ECHO_BYTES = 4 << 30
 """Outputs past this size are asked for once."""
 LOSSY = "lossy-product"
@@ -90,7 +92,8 @@ class Trial:
         self._loaded = loaded
         self._settings = settings
         self.asker = Asker(loaded, captured, settings, notes)
-        self._state: dict[str, TensorRef] = {}
+        self._states: list[dict[str, TensorRef]] = [{}]
+        self._turn = 0
         self._hidden: dict[bool, HiddenState] = {}
         self._looked_at: set[str] = set()
         self.repeatable: bool | None = None
@@ -133,9 +136,37 @@ class Trial:
 
     def _adopt(self) -> LoadFailed | None:
         state = self.asker.base.state_dict()
-        self._state = {name: self.worker.share(value.detach()) for name, value in state.items()}
+        self._states[0] = self._shared(state)
         reply = self._call("adopt", {"state": self._state})
         return LoadFailed(log=reply.log) if isinstance(reply, WorkerFailed) else None
+
+    def _shared(self, state: Mapping[str, torch.Tensor]) -> dict[str, TensorRef]:
+        return {name: self.worker.share(value.detach()) for name, value in state.items()}
+
+    @property
+    def _state(self) -> dict[str, TensorRef]:
+        """What lies behind the weights and buffers of the module whose turn it is."""
+        return self._states[self._turn]
+
+    @property
+    def turns(self) -> bool | None:
+        """Whether a second module is asked too; None where it would be the first one again."""
+        size = sum(ref.nbytes for ref in self._states[0].values())
+        return size <= SECOND_BYTES if size else None
+
+    def _turn_to(self, case: Case) -> dict[str, object] | None:
+        """Make it the turn of the module that `case` asks for: the first one, or a second one of
+        the same class. What the worker is to be told; None where nothing changes."""
+        before, self._turn = self._turn, int(case.module == "second")
+        new = self._turn == len(self._states)
+        if new:
+            self._states.append(self._shared(self.asker.base.state_dict()))
+        built, replaced = case.module == "rebuilt", case.module == "replaced"
+        if self._turn == before and not (built or replaced):
+            return None
+        state = self._state if new else None
+        told = {"from": before, "to": self._turn, "state": state}
+        return told | {"built": built, "replaced": replaced}
 
     def run(self, case: Case, echoes: bool = False) -> Outcome | NotApplicable:
         """Ask, compare, and look whether anything was written to that should not have been; with
@@ -365,7 +396,13 @@ class Trial:
         """One call with `question`'s inputs and weights, from `memory`, where its outputs are."""
         self._calls += 1
         memory.write(question)
+        turn = self._turn_to(case)
         moved = self._write_state(question)
+        if turn is not None:
+            reply = self._call("turn", turn)
+            if isinstance(reply, WorkerFailed):
+                return reply
+            moved &= turn["state"] is None and not (turn["built"] or turn["replaced"])
         payload = memory.payload(recall) | {
             "order": case.order,
             "training": case.training,
@@ -381,7 +418,12 @@ class Trial:
     ) -> dict[str, JSON] | WorkerFailed:
         """Gradients of one call on `question`, into the buffers that `more` names."""
         memory.write(question)
+        turn = self._turn_to(case)
         self._write_state(question)
+        if turn is not None:
+            reply = self._call("turn", turn)
+            if isinstance(reply, WorkerFailed):
+                return reply
         payload = memory.payload(recall=False) | dict(more)
         hidden = self._hidden_state(case, question)
         payload |= {} if hidden is None else hidden.payload(question)

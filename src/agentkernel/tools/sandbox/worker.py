@@ -72,12 +72,24 @@ class WorkerState:
         seed: int | None = None,
         arguments: Structure | None = None,
     ) -> nn.Module:
-        """Execute `source` as a module and build `class_name` in eval mode: on the CPU, as the
-        reference is built, then moved to this worker's device. It is called on the flat list of
-        inputs, which lie in forward's arguments as `arguments` says."""
+        """Execute `source` as a module and build `class_name` of it."""
+        namespace = self.execute(source)
+        return self.built(namespace, class_name, init_args, init_kwargs, seed, arguments)
+
+    def built(
+        self,
+        namespace: types.ModuleType,
+        class_name: str,
+        init_args: Sequence[object] = (),
+        init_kwargs: Mapping[str, object] | None = None,
+        seed: int | None = None,
+        arguments: Structure | None = None,
+    ) -> nn.Module:
+        """Build `class_name` in eval mode: on the CPU, as the reference is built, then moved to
+        this worker's device. It is called on the flat list of inputs, which lie in forward's
+        arguments as `arguments` says."""
         import torch
 
-        namespace = self.execute(source)
         if seed is not None:
             torch.manual_seed(seed)
         built = getattr(namespace, class_name)(*init_args, **(init_kwargs or {}))
