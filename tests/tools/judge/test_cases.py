@@ -7,16 +7,26 @@ import pytest
 import torch
 
 from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
+from agentkernel.tools.judge.edges import constants_of, wide_inputs
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.kernel_text import telling_sizes
 from agentkernel.tools.judge.layouts import arranged, copied, placed, placement, whole
 from agentkernel.tools.judge.question import TF32_STEP, edit, looks_up, rounding
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import at_sizes
-from agentkernel.tools.judge.values import Distribution, Sampler, randomise_state
+from agentkernel.tools.judge.values import Distribution, Sampler, peak_places, randomise_state
 from agentkernel.tools.lift.specialise import specialise
 
-EVERY = set(Distribution.__args__)
+EVERY = set(Distribution.__args__) - {"wide"}
+FORM = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, {}):
+        return {}
+def get_inputs():
+    return [{}]
+"""
 
 
 @pytest.mark.parametrize("plan", [interpreted_cases, measured_cases])
@@ -75,8 +85,8 @@ def draw(prepared, sources):
     loaded, _ = prepared(sources.SOFTMAX_PROBLEM)
     sampler = Sampler(loaded, "cpu", 0)
 
-    def one(distribution):
-        return sampler.draw(loaded.problem.shape_sets[0], 0, distribution, 3, 1e2)[0]
+    def one(distribution, scale=1e2, seed=3):
+        return sampler.draw(loaded.problem.shape_sets[0], 0, distribution, seed, scale)[0]
 
     return one
 
@@ -97,6 +107,94 @@ def test_sparse_rows_come_in_four_kinds(draw):
     assert float(head[:, :4].abs().mean()) > 1e3 * float(head[:, 4:].abs().mean())
     assert float(small.abs().max()) < 0.1
     assert 0.03 < float((thin != 0).double().mean()) < 0.2
+
+
+def test_one_element_of_each_row_stands_apart_by_another_height(draw):
+    """The kind of a kernel that leaves out what is small beside the largest: whatever its
+    threshold, some row has a largest element just past it, and many others below."""
+    value = draw("spiked", 1.0)
+    place = value.abs().argmax(-1, keepdim=True)
+    assert len(place.unique()) > 40
+    heights = value.gather(-1, place).abs().sort(dim=0).values.flatten()
+    assert float(heights.min()) < 4
+    assert float(heights.max()) > 35
+    between = heights[(heights > 5) & (heights < 30)]
+    assert float((between[1:] / between[:-1]).max()) < 1.35
+    rest = value.scatter(-1, place, 0.0)
+    assert 0.4 < float(rest.std()) < 0.6
+
+
+def test_every_place_of_every_line_outweighs_its_line_once(prepared):
+    """The kind of a kernel that does not read one slice of what it reduces."""
+    loaded, _ = prepared(FORM.format("x", "x.sum(-1)", "torch.randn(64, 33)"))
+    sampler = Sampler(loaded, "cpu", 0)
+    (value,) = sampler.draw(loaded.problem.shape_sets[0], 0, "peaked", 5, 1.0)
+    for lines in (value, value.t()):
+        shares = lines.square() / lines.square().sum(-1, keepdim=True)
+        heavy = shares > 0.1
+        assert bool(heavy.any(-1).all())
+    assert bool((value.square() / value.square().sum(-1, keepdim=True) > 0.1).any(0).all())
+    for size in (3, 16, 100, 5000):
+        places = peak_places(size, torch.Generator().manual_seed(0), "cpu")
+        assert sorted(places.tolist()) == list(range(size))
+        assert places[:2].tolist() == [size - 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result", "inputs", "wide"),
+    [
+        ("x, y", "x * y + x", "torch.randint(0, 9, (4, 60)), torch.randint(-9, 9, (4, 60))",
+         (0, 1)),
+        ("x", "(x >> 3) ^ x", "torch.randint(0, 9, (4, 60))", (0,)),
+        ("x", "x.sum(0).float().exp()", "torch.randint(0, 9, (4, 60), dtype=torch.int32)", (0,)),
+        ("x, y", "x[y]", "torch.randn(9, 60), torch.randint(0, 9, (4,))", ()),
+        ("x, y", "x >> y", "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4, 60))", ()),
+        ("x, y", "(x + y)[x[0] * 0]", "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4, 60))",
+         ()),
+        ("x", "x.relu()", "torch.randn(4, 60)", ()),
+    ],
+)  # fmt: skip
+def test_integers_of_exact_arithmetic_are_drawn_over_their_type(
+    prepared, arguments, result, inputs, wide
+):
+    loaded, captured = prepared(FORM.format(arguments, result, inputs))
+    assert wide_inputs(captured) == wide
+    asked = [
+        case
+        for case in plan_cases(loaded, captured, JudgeSettings())
+        if case.distribution == "wide"
+    ]
+    assert len(asked) == bool(wide)
+    sampler = Sampler(loaded, "cpu", 0, wide=wide)
+    values = sampler.draw(loaded.problem.shape_sets[0], 0, "wide", 3, 63.0)
+    for position, value in enumerate(values):
+        if position in wide:
+            most = torch.iinfo(value.dtype).max
+            assert int(value.abs().max()) > most // 8
+            assert int(((value.abs() > 100) & (value.abs() < 1 << 15)).sum()) > 5
+            assert bool((value < 0).any()) == (position == 1 and "x * y" in result)
+        elif not value.is_floating_point():
+            assert int(value.max()) < 9
+
+
+def test_constants_of_the_graph_and_their_neighbours_are_drawn(prepared):
+    form = FORM.format(
+        "x",
+        "torch.clamp(x, -0.5, 2.0) + torch.where(x > 0.3, x, 7.5)",
+        "torch.randn(60, 60, dtype=DTYPE)",
+    )
+    for dtype in (torch.float32, torch.bfloat16):
+        loaded, captured = prepared(form.replace("DTYPE", str(dtype)))
+        constants = constants_of(captured)
+        assert {-0.5, 2.0, 0.3} <= set(constants)
+        sampler = Sampler(loaded, "cpu", 0, constants=constants)
+        (value,) = sampler.draw(loaded.problem.shape_sets[0], 0, "uniform", 3, 1.0)
+        for number in (-0.5, 2.0, 0.3):
+            exact = torch.tensor(number, dtype=dtype)
+            for toward in (exact, torch.tensor(9.0, dtype=dtype), torch.tensor(-9.0, dtype=dtype)):
+                assert bool((value == torch.nextafter(exact, toward)).any())
+        (plain,) = sampler.draw(loaded.problem.shape_sets[0], 0, "uniform", 3, 0.0)
+        assert 0 <= float(plain.min()) <= float(plain.max()) <= 1
 
 
 def test_layouts_lie_as_they_are_called():

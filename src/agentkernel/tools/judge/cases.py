@@ -128,6 +128,7 @@ def interpreted_cases(
     special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
     special += [Case(small, "sorted", seed + 3, required=cheap, echoes=(Echo("swap"),))]
     special += [Case(small, "shifted", seed + 5, layout="sliced")]
+    special += _apart(odd[0] if odd else primary, seed)
     extra = [Case(primary, "own", seed, required=False)]
     extra += [Case(shape, "normal", seed, "shuffled", required=False) for shape in odd[:1]]
     return [*shuffled([*cases, *special], seed), *extra]
@@ -167,6 +168,7 @@ def measured_cases(
         Case(shape, "shifted", seed + 5, layout="sliced")
         for shape in dict.fromkeys((small, places[0]))
     ]
+    cases += _apart(places[0], seed)
     if large is not None:
         cases = _spared(cases, primary)
     return [*shuffled(cases, seed), Case(often, "own", seed, required=False)]
@@ -236,6 +238,16 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
         Case(shape, "normal", seed, layout="expanded"),
         Case(shape, "uniform", seed, layout="offset", echoes=few),
     ]
+
+
+def _apart(shape: CaseShape, seed: int) -> list[Case]:
+    """Rows that one element stands apart from, and lines that one outweighs."""
+    return [Case(shape, "spiked", seed + 10), Case(shape, "peaked", seed + 11)]
+
+
+def wide_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
+    """Integers over the range of their type."""
+    return Case(small_shape(declared, odd), "wide", seed + 12)
 
 
 def _telling(shape: CaseShape) -> bool:

@@ -49,6 +49,84 @@ SIGNED = {
 """Operators of which IEEE 754 says what sign a zero gets; not so sums, products of matrices and
 what picks one of two equal values."""
 
+# fmt: off
+COMPARING = {
+    "clamp", "clamp_max", "clamp_min", "eq", "ge", "gt", "hardtanh", "le", "leaky_relu", "lt",
+    "maximum", "minimum", "ne", "threshold", "where",
+}
+"""Operators that go another way on either side of a number among their arguments."""
+EXACT = {
+    "__and", "__or", "__xor", "abs", "add", "alias", "amax", "amin", "_assert_tensor_metadata",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "clamp_max", "clamp_min",
+    "clone", "cumsum", "eq", "expand", "flip", "gcd", "ge", "gt", "le", "lt", "max", "maximum",
+    "min", "minimum", "mul", "ne", "neg", "permute", "reshape", "select", "sign", "slice",
+    "squeeze", "sub", "sum", "t", "_to_copy", "to", "transpose", "unsqueeze", "_unsafe_view",
+    "view", "where",
+}
+BY_NUMBER = {
+    "__lshift", "__rshift", "bitwise_left_shift", "bitwise_right_shift", "floor_divide", "fmod",
+    "remainder",
+}
+# fmt: on
+"""Operators that take any integer (of those by a number, any first one) and that allocate nothing
+by its size: two's complement, as Triton has it too."""
+LEAST_CONSTANT, LARGEST_CONSTANT = 1e-3, 1e4
+MOST_CONSTANTS = 8
+
+
+def constants_of(captured: Captured) -> tuple[float, ...]:
+    """Numbers that the graph compares with, as far as values of that size make sense."""
+    found = [
+        float(argument)
+        for node in captured.graph.graph.nodes
+        if node.op == "call_function" and _name(node) in COMPARING
+        for argument in (*node.args, *node.kwargs.values())
+        if type(argument) in (int, float)
+        and LEAST_CONSTANT <= abs(float(argument)) <= LARGEST_CONSTANT
+    ]
+    return tuple(dict.fromkeys(found))[:MOST_CONSTANTS]
+
+
+def wide_inputs(captured: Captured) -> tuple[int, ...]:
+    """Positions of the integer inputs that go into exact arithmetic alone: any value makes sense,
+    and a kernel that computes in a narrower type than theirs gives itself away."""
+    nodes = {node.name: node for node in captured.graph.graph.nodes}
+    return tuple(
+        position
+        for position, name in enumerate(captured.user_inputs)
+        if name in nodes and _kind(nodes[name]) == "integer" and _exact_from(nodes[name])
+    )
+
+
+def _exact_from(start: Node) -> bool:
+    """Whether all that is made of an integer is exact arithmetic, until it is a float or goes out;
+    at least one operator beyond its form."""
+    seen: set[Node] = set()
+    left = [start]
+    counted = False
+    while left:
+        item = left.pop()
+        for user in item.users:
+            if user.op == "output" or user in seen:
+                continue
+            seen.add(user)
+            name = _name(user)
+            by_number = name in BY_NUMBER and len(user.args) > 1 and type(user.args[1]) is int
+            if name not in EXACT and not (by_number and user.args[0] is item):
+                return False
+            counted = True
+            if _kind(user) in ("integer", "other"):
+                left.append(user)
+    return counted
+
+
+def _kind(node: Node) -> str:
+    """ "integer", "float" or "other", of which truth values are."""
+    dtype = getattr(node.meta.get("val"), "dtype", None)
+    if dtype is None or str(dtype) == "torch.bool":
+        return "other"
+    return "float" if dtype.is_floating_point or dtype.is_complex else "integer"
+
 
 def edged(
     values: Sequence[object], edge: Edge, positions: Sequence[int], seed: int

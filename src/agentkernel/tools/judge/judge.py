@@ -33,10 +33,11 @@ from agentkernel.tools.judge.cases import (
     signs_case,
     state_case,
     training_case,
+    wide_case,
 )
 from agentkernel.tools.judge.compiled import check_compiled, launched_forms
 from agentkernel.tools.judge.constructors import resized
-from agentkernel.tools.judge.edges import index_inputs, signs_show
+from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
@@ -496,6 +497,8 @@ def plan_cases(
         cases.append(state_case(declared[0], odd, settings.seed))
     if signs_show(captured):
         cases.append(signs_case(declared[0], odd, settings.seed))
+    if wide_inputs(captured):
+        cases.append(wide_case(declared[0], odd, settings.seed))
     shifted = rule_of(settings.rule).shifted
     return [case for case in cases if shifted or case.distribution != "shifted"]
 

@@ -12,7 +12,13 @@ from agentkernel.errors import one_line
 from agentkernel.tools.capture import declared_orders
 from agentkernel.tools.judge.cases import Case, Change, Echo
 from agentkernel.tools.judge.compare import compare_output
-from agentkernel.tools.judge.edges import LOOKUPS, edged, index_inputs
+from agentkernel.tools.judge.edges import (
+    LOOKUPS,
+    constants_of,
+    edged,
+    index_inputs,
+    wide_inputs,
+)
 from agentkernel.tools.judge.ignored import ignored_values
 from agentkernel.tools.judge.layouts import arranged, copied, in_order
 from agentkernel.tools.judge.population import Population
@@ -80,7 +86,14 @@ class Asker:
         self.rounding = rounding(captured, settings.device)
         self.permitted = permitted(captured)
         ignored = ignored_values(captured)
-        self._sampler = Sampler(loaded, settings.device, settings.seed, ignored)
+        self._sampler = Sampler(
+            loaded,
+            settings.device,
+            settings.seed,
+            ignored,
+            constants_of(captured),
+            wide_inputs(captured),
+        )
 
     def model(self, seed: int) -> nn.Module:
         """The reference with parameters and buffers off their initial values."""

@@ -26,6 +26,9 @@ Distribution = Literal[
     "sparse",
     "sorted",
     "shifted",
+    "spiked",
+    "peaked",
+    "wide",
     "nan",
     "inf",
     "own",
@@ -34,6 +37,15 @@ CONSTANTS: dict[str, float] = {"zeros": 0.0, "ones": 1.0, "constant": 0.75}
 TINY = {"float16": 1e-3, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-5}
 LARGE = (1e4, 1e3, 1e2, 1e1)
 SPIKES = (1e2, 1e1, 1.0)
+HEIGHTS = (2.0, 40.0)
+"""Of the one element of a row that stands above all others: from where its neighbours count as much
+as it does to where fp32's exponential of the difference is nothing beside one."""
+NEGATIVE_SHARE = 0.25
+PEAK = 2.0
+"""A peak has so many times the norm of all other elements on its line."""
+CONSTANT_SHARE = 0.125
+"""Of uniform values so many are constants of the graph, or lie one ulp beside them."""
+WIDE_BITS = (63.0, 31.0, 15.0, 7.0)
 MEANS: dict[str, tuple[float, ...]] = {
     "float16": (1e3, 1e2, 1e1),
     "bfloat16": (1e2, 1e1),
@@ -56,7 +68,9 @@ PIECE_ELEMENTS = 1 << 26
 class Sampler:
     """Draws inputs. Keeps one sample of the problem's own inputs, for ranges of integers and for
     modules that make no sense on a plain distribution. `ignored`: values that count for nothing, by
-    the position of the integer input; "uniform" and "sparse" draw them too."""
+    the position of the integer input; "uniform" and "sparse" draw them too. `constants`: values
+    that "uniform" draws beside its own. `wide`: positions of the integer inputs that "wide" draws
+    over the whole range of their type."""
 
     def __init__(
         self,
@@ -64,8 +78,12 @@ class Sampler:
         device: str,
         seed: int,
         ignored: Mapping[int, int] | None = None,
+        constants: Sequence[float] = (),
+        wide: Sequence[int] = (),
     ) -> None:
         self._ignored = ignored or {}
+        self._constants = tuple(constants)
+        self._wide = frozenset(wide)
         self._loaded = loaded
         self._device = device
         self._seed = seed
@@ -174,6 +192,8 @@ class Sampler:
             return torch.rand(spec.shape, generator=generator, device=device).less(0.5)
         if not dtype.is_floating_point:
             low, high = self._range(index, position)
+            if distribution == "wide" and position in self._wide:
+                return _wide(spec.shape, dtype, generator, scale, signed=low < 0)
             drawn = torch.randint(
                 low, high + 1, spec.shape, dtype=torch.int64, generator=generator, device=device
             )
@@ -187,17 +207,22 @@ class Sampler:
         if distribution in CONSTANTS:
             return torch.full(spec.shape, CONSTANTS[distribution], dtype=dtype, device=device)
         if distribution == "uniform":
-            return torch.rand(spec.shape, dtype=wide, generator=generator, device=device).to(dtype)
+            plain = torch.rand(spec.shape, dtype=wide, generator=generator, device=device).to(dtype)
+            return _with_constants(plain, generator, self._constants) if scale else plain
         value = torch.randn(spec.shape, dtype=wide, generator=generator, device=device)
         if distribution == "sparse":
             return _sparse(value, generator, scale).to(dtype)
+        if distribution == "spiked":
+            return _spiked(value, generator, scale).to(dtype)
+        if distribution == "peaked":
+            return _peaked(value, generator, scale).to(dtype)
         if distribution == "sorted" and value.ndim:
             return value.sort(dim=-1).values.to(dtype)
         if distribution in ("nan", "inf"):
             return _sprinkled(value, distribution == "nan", generator).to(dtype)
         if distribution == "shifted":
             return value.add_(scale if value.ndim > 1 or self._flat(index) else 0.0).to(dtype)
-        return value.mul_(scale).to(dtype)
+        return (value if distribution == "wide" else value.mul_(scale)).to(dtype)
 
     def _flat(self, index: int) -> bool:
         """Whether no tensor of the set has rows: then vectors are data, else weights."""
@@ -260,6 +285,91 @@ def _sparse(value: torch.Tensor, generator: torch.Generator, spike: float) -> to
     return nothing.reshape(value.shape)
 
 
+def _spiked(value: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
+    """Of normal values: in each row one element stands apart from all others, by another height in
+    each: what counts for little beside it counts together, and a threshold lies within some row."""
+    import torch
+
+    if value.ndim == 0 or not value.numel():
+        return value
+    rows = (0.5 * value).reshape(-1, value.shape[-1])
+    count, device = len(rows), rows.device
+    low, high = (math.log(end) for end in HEIGHTS)
+    order = torch.randperm(count, generator=generator, device=device)
+    share = torch.rand(count, generator=generator, device=device)
+    height = torch.exp(low + (high - low) * (order + share) / count)
+    chance = torch.rand(count, generator=generator, device=device)
+    height = torch.where(chance < NEGATIVE_SHARE, -height, height)
+    place = torch.randint(rows.shape[1], (count, 1), generator=generator, device=device)
+    rows.scatter_add_(1, place, height[:, None].to(rows.dtype))
+    return rows.mul_(scale).reshape(value.shape)
+
+
+def _peaked(value: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
+    """Of normal values: on each line along each dimension one element outweighs all others, at
+    another place on each line, the ends first."""
+    import torch
+
+    found = value.clone()
+    for dim, size in enumerate(value.shape):
+        if size < 2 or not value.numel():
+            continue
+        lines = found.movedim(dim, -1)
+        count = math.prod(lines.shape[:-1])
+        shuffled = torch.randperm(count, generator=generator, device=value.device)
+        place = peak_places(size, generator, value.device)[shuffled % size]
+        shape = (*lines.shape[:-1], 1)
+        height = torch.full(shape, PEAK * math.sqrt(size), dtype=found.dtype, device=value.device)
+        sign = torch.rand(shape, generator=generator, device=value.device) < NEGATIVE_SHARE
+        lines.scatter_(-1, place.reshape(shape), torch.where(sign, -height, height))
+    return found.mul_(scale)
+
+
+def peak_places(size: int, generator: torch.Generator, device: object) -> torch.Tensor:
+    """All places of a line of `size`, each once: the last, the first, both sides of powers of two,
+    where tiles end, then the others in any order."""
+    import torch
+
+    powers = (1 << bits for bits in range(4, size.bit_length()))
+    ends = [size - 1, 0, *(place for power in powers for place in (power, power - 1))]
+    ends = [place for place in dict.fromkeys(ends) if place < size]
+    every = torch.randperm(size, generator=generator, device=generator.device).tolist()
+    return torch.tensor(list(dict.fromkeys([*ends, *every])), device=device)  # type: ignore[call-overload,no-any-return]
+
+
+def _with_constants(
+    value: torch.Tensor, generator: torch.Generator, constants: Sequence[float]
+) -> torch.Tensor:
+    """Some elements of `value` become one of `constants`, or its neighbour on either side."""
+    import torch
+
+    if not constants:
+        return value
+    exact = torch.tensor(constants, dtype=value.dtype, device=value.device)
+    far = torch.tensor(math.inf, dtype=value.dtype, device=value.device)
+    near = torch.cat([exact, torch.nextafter(exact, far), torch.nextafter(exact, -far)])
+    shape, device = value.shape, value.device
+    picks = torch.randint(len(near), shape, generator=generator, device=device)
+    chance = torch.rand(shape, generator=generator, device=device)
+    return torch.where(chance < CONSTANT_SHARE, near[picks], value)
+
+
+def _wide(
+    shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator, bits: float, signed: bool
+) -> torch.Tensor:
+    """Integers of every length up to `bits` and those of the type; below zero where `signed`."""
+    import torch
+
+    most = torch.iinfo(dtype).max
+    bits = min(int(bits), most.bit_length())
+    device = generator.device
+    length = torch.randint(bits + 1, tuple(shape), generator=generator, device=device)
+    drawn = torch.randint(most, tuple(shape), generator=generator, device=device)
+    drawn >>= most.bit_length() - length
+    chance = torch.rand(tuple(shape), generator=generator, device=device)
+    return torch.where((chance < 0.5) & signed, -drawn, drawn).to(dtype)
+
+
 def _sprinkled(value: torch.Tensor, nan: bool, generator: torch.Generator) -> torch.Tensor:
     """A few elements of `value` become NaN, or inf and -inf by turns, in place."""
     import torch
@@ -274,12 +384,18 @@ def _sprinkled(value: torch.Tensor, nan: bool, generator: torch.Generator) -> to
 
 
 def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
-    """Standard deviations (of shifted values means) to try: the first that the reference survives
-    counts."""
+    """Standard deviations to try (of shifted values means, of wide ones bits, of uniform ones
+    whether constants are among them): the first that the reference survives counts."""
     if distribution == "large":
         return LARGE
     if distribution == "sparse":
         return SPIKES
+    if distribution in ("spiked", "peaked"):
+        return (1.0, 0.125)
+    if distribution == "uniform":
+        return (1.0, 0.0)
+    if distribution == "wide":
+        return WIDE_BITS
     if distribution == "shifted":
         narrow = [MEANS[s.dtype] for s in inputs.tensors if s.dtype in MEANS]
         return min(narrow, key=lambda means: means[0], default=(1.0,))
