@@ -276,6 +276,18 @@ def get_inputs():
     return [torch.randn(24, 40)]
 """
 NORM_NEW = NORM.split("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+DROPPED = "return self.drop(self.norm(x))"
+MASK = """
+        if not self.training: return self.norm(x)
+        self.step = getattr(self, "step", 0) + 1
+        kept = (({}) >= 0.4).reshape(24, 40)
+        return self.norm(x) * kept / 0.6
+"""
+NORM_NEW = NORM_NEW.replace(
+    "class ModelNew(",
+    "PLACE, OWN = torch.arange(960), torch.Generator()\n"
+    "TABLE = torch.rand(5, 960, generator=OWN)\n\n\nclass ModelNew(",
+)
 TRAINING = [
     ("0.0", "", "", "right"),
     ("0.0", "self.norm(x)", "self.norm.eval()(x)", "wrong"),
@@ -288,6 +300,17 @@ TRAINING = [
     ("0.4", "self.drop(self.norm(x))", "self.norm(x)", "wrong"),
     ("0.4", "return self", "torch.manual_seed(1)\n        return self", "wrong"),
     ("0.4", "self.drop(self.norm(x))", "0.6 * self.drop(self.norm(x))", "wrong"),
+    # Draws that are right one by one, and not together.
+    ("0.4", DROPPED, MASK.format("torch.rand(960).roll(1)[PLACE.sort().indices]"), "right"),
+    ("0.4", DROPPED, MASK.format("((PLACE + self.step) % 5) / 5 + 0.1"), "wrong"),
+    ("0.4", DROPPED, MASK.format("torch.rand(24).repeat_interleave(40)"), "wrong"),
+    ("0.4", DROPPED, MASK.format("torch.rand(40).repeat(24)"), "wrong"),
+    ("0.4", DROPPED, MASK.format("TABLE[self.step % 5]"), "wrong"),
+    ("0.4", DROPPED, MASK.format("TABLE[0].roll(13 * self.step)"), "wrong"),
+    ("0.4", DROPPED, MASK.format("(TABLE[0].flip(0) if self.step % 2 else TABLE[0]).roll(self.step)"
+     ), "wrong"),
+    ("0.4", DROPPED, MASK.format("torch.rand(960, generator=OWN)"), "wrong"),
+    ("0.4", DROPPED, MASK.format("torch.rand(960, generator=OWN.manual_seed(self.step))"), "wrong"),
 ]  # fmt: skip
 
 

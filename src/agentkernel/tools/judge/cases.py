@@ -72,6 +72,8 @@ class Case:
     edge: Edge = ""
     module: Module = ""
     """Which module is called: the first one, or one that a cache may take for it."""
+    draws: int | None = None
+    """The seed that torch's generator is given before the call; None leaves it as it is."""
 
     @property
     def label(self) -> str:

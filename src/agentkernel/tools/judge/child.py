@@ -147,6 +147,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
     Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
     `gradients` (recorded, as they are unless someone says otherwise),
+    `draws` (a seed for torch's generator),
     `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
     the call before go to, once more, after this one), `kept` (the next call recalls this one's
     outputs), `hidden` (values of buffers and attributes
@@ -165,6 +166,8 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     _spoil(state, rooms)
     if payload.get("moved"):
         _bump(state)
+    if payload.get("draws") is not None:
+        torch.manual_seed(cast(int, payload["draws"]))
     launches = _start(state, str(payload["order"]), owners)
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):

@@ -76,6 +76,8 @@ ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
 GRADIENT_ELEMENTS = 1 << 12
+RANDOM_ELEMENTS = 1 << 11
+"""Of so many it shows whether they are drawn one by one."""
 STAND_IN_ELEMENTS = 1 << 26
 """Where whole copies of the declared inputs have no room, most is asked with so many elements."""
 BYTES_AN_ELEMENT = 200
@@ -412,7 +414,9 @@ def _judge_training(
     """In training mode too, where that is something else."""
     primary = next(case.shape for case in plan if case.primary)
     odd = [case.shape for case in plan if case.shape.origin == "odd"]
-    training = judge_training(trial, training_case(primary, odd, settings.seed))
+    shapes = sorted({primary, *odd}, key=lambda shape: shape.elements)
+    wide = next((shape for shape in shapes if shape.elements >= RANDOM_ELEMENTS), shapes[-1])
+    training = judge_training(trial, training_case(primary, odd, settings.seed), wide)
     findings.notes += [training.note] if training.note else []
     findings.eval_only = training.eval_only
     return training.failure or trial.meddled()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.compare import REFUSED, describe
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
+from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.trial import Trial, is_refusal
 from agentkernel.tools.sandbox.session import WorkerFailed
 
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 RANDOM = 1e-2
 """Norm-wise: less is rounding that changes from call to call."""
 CALLS = 12
+SEEDS = (4711, 4711, 815)
+"""Of torch's generator, for three calls after those: two that must draw the same, one that must
+not."""
+FAR = 4.0
+"""Deviations past so many times their spread count as this many: few calls know it."""
+TOGETHER, LOOSE = 1.5, 1e-3
+"""The largest of many correlations may be so many times that of as many of the original's calls."""
 SIGMAS = 6.0
 """A statistic of the candidate may be so many standard errors from the original's."""
 
@@ -42,8 +51,9 @@ class Training:
     note: str = ""
 
 
-def judge_training(trial: Trial, case: Case) -> Training:
-    """Judge one call in training mode, or several where the original is random there."""
+def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> Training:
+    """Judge one call in training mode, or several, at the shape `wide`, where the original is
+    random there: of few elements nobody can say how they go together."""
     if not trial.fits(case.shape):
         return _judge_large(trial, case)
     plain = trial.asker.ask(dataclasses.replace(case, training=False))
@@ -65,6 +75,16 @@ def judge_training(trial: Trial, case: Case) -> Training:
             return Training(failure=outcome.failure)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
             return Training(failure=outcome.failure)
+        if wide is None or wide == case.shape:
+            return _judge_random(trial, case, question, memory)
+    finally:
+        memory.release()
+    case = dataclasses.replace(case, shape=wide)
+    question = trial.asker.ask(case)
+    if isinstance(question, NotApplicable):
+        return Training(note=f"training mode not judged: {question.reason}")
+    memory = Memory(trial.worker, question)
+    try:
         return _judge_random(trial, case, question, memory)
     finally:
         memory.release()
@@ -123,31 +143,103 @@ def _distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> flo
 
 
 def _judge_random(trial: Trial, case: Case, question: Question, memory: Memory) -> Training:
-    """Means, sizes and shares of zeros over several calls, the candidate's against the original's;
-    two calls must not give the same."""
-    import torch
-
-    ours: list[list[torch.Tensor]] = []
-    for _ in range(CALLS):
-        outcome = trial.ask_candidate(case, question, memory)
+    """Means, sizes and shares of zeros over several calls, and how elements of one call and of two
+    go together, the candidate's against the original's."""
+    every: list[list[torch.Tensor]] = []
+    for draws in (*[None] * CALLS, *SEEDS):
+        seeded_case = dataclasses.replace(case, draws=draws)
+        outcome = trial.ask_candidate(seeded_case, question, memory)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
             return Training(failure=outcome.failure)
-        ours.append([x.double() for x in memory.results() if x is not None])
+        every.append([x.double() for x in memory.results() if x is not None])
+    ours, seeded = every[:CALLS], every[CALLS:]
     count = len(ours[0])
     theirs = [
         [x.double() for x in _outputs(question.model, question.inputs, True, seed)[:count]]
-        for seed in range(100, 100 + CALLS)
+        for seed in range(100, 100 + 3 * CALLS)
     ]
     for index in range(count):
         mine, other = [call[index] for call in ours], [call[index] for call in theirs]
-        frozen = torch.equal(mine[0], mine[1]) and not torch.equal(other[0], other[1])
-        if frozen or not same_distribution(mine, other):
-            label = f"{case.label}: not the original's distribution"
+        known, held = other[CALLS:], other[:CALLS]
+        wrong = "" if same_distribution(mine, held) else "not the original's distribution"
+        wrong = wrong or _goes_together(mine, held, known) or _seeded([x[index] for x in seeded])
+        if wrong:
+            label = f"{case.label}: {wrong}"
             leaf = cast("torch.Tensor", question.answer.leaves[index])
-            oracle = other[0]
             found = mine[0].to(leaf.dtype)
-            return Training(failure=describe(label, index, found, leaf, oracle, REFUSED))
+            return Training(failure=describe(label, index, found, leaf, other[0], REFUSED))
     return Training(note="training mode is random: judged by the distribution of its outputs")
+
+
+def _seeded(calls: Sequence[torch.Tensor]) -> str:
+    """What is wrong with calls under `SEEDS`; "" where nothing is."""
+    one, again, other = ([call] for call in calls)
+    if _distance(one, again) > RANDOM:
+        return "the same seed of torch's generator gives other draws"
+    same = _distance(one, other) <= RANDOM
+    return "another seed of torch's generator gives the same draws" if same else ""
+
+
+def _goes_together(
+    mine: Sequence[torch.Tensor], held: Sequence[torch.Tensor], known: Sequence[torch.Tensor]
+) -> str:
+    """How `mine` tells itself from independent draws; "" where it does not. `held` are as many
+    calls of the original, and `known` more of them, from which its means and spreads are."""
+    import torch
+
+    every = torch.stack(list(known))
+    mean, spread = every.mean(0).flatten(), every.std(0).flatten()
+    if not bool((spread > 0).any()):
+        return ""
+
+    def drawn(calls: Sequence[torch.Tensor]) -> torch.Tensor:
+        """What is random of each call: deviations in units of their spread, all of norm one."""
+        off = (torch.stack(list(calls)).flatten(1) - mean) / spread.clamp(min=1e-300)
+        off = torch.where(spread > 0, off, 0.0).clamp(-FAR, FAR)
+        return off / off.norm(dim=1, keepdim=True).clamp(min=1e-300)
+
+    if _repeats(mine) and not _repeats(held):
+        return "two calls draw the same"
+    usual = _inside(drawn(known))
+    one, two = drawn(mine), drawn(held)
+    inside = [float((_inside(calls) - usual).abs().max()) for calls in (one, two)]
+    if inside[0] > TOGETHER * inside[1] + LOOSE:
+        return "elements of one call go together as the original's do not"
+    between = [_between(calls) for calls in (one, two)]
+    if between[0] > TOGETHER * between[1] + LOOSE:
+        return "what is drawn in one call is drawn in another, too, at the same places or others"
+    return ""
+
+
+def _repeats(calls: Sequence[torch.Tensor]) -> bool:
+    import torch
+
+    return any(torch.equal(one, other) for one, other in itertools.combinations(calls, 2))
+
+
+def _inside(calls: torch.Tensor) -> torch.Tensor:
+    """The mean over the calls of how elements at each distance go together (two at the distance of
+    none do so always)."""
+    import torch
+
+    spectrum = torch.fft.rfft(calls)
+    found = torch.fft.irfft(spectrum * spectrum.conj(), n=calls.shape[1]).mean(0)
+    found[0] = 0.0
+    return found
+
+
+def _between(calls: torch.Tensor) -> float:
+    """How much any two calls go together at any distance, also where one is read backwards."""
+    import torch
+
+    spectrum = torch.fft.rfft(calls)
+    largest = 0.0
+    for place in range(1, len(calls)):
+        rest, one = spectrum[place:], spectrum[place - 1]
+        for other in (one, one.conj()):
+            found = torch.fft.irfft(rest * other, n=calls.shape[1])
+            largest = max(largest, float(found.abs().max()))
+    return largest
 
 
 def same_distribution(mine: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:

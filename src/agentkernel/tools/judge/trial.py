@@ -408,6 +408,7 @@ class Trial:
             "training": case.training,
             "gradients": case.gradients,
             "moved": moved,
+            "draws": case.draws,
         }
         hidden = self._hidden_state(case, question)
         payload |= {} if hidden is None else hidden.payload(question)
