@@ -348,7 +348,7 @@ class FakeWorkshop:
             precision="strict",
             policy="mixed",
             device="cpu",
-            seed=settings.seed,
+            seed=settings.judge.seed,
             seeds=1,
             budget_s=0.0,
             judge_sha256=self.judge_sha256(),

@@ -54,7 +54,7 @@ REFUSED = {"causal_scores_written_out": "mismatch"}
 """Gate of the judge that refuses the draft: its products are off by 1.4 times what is allowed in
 one row of few."""
 TEMPLATED = tuple(name for name in FILES if name not in {*LIFTED, *UNDRAFTED})
-JUDGING = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
+JUDGING = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
 
 
 def by_problem(names: Iterable[str], quick: frozenset[str] = SAMPLE) -> list[object]:

@@ -83,7 +83,7 @@ def least_free() -> Iterator[list[int]]:
 
 
 def judged(problem: LoadedProblem, value: str, free: int) -> Verdict:
-    settings = JudgeSettings(device="cuda", device_bytes=free)
+    settings = JudgeSettings(seed=0, device="cuda", device_bytes=free)
     return judge(problem, capture(problem), SOURCE.replace("VALUE", value), settings)
 
 

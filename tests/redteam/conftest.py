@@ -20,7 +20,9 @@ def naive_on_cpu() -> Iterator[NaiveJudge]:
 
 @pytest.fixture(scope="session")
 def bench_on_cpu() -> Iterator[Bench]:
-    with Bench(BenchSettings(device="cpu", time_limit_s=15.0, budget_s=0.0, seeds=3)) as bench:
+    with Bench(
+        BenchSettings(device="cpu", time_limit_s=15.0, budget_s=0.0, seed=0, seeds=3)
+    ) as bench:
         yield bench
 
 
@@ -32,5 +34,5 @@ def naive_on_gpu() -> Iterator[NaiveJudge]:
 
 @pytest.fixture(scope="session")
 def bench_on_gpu() -> Iterator[Bench]:
-    with Bench(BenchSettings(device="cuda")) as bench:
+    with Bench(BenchSettings(device="cuda", seed=0)) as bench:
         yield bench

@@ -111,7 +111,7 @@ def certify(
 def _judged(source: str) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         loaded = small_problem(Path(folder))
-    return judge(loaded, capture(loaded), source, JudgeSettings(seeds=1))
+    return judge(loaded, capture(loaded), source, JudgeSettings(seed=0, seeds=1))
 
 
 def what(found: Replay) -> list[str]:
@@ -136,6 +136,30 @@ def test_another_verdict_decides(tmp_path: Path) -> None:
     decisive = [item for item in found.differences if item.decisive]
     assert [(item.what, item.then) for item in decisive] == [("verdict", "accepted")]
     assert "correctness" in decisive[0].now
+
+
+def test_a_fresh_seed_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written for the seed of its certificate comes out as then under that one alone."""
+    path = certify(tmp_path)
+    seeds: list[int] = []
+
+    def knows_its_seed(
+        loaded: object, captured: object, source: str, asked: JudgeSettings
+    ) -> Verdict:
+        seeds.append(asked.seed)
+        found = _judged(RIGHT).model_copy(update={"seed": asked.seed})
+        if asked.seed == 0:
+            return found
+        failure = RunFailed(reason="raised", log="", case="")
+        return found.model_copy(update={"accepted": False, "gate": "run", "failure": failure})
+
+    monkeypatch.setattr("agentkernel.tools.judge.judge.judge", knows_its_seed)
+    found = replay(path)
+    assert not found.holds
+    assert seeds[0] == 0
+    assert len(seeds) == len(set(seeds)) == 2
+    decisive = [item for item in found.differences if item.decisive]
+    assert [item.what for item in decisive] == [f"verdict under the fresh seed {seeds[1]}"]
 
 
 def test_other_versions_and_another_judge_are_said_and_do_not_decide(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_user_file_is_found_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("judge.seed=3", ("'judge.seed'", "nearest known one is 'judge.seeds'")),
+        ("judge.sed=3", ("'judge.sed'", "nearest known one is 'judge.seed'")),
         ("rounds=3", ("'rounds'", "'budget.rounds'")),
         ("goals.precision=loose", ("'goals.precision'", "'strict'", "loose")),
         ("budget.rounds=0", ("'budget.rounds'", "0")),

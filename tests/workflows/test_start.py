@@ -197,7 +197,7 @@ def without_keys(attempt: Attempt) -> Attempt:
     [
         (("goals.precision=bf16",), "judged with precision strict, not bf16"),
         (("goals.policy=triton",), "judged with policy mixed, not triton"),
-        (("seed=3",), "judged under other settings"),
+        (("judge.seed=3",), "judged under other settings"),
     ],
 )
 def test_what_was_judged_otherwise_is_judged_anew(
@@ -260,7 +260,6 @@ def never_judged(attempt: Attempt) -> Attempt:
         (wrong_text, "another text"),
         (other_problem, "another problem"),
         (on_a_gpu, "another kind of device"),
-        (other_seed, "seed 7, not 0"),
         (other_target, "profiled for a100-sxm-80, not h100-sxm"),
         (other_profile_key, "profiled under other settings"),
         (foreign_profile, "profile is about another text"),
@@ -275,6 +274,18 @@ def test_only_what_holds_is_taken_over(
     changed = tuple(map(change, history))
     run(going_on(tmp_path, changed), seen.append, workshop=FakeWorkshop((B,)))
     assert [why in text for text in noted(seen)] == [True]
+
+
+def test_a_seed_counts_where_one_is_asked_for(tmp_path: Path) -> None:
+    history = tuple(map(other_seed, earlier(tmp_path, A)))
+    for overrides, notes in ((), 0), (("judge.seed=0",), 1):
+        seen: list[Event] = []
+        run(
+            going_on(tmp_path, history, overrides=overrides),
+            seen.append,
+            workshop=FakeWorkshop((B,)),
+        )
+        assert ["seed 7, not 0" in text for text in noted(seen)] == [True] * notes
 
 
 def test_without_keys_the_values_decide(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ Sanitize = Annotated[
 ]
 
 
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Of what is asked: repeats a judgement; else a fresh one."),
+]
 DeclaredSizes = Annotated[
     bool,
     typer.Option(
@@ -59,6 +63,7 @@ def judge(
     static: Static = True,
     sanitize: Sanitize = False,
     declared_sizes: DeclaredSizes = False,
+    seed: Seed = None,
     allow_unsandboxed: AllowUnsandboxed = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,6 +84,7 @@ def judge(
             "goals.precision": precision,
             "goals.policy": policy or "triton",
             "judge.allow_unsandboxed": allow_unsandboxed or None,
+            "judge.seed": seed,
         },
     )
     verdict = find_verdict(bench, static=static, sanitize=sanitize, declared_sizes=declared_sizes)
@@ -140,6 +146,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.eval_only:
         lines.append("for eval mode only: in training mode it raises")
     lines += list(verdict.notes)
-    lines.append(f"sandbox {verdict.sandbox or 'none needed'}, {show_span(verdict.seconds)}")
+    sandbox = verdict.sandbox or "none needed"
+    lines.append(f"sandbox {sandbox}, seed {verdict.seed}, {show_span(verdict.seconds)}")
     # What a candidate words itself begins no line that could be the judge's.
     return [plain(line).replace("\n", "\n    ") for line in lines]

@@ -61,6 +61,8 @@ class JudgeOptions(Frozen):
     """How hard the judge looks: seeds, seconds for each call of the candidate and for the whole
     of an interpreted judgement (past it only the required cases are tried)."""
 
+    seed: int | None = Field(default=None, ge=0)
+    """Of all that the judge draws; None draws a fresh one for each judgement."""
     seeds: int = Field(ge=1)
     time_limit_s: float = Field(gt=0)
     budget_s: float = Field(ge=0)

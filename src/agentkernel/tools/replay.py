@@ -155,10 +155,12 @@ def _judge_again(
     resolved = find_target(None)
     settings = replay_settings(certificate, resolved, allow_unsandboxed=allow_unsandboxed)
     now = judge(loaded, captured, source, settings)
+    again = _under_a_fresh_seed(loaded, captured, source, settings, then, now)
     differences = [
         *version_differences(certificate.versions, installed_versions()),
         *_changed("judge", certificate.judge_sha256[:16], judge_sha256()[:16]),
         *verdict_differences(then, now),
+        *(fresh_differences(then, again) if again is not None else ()),
     ]
     profile = None
     if certificate.basis == "measured" and settings.device == "cuda" and now.accepted:
@@ -167,11 +169,37 @@ def _judge_again(
     return found.model_copy(
         update={
             "differences": tuple(differences),
-            "undecided": _undecided(now),
+            "undecided": _undecided(now) or (_undecided(again) if again is not None else ""),
             "verdict": now,
             "profile": profile,
         }
     )
+
+
+def _under_a_fresh_seed(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    then: Verdict,
+    now: Verdict,
+) -> Verdict | None:
+    """The same judgement under a seed that nobody knew when the candidate was written; None where
+    the old one has not come out as it did."""
+    from agentkernel.tools.judge.judge import judge
+    from agentkernel.tools.judge.settings import fresh_seed
+
+    if _finding(then) != _finding(now):
+        return None
+    return judge(loaded, captured, source, settings.model_copy(update={"seed": fresh_seed()}))
+
+
+def fresh_differences(then: Verdict, again: Verdict) -> list[Difference]:
+    """What came out otherwise under a fresh seed, which the text names: it decides."""
+    if _undecided(again):
+        return []
+    what = f"verdict under the fresh seed {again.seed}"
+    return _changed(what, _finding(then), _finding(again), decisive=True)
 
 
 def load_certified_problem(live: Path, sealed: Sealed, *, unpickle: bool = False) -> LoadedProblem:

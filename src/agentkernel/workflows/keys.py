@@ -16,7 +16,8 @@ class JudgeScope(Frozen):
     precision: Precision
     policy: Policy
     device: str
-    seed: int
+    seed: int | None
+    """None: a fresh one for each judgement, which the verdict names."""
     seeds: int
     budget_s: float
     kernelbench: bool = False

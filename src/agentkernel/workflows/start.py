@@ -105,7 +105,11 @@ def _verdict_differs(verdict: Verdict, candidate: Candidate, context: Context) -
     pairs = (
         ("precision", verdict.precision, settings.goals.precision),
         ("policy", verdict.policy, settings.policy),
-        ("seed", verdict.seed, settings.seed),
+        (
+            "seed",
+            verdict.seed,
+            verdict.seed if settings.judge.seed is None else settings.judge.seed,
+        ),
     )
     named = (f"{name} {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours)
     differs = next(named, None)

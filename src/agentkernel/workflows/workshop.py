@@ -48,7 +48,7 @@ from agentkernel.tools import gate
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed
 from agentkernel.tools.judge.workers import expect_judged
 from agentkernel.tools.lift.writer import InductorWriter
 from agentkernel.tools.problems import LoadedProblem
@@ -238,7 +238,7 @@ def _tools(
 ) -> Tools:
     judging = judge_settings(settings, resolved)
     versions = installed_versions()
-    judge_scope = _judge_scope(loaded, judging, versions)
+    judge_scope = _judge_scope(loaded, settings, judging, versions)
     profile_scope = ProfileScope(
         problem=loaded.problem.sha256,
         target=resolved.target.name,
@@ -247,10 +247,11 @@ def _tools(
         max_autotune=settings.profile.max_autotune,
         versions=versions,
     )
-    draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}")
+    draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}{settings.seed}")
 
     def judging_of(candidate: Candidate) -> JudgeSettings:
-        return judging.model_copy(update={"declared_sizes": candidate.declared_sizes})
+        asked = judge_settings(settings, resolved)
+        return asked.model_copy(update={"declared_sizes": candidate.declared_sizes})
 
     def scope_of(candidate: Candidate) -> JudgeScope:
         return judge_scope.model_copy(update={"declared_sizes": candidate.declared_sizes})
@@ -316,12 +317,13 @@ def _memory(
 
 
 def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSettings:
-    """How the judge is set: on the GPU where it can stand for the target, else interpreted."""
+    """How the judge is set for one judgement: on the GPU where it can stand for the target, else
+    interpreted."""
     return JudgeSettings(
         precision=settings.goals.precision,
         policy=settings.policy,
         device="cuda" if resolved.measurable else "cpu",
-        seed=settings.seed,
+        seed=fresh_seed() if settings.judge.seed is None else settings.judge.seed,
         seeds=settings.judge.seeds,
         time_limit_s=settings.judge.time_limit_s,
         budget_s=settings.judge.budget_s,
@@ -342,13 +344,15 @@ def profile_settings(settings: Settings) -> ProfileSettings:
     )
 
 
-def _judge_scope(loaded: LoadedProblem, judging: JudgeSettings, versions: Versions) -> JudgeScope:
+def _judge_scope(
+    loaded: LoadedProblem, settings: Settings, judging: JudgeSettings, versions: Versions
+) -> JudgeScope:
     return JudgeScope(
         problem=loaded.problem.sha256,
         precision=judging.precision,
         policy=judging.policy,
         device=judging.device,
-        seed=judging.seed,
+        seed=settings.judge.seed,
         seeds=judging.seeds,
         budget_s=judging.budget_s,
         kernelbench=judging.kernelbench,

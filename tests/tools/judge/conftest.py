@@ -48,6 +48,7 @@ def judged(prepared):
     def run(problem, source, **settings):
         loaded, captured = prepared(problem)
         settings.setdefault("budget_s", 0.0)
+        settings.setdefault("seed", 0)
         return judge(loaded, captured, source, JudgeSettings(**settings))
 
     return run
@@ -65,7 +66,9 @@ def tried(prepared, worker):
 
     def run(problem, source, case=None, **wishes):
         loaded, captured = prepared(problem)
-        settings = JudgeSettings(policy="any", device_bytes=wishes.pop("device_bytes", None))
+        settings = JudgeSettings(
+            seed=0, policy="any", device_bytes=wishes.pop("device_bytes", None)
+        )
         trial = Trial(worker, loaded, captured, settings, [])
         assert trial.build(source) is None
         inputs = wishes.pop("inputs", loaded.problem.shape_sets[0])

@@ -33,7 +33,7 @@ def get_inputs():
 def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
     loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
     monkeypatch.setattr("agentkernel.tools.judge.judge.interpreted_cases", plan)
-    cases = plan_cases(loaded, captured, JudgeSettings())
+    cases = plan_cases(loaded, captured, JudgeSettings(seed=0))
     required = [case for case in cases if case.required]
     assert {case.distribution for case in cases} == EVERY
     assert {case.distribution for case in required} == EVERY - {"own"}
@@ -55,7 +55,7 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
 
 def test_a_large_shape_is_asked_for_plain_values_alone(prepared, sources):
     loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
-    settings = JudgeSettings(device="cuda")
+    settings = JudgeSettings(seed=0, device="cuda")
     large = loaded.problem.shape_sets[0].label
     plain = plan_cases(loaded, captured, settings)
     cases = plan_cases(loaded, captured, settings, lambda shape: shape.label != large)
@@ -73,11 +73,18 @@ def test_a_large_shape_is_asked_for_plain_values_alone(prepared, sources):
 def test_a_large_shape_without_a_stand_in_is_asked_for_the_rest_as_time_allows(prepared, sources):
     loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
     fixed = specialise(captured)
-    settings = JudgeSettings(device="cuda", declared_sizes=True)
+    settings = JudgeSettings(seed=0, device="cuda", declared_sizes=True)
     cases = plan_cases(loaded, fixed, settings, lambda shape: False)
     assert len({case.shape.label for case in cases}) == 1
     assert sum(case.required for case in cases) == 2
     assert {case.distribution for case in cases} == EVERY
+
+
+def test_each_judgement_has_a_seed_of_its_own():
+    seeds = {JudgeSettings().seed for _ in range(8)}
+    assert len(seeds) == 8
+    assert all(0 <= seed < 1 << 31 for seed in seeds)
+    assert JudgeSettings(seed=7).seed == 7
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +168,7 @@ def test_integers_of_exact_arithmetic_are_drawn_over_their_type(
     assert wide_inputs(captured) == wide
     asked = [
         case
-        for case in plan_cases(loaded, captured, JudgeSettings())
+        for case in plan_cases(loaded, captured, JudgeSettings(seed=0))
         if case.distribution == "wide"
     ]
     assert len(asked) == bool(wide)

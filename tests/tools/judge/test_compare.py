@@ -156,7 +156,7 @@ def test_odd_shapes_have_at_most_so_many_rows(prepared):
     assert len(bounded) == len(free)
     assert all(count_rows(item.inputs) <= 2_500 for item in bounded)
     assert {item.inputs.tensors[0].shape[-1] for item in bounded} >= {17, 5, 129}
-    settings = JudgeSettings(device="cpu")
+    settings = JudgeSettings(seed=0, device="cpu")
     planned = {case.shape.label: case.shape for case in plan_cases(loaded, captured, settings)}
     assert all(count_rows(shape.inputs) <= INTERPRETED_ODD_ROWS for shape in planned.values())
 

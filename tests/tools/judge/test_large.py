@@ -123,7 +123,9 @@ def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
     from agentkernel.tools.judge.trial import Trial
 
     loaded, captured = prepared(POINTWISE)
-    trial = Trial(worker, loaded, captured, JudgeSettings(policy="any", device_bytes=100_000), [])
+    trial = Trial(
+        worker, loaded, captured, JudgeSettings(seed=0, policy="any", device_bytes=100_000), []
+    )
     assert trial.build(candidate("return torch.tanh(x) * 3")) is None
     shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
     outcome = trial.run(Case(shape, "normal", 1))

@@ -211,7 +211,7 @@ def test_modules_take_turns(prepared, worker, body, caught_by):
     source = source.replace("class ModelNew", "KEPT, NEWEST = {}, []\n\n\nclass ModelNew")
     source = source.replace("self.kept = {}", "self.kept = {}\n        NEWEST.append(self)")
     loaded, captured = prepared(WEIGHTED)
-    trial = Trial(worker, loaded, captured, JudgeSettings(policy="any"), [])
+    trial = Trial(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
     assert trial.build(source) is None
     assert trial.turns
     shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)

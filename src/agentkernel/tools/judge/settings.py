@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Literal
+
+from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.rules import Policy, Precision
 from agentkernel.tools.judge.rule import NEWEST
+
+SEED_BITS = 31
+
+
+def fresh_seed() -> int:
+    """A seed from the operating system, which nobody can have known while a candidate was written;
+    the verdict names it."""
+    return secrets.randbits(SEED_BITS)
 
 
 class JudgeSettings(Frozen):
@@ -24,7 +35,8 @@ class JudgeSettings(Frozen):
     """The candidate is only said to hold for the declared sizes: it is judged at these, and at
     others it must raise or be right."""
     device: Literal["cpu", "cuda"] = "cpu"
-    seed: int = 0
+    seed: int = Field(default_factory=fresh_seed)
+    """Of all that is drawn: one of its own for each judgement, unless one is to be repeated."""
     seeds: int = 5
     time_limit_s: float = 120.0
     budget_s: float = 25.0

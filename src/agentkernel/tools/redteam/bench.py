@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.errors import EnvironmentFailure, UserError
-from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed
 from agentkernel.tools.judge.workers import expect_judged
 from agentkernel.tools.redteam.corpus import Entry
 from agentkernel.tools.redteam.finding import Found, expected_gate, find
@@ -30,6 +30,8 @@ class BenchSettings(Frozen):
     `ahead`: the next worker starts while this one works; worth it where cores are idle."""
 
     device: Literal["cpu", "cuda"] = "cpu"
+    seed: int | None = None
+    """None: a fresh one for each candidate."""
     seeds: int = 5
     time_limit_s: float = 20.0
     budget_s: float = 25.0
@@ -137,6 +139,7 @@ def judge_settings(entry: Entry, settings: BenchSettings) -> JudgeSettings:
         policy=entry.policy,
         static=entry.static,
         device=settings.device,
+        seed=fresh_seed() if settings.seed is None else settings.seed,
         seeds=settings.seeds,
         time_limit_s=settings.time_limit_s,
         budget_s=settings.budget_s,

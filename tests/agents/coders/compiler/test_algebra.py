@@ -63,7 +63,7 @@ def test_its_draft_multiplies_by_the_summed_weight_and_is_accepted() -> None:
     problem = summed()
     source = drafted(problem, ALGEBRA)
     assert source != drafted(problem, "gemm")
-    settings = JudgeSettings(policy="mixed", seeds=2, budget_s=0.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=2, budget_s=0.0)
     verdict = judge(problem, capture(problem), source, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source}"
 
@@ -94,7 +94,7 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
 
 def test_a_size_is_an_operand() -> None:
     problem = problem_from_module(PerRow(), (torch.randn(24, 36),))
-    settings = JudgeSettings(policy="mixed", seeds=2, budget_s=0.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=2, budget_s=0.0)
     source = drafted(problem, "fused")
     verdict = judge(problem, capture(problem), source, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source}"

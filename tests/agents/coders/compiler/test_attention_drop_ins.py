@@ -109,7 +109,7 @@ def _accepted(name: str) -> None:
         else:
             chosen[step] = TILE if step in found else PRODUCT
     source = compiled.write(chosen)
-    settings = JudgeSettings(policy="triton", seeds=1, budget_s=2.0)
+    settings = JudgeSettings(seed=0, policy="triton", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source.text}"
 

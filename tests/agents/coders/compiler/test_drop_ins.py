@@ -24,7 +24,7 @@ def _accepted(name: str, form: str) -> None:
     captured = capture(loaded)
     compiled = partitions(loaded, captured, "mixed")[0]
     source = compiled.write(small(compiled, form))
-    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source.text}"
 
@@ -90,7 +90,7 @@ def test_numbers_that_follow_from_the_sizes_are_returned() -> None:
     assert len(captured.free_dims) == 2
     compiled = partitions(loaded, captured, "mixed")[0]
     text = compiled.write(small(compiled, "looped")).text
-    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{text}"
 
@@ -102,7 +102,7 @@ def test_the_epilogue_of_a_thin_product_stays_inside_its_bias(rows: int, columns
     captured = capture(loaded)
     compiled = partitions(loaded, captured, "mixed")[0]
     text = compiled.write(small(compiled, "looped")).text
-    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
     verdict = judge(loaded, captured, text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{text}"
 

@@ -72,7 +72,7 @@ def ops(captured: Captured) -> list[str]:
 
 
 def accepted(problem: LoadedProblem, source: str, seeds: int = 2) -> None:
-    settings = JudgeSettings(policy="mixed", seeds=seeds, budget_s=0.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=seeds, budget_s=0.0)
     verdict = judge(problem, capture(problem), source, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source}"
 

@@ -44,7 +44,7 @@ def test_outputs_lie_as_eager_has_them_for_either_layout(name: str) -> None:
     captured = capture(loaded)
     compiled = partitions(loaded, captured, "mixed")[0]
     source = compiled.write(small(compiled, "looped"))
-    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=2.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source.text}"
     assert "usual_layout = x.is_contiguous()" in source.text

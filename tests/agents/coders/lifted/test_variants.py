@@ -80,7 +80,7 @@ def lifted(name: str, variant: str, choices: dict[str, int] | None = None) -> st
 
 def accepted(name: str, text: str) -> None:
     loaded, captured = problems()[name]
-    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
     verdict = judge(loaded, specialise(captured), text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{text}"
 

@@ -56,7 +56,7 @@ def test_a_lifted_file_keeps_the_policy_and_imports_torch_and_triton_alone(name:
 )
 def test_a_lifted_file_passes_the_judge(name: str) -> None:
     case = lifted_cases()[name]
-    settings = JudgeSettings(policy="mixed", seeds=1, budget_s=1.0)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
     verdict = judge(case.loaded, case.fixed, case.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{case.text}"
 
