@@ -430,7 +430,8 @@ def record_operators(
         found.hidden = f"a log of operators was ended by the call: {str(error)[:120]}"
         return answer[0]
     if log is not None:
-        in_profile = bool(log.kineto_results) and only_free(log.kineto_results.events(), mark)
+        raw = log.kineto_results
+        in_profile = raw is not None and only_free(raw.events(), mark)
         if not in_profile:
             # Which operator calls which costs as much as a small call itself.
             events = cast("Sequence[Event]", log.function_events or ())

@@ -196,7 +196,8 @@ def _goes_together(
         """What is random of each call: deviations in units of their spread, all of norm one."""
         off = (torch.stack(list(calls)).flatten(1) - mean) / spread.clamp(min=1e-300)
         off = torch.where(spread > 0, off, 0.0).clamp(-FAR, FAR)
-        return off / off.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        norm: torch.Tensor = off.norm(dim=1, keepdim=True)
+        return off / norm.clamp(min=1e-300)
 
     if _repeats(mine) and not _repeats(held):
         return "two calls draw the same"
@@ -223,7 +224,7 @@ def _inside(calls: torch.Tensor) -> torch.Tensor:
     import torch
 
     spectrum = torch.fft.rfft(calls)
-    found = torch.fft.irfft(spectrum * spectrum.conj(), n=calls.shape[1]).mean(0)
+    found: torch.Tensor = torch.fft.irfft(spectrum * spectrum.conj(), n=calls.shape[1]).mean(0)
     found[0] = 0.0
     return found
 

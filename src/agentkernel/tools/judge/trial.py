@@ -165,7 +165,7 @@ class Trial:
         if self._turn == before and not (built or replaced):
             return None
         state = self._state if new else None
-        told = {"from": before, "to": self._turn, "state": state}
+        told: dict[str, object] = {"from": before, "to": self._turn, "state": state}
         return told | {"built": built, "replaced": replaced}
 
     def run(self, case: Case, echoes: bool = False) -> Outcome | NotApplicable:

@@ -325,7 +325,7 @@ def _peaked(value: torch.Tensor, generator: torch.Generator, scale: float) -> to
     return found.mul_(scale)
 
 
-def peak_places(size: int, generator: torch.Generator, device: object) -> torch.Tensor:
+def peak_places(size: int, generator: torch.Generator, device: str | torch.device) -> torch.Tensor:
     """All places of a line of `size`, each once: the last, the first, both sides of powers of two,
     where tiles end, then the others in any order."""
     import torch
@@ -334,7 +334,7 @@ def peak_places(size: int, generator: torch.Generator, device: object) -> torch.
     ends = [size - 1, 0, *(place for power in powers for place in (power, power - 1))]
     ends = [place for place in dict.fromkeys(ends) if place < size]
     every = torch.randperm(size, generator=generator, device=generator.device).tolist()
-    return torch.tensor(list(dict.fromkeys([*ends, *every])), device=device)  # type: ignore[call-overload,no-any-return]
+    return torch.tensor(list(dict.fromkeys([*ends, *every])), device=device)
 
 
 def _with_constants(
