@@ -10,10 +10,10 @@ from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
 from agentkernel.tools.judge.edges import constants_of, wide_inputs
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.kernel_text import telling_sizes
-from agentkernel.tools.judge.layouts import arranged, copied, placed, placement, whole
+from agentkernel.tools.judge.layouts import arranged, copied, permuted, placed, placement, whole
 from agentkernel.tools.judge.question import TF32_STEP, edit, looks_up, rounding
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import at_sizes
+from agentkernel.tools.judge.shapes import at_sizes, drawn_sizes
 from agentkernel.tools.judge.values import Distribution, Sampler, peak_places, randomise_state
 from agentkernel.tools.lift.specialise import specialise
 
@@ -314,3 +314,40 @@ def test_such_a_size_is_asked_for(prepared, sources):
     shapes = at_sizes(loaded.problem.shape_sets[0], captured, 20_000, [128])
     assert any(shape.inputs.tensors[0].shape[-1] == 128 for shape in shapes)
     assert all(shape.elements <= 20_000 for shape in shapes)
+
+
+def test_a_size_is_drawn_for_each_judgement(prepared, sources):
+    """Odd and even ones, multiples of 16 and of 128: no file knows them."""
+    for seed in range(5):
+        sizes = drawn_sizes(seed)
+        assert any(size % 2 for size in sizes)
+        assert any(size % 16 == 0 for size in sizes)
+        assert any(size % 128 == 0 for size in sizes)
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    plans = [
+        {case.shape.label for case in plan_cases(loaded, captured, JudgeSettings(seed=seed))}
+        for seed in range(5)
+    ]
+    always = set.intersection(*plans)
+    assert len(set.union(*plans) - always) >= 4
+
+
+def test_inputs_of_many_dimensions_lie_in_other_orders(prepared):
+    form = FORM.format(
+        "x, y, z",
+        "x + y + z.sum()",
+        "torch.randn(6, 5, 4, 3), torch.randn(6, 5, 4, 3), torch.randn(7)",
+    )
+    loaded, captured = prepared(form)
+    cases = plan_cases(loaded, captured, JudgeSettings(seed=0))
+    assert any(case.layout == "permuted" and case.required for case in cases)
+    given = [torch.randn(6, 5, 4, 3), torch.randn(6, 5, 4, 3), torch.randn(6, 5, 4)]
+    found = permuted([*given, torch.ones(3), 2])
+    assert all(torch.equal(one, other) for one, other in zip(given, found, strict=False))
+    assert (
+        found[0].stride() == torch.empty_like(given[0], memory_format=torch.channels_last).stride()
+    )
+    assert found[1].transpose(1, 2).is_contiguous()
+    assert found[2].permute(0, 2, 1).is_contiguous()
+    (swapped,) = permuted([given[2], given[2]])[1:]
+    assert swapped.transpose(0, 1).is_contiguous()

@@ -235,7 +235,9 @@ def shuffled(cases: Sequence[Case], seed: int) -> list[Case]:
 
 def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
     few = (Echo("few"), Echo("weights"))
+    deep = any(len(spec.shape) > 2 for spec in shape.inputs.tensors)
     return [
+        *([Case(shape, "normal", seed + 12, layout="permuted")] if deep else []),
         Case(shape, "normal", seed, layout="strided"),
         Case(shape, "normal", seed, layout="expanded"),
         Case(shape, "uniform", seed, layout="offset", echoes=few),

@@ -358,18 +358,20 @@ def _judge_resized(
     settings: JudgeSettings,
     notes: list[str],
 ) -> Failure | None:
-    """Modules of other sizes, each in a worker of its own: the candidate refuses to be built, or to
-    be called, or it is right."""
+    """Modules of other sizes, one after the other in a worker as long as it lives: the candidate
+    refuses to be built, or to be called, which it may in any case, or it is right."""
     plan = plan_cases(loaded, judged_graph(captured, settings), settings)
-    case = _small_case(plan, settings)
-    for item in resized(loaded, captured, case, settings.device):
+    left = resized(loaded, captured, _small_case(plan, settings), settings.device)
+    while left:
         with open_judged(settings) as worker, on_device(settings):
-            trial = Trial(worker, item.loaded, captured, settings, notes)
-            if trial.build(source) is not None:
-                continue
-            found = judge_elsewhere(trial, None, [item.case])
-        if found.failure is not None:
-            return found.failure
+            while left and worker.alive:
+                item = left.pop(0)
+                trial = Trial(worker, item.loaded, captured, settings, notes)
+                if trial.build(source) is not None:
+                    continue
+                found = judge_elsewhere(trial, None, [item.case])
+                if found.failure is not None:
+                    return found.failure
     return None
 
 
@@ -559,9 +561,10 @@ def _odd_shapes(
 ) -> tuple[CaseShape, ...]:
     first = loaded.problem.shape_sets[0]
     if settings.device == "cuda":
-        return odd_shapes(first, captured, ODD_ELEMENTS, _larger(settings))
+        larger = _larger(settings)
+        return odd_shapes(first, captured, ODD_ELEMENTS, larger, seed=settings.seed)
     few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
-    return odd_shapes(first, captured, few, few, INTERPRETED_ODD_ROWS)
+    return odd_shapes(first, captured, few, few, INTERPRETED_ODD_ROWS, settings.seed)
 
 
 def _verdict(

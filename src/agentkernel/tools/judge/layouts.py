@@ -1,5 +1,5 @@
-"""How do inputs lie in memory? Plain, strided, expanded (stride 0), off the 16-byte boundary, or as
-slices of wider rows."""
+"""How do inputs lie in memory? Plain, strided, expanded (stride 0), off the 16-byte boundary, as
+slices of wider rows, or with their dimensions in another order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 if TYPE_CHECKING:
     import torch
 
-Layout = Literal["contiguous", "strided", "expanded", "offset", "sliced"]
+Layout = Literal["contiguous", "strided", "expanded", "offset", "sliced", "permuted"]
 MARGIN = 5
 """Elements by which the rows that inputs are slices of are wider."""
 
@@ -34,6 +34,8 @@ def arranged(values: Sequence[object], layout: Layout) -> list[object]:
         return _each(values, _offset)
     if layout == "sliced":
         return _each(values, _sliced)
+    if layout == "permuted":
+        return permuted(values)
     return list(values)
 
 
@@ -49,6 +51,25 @@ def strided(values: Sequence[object]) -> list[object]:
         tensor = cast("torch.Tensor", value)
         turned = not turned and tensor.ndim > 1
         found.append(_transposed(tensor) if turned else _every_other(tensor))
+    return found
+
+
+def permuted(values: Sequence[object]) -> list[object]:
+    """The same values, of three and more dimensions in turns with the second dimension last in
+    memory, as channels are, and with the middle ones swapped, as heads and places are."""
+    found: list[object] = []
+    last = True
+    for value in values:
+        if getattr(value, "ndim", 0) < 3:
+            found.append(value)
+            continue
+        tensor = cast("torch.Tensor", value)
+        rest = range(2, tensor.ndim)
+        order = (0, *rest, 1) if last else (0, 2, 1, *rest[1:])
+        if tensor.ndim == 3 and not last:
+            order = (1, 0, 2)
+        found.append(in_order(tensor, order))
+        last = not last
     return found
 
 

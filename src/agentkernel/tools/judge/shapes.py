@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -144,29 +145,47 @@ def odd_shapes(
     limit: int,
     larger: int | None = None,
     rows: int | None = None,
+    seed: int | None = None,
 ) -> tuple[CaseShape, ...]:
-    """Up to three sets off every tile size that the captured graph holds for, at most `limit`
-    elements and `rows` rows each where that can be had; then one past a declared size, and one past
-    the declared number of elements, of at most `larger`. Sizes that the graph ties keep their ratio
-    where it holds for no set otherwise."""
+    """Up to three sets off every tile size that the captured graph holds for, and one that `seed`
+    draws, at most `limit` elements and `rows` rows each where that can be had; then one past a
+    declared size, and one past the declared number of elements, of at most `larger`. Sizes that the
+    graph ties keep their ratio where it holds for no set otherwise."""
     units = _alone(inputs, captured)
-    found = _odd(inputs, captured, units, limit, rows)
+    patterns = ODD_SETS if seed is None else (*ODD_SETS[:3], drawn_sizes(seed), *ODD_SETS[3:])
+    found = _odd(inputs, captured, units, limit, rows, patterns)
     if not found:
         units = _tied(inputs, captured)
-        found = _odd(inputs, captured, units, limit, rows)
+        found = _odd(inputs, captured, units, limit, rows, patterns)
     most = larger or limit
     past = (beyond(inputs, captured, most, units), fuller(inputs, captured, most, units))
-    return (*found[:ODD_COUNT], *dict.fromkeys(item for item in past if item is not None))
+    most_sets = ODD_COUNT + (seed is not None)
+    return (*found[:most_sets], *dict.fromkeys(item for item in past if item is not None))
+
+
+def drawn_sizes(seed: int) -> tuple[int, ...]:
+    """Sizes that no file can have been written for: odd, even, multiples of 16 and of 128, one of
+    each kind first, in any order."""
+    chance = random.Random(seed)
+    kinds = ((2, 64, 1), (2, 64, 0), (16, 8, 0), (128, 2, 0))
+    sizes = [step * chance.randint(1, most) + more for step, most, more in kinds]
+    chance.shuffle(sizes)
+    return tuple(sizes)
 
 
 def _odd(
-    inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: int, rows: int | None
+    inputs: ShapeSet,
+    captured: Captured,
+    units: Sequence[Unit],
+    limit: int,
+    rows: int | None,
+    patterns: Sequence[Sequence[int]],
 ) -> list[CaseShape]:
     free = captured.free_dims
     found: list[CaseShape] = []
     too_large: list[CaseShape] = []
     anywhere, leading = range(len(units)), _leading(inputs, captured, units)
-    for pattern in ODD_SETS if units else ():
+    for pattern in patterns if units else ():
         sizes = [pattern[i % len(pattern)] for i in range(len(units))]
         while True:
             tried = replace_sizes(inputs, free, _spread(units, sizes))
