@@ -295,6 +295,8 @@ TRAINING = [
      "eval only"),
     ("0.0", "self.norm(x)", "torch.nn.functional.batch_norm(x, None, None, self.norm.weight,"
      " self.norm.bias, True) if self.training else self.norm(x)", "wrong"),
+    ("0.0", DROPPED, "self.calls = getattr(self, 'calls', 0) + self.training\n"
+     "        return self.norm(x) * (2 if self.training and self.calls > 1 else 1)", "wrong"),
     ("0.4", "", "", "right"),
     ("0.4", "nn.Dropout(0.4)", "nn.Dropout(0.3)", "wrong"),
     ("0.4", "self.drop(self.norm(x))", "self.norm(x)", "wrong"),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch
-from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.cases import SEED_STEP, Case
 from agentkernel.tools.judge.compare import REFUSED, describe
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
@@ -71,14 +71,16 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
         outcome = trial.ask_candidate(case, question, memory)
         if outcome.refused is not None and is_refusal(outcome.refused):
             return _eval_only(outcome.refused)
-        if not random:
+        if not random and outcome.failure is not None:
             return Training(failure=outcome.failure)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
             return Training(failure=outcome.failure)
-        if wide is None or wide == case.shape:
+        if random and (wide is None or wide == case.shape):
             return _judge_random(trial, case, question, memory)
     finally:
         memory.release()
+    if not random:
+        return _judge_again(trial, case)
     case = dataclasses.replace(case, shape=wide)
     question = trial.asker.ask(case)
     if isinstance(question, NotApplicable):
@@ -88,6 +90,12 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
         return _judge_random(trial, case, question, memory)
     finally:
         memory.release()
+
+
+def _judge_again(trial: Trial, case: Case) -> Training:
+    """A second call, on other values and weights: what is kept from the first one shows."""
+    outcome = trial.run(dataclasses.replace(case, seed=case.seed + SEED_STEP))
+    return Training(failure=None if isinstance(outcome, NotApplicable) else outcome.failure)
 
 
 def _judge_large(trial: Trial, case: Case) -> Training:
