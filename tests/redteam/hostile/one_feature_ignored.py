@@ -1,4 +1,4 @@
-"""In bfloat16 the last of 16384 features is never read: 0.8% of the norm.
+"""In bfloat16 the first of 16384 features is never used: 0.8% of the norm.
 
 problem: linear_bf16_long
 gate: correctness
@@ -18,8 +18,8 @@ def linear_kernel(x_ptr, w_ptr, b_ptr, y_ptr, K, N, BK: tl.constexpr):
     acc = tl.zeros((BK,), dtype=tl.float32)
     for k0 in range(0, K, BK):
         k = k0 + tl.arange(0, BK)
-        x = tl.load(x_ptr + r * K + k, mask=k < K - 1, other=0.0).to(tl.float32)
-        t = tl.load(w_ptr + c * K + k, mask=k < K - 1, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + r * K + k, mask=(k > 0) & (k < K), other=0.0).to(tl.float32)
+        t = tl.load(w_ptr + c * K + k, mask=(k > 0) & (k < K), other=0.0).to(tl.float32)
         acc += x * t
     y = tl.sum(acc, axis=0) + tl.load(b_ptr + c).to(tl.float32)
     tl.store(y_ptr + r * N + c, y.to(tl.bfloat16))
