@@ -158,12 +158,19 @@ def _judge_alone(
         forms: list[JSON] = []
         if settings.device == "cpu" and worker.alive and (failure is None or _raised(failure)):
             forms = launched_forms(worker, settings, findings.notes)
+        resized_wrong: Failure | None = None
+        if settings.device == "cpu" and failure is None:
+            # There a worker starts for as long as a small module is judged.
+            resized_wrong = _judge_resized(
+                loaded, captured, source, settings, findings.notes, worker
+            )
     if settings.device == "cpu":
         failure = _judge_compiled(source, forms, settings, findings.notes, failure)
     if failure is None:
         failure = _judge_indices(loaded, captured, source, settings, findings.notes)
-    if failure is None:
+    if failure is None and settings.device == "cuda":
         failure = _judge_resized(loaded, captured, source, settings, findings.notes)
+    failure = failure or resized_wrong
     if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
         findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
     return failure
@@ -357,13 +364,17 @@ def _judge_resized(
     source: str,
     settings: JudgeSettings,
     notes: list[str],
+    first: Worker | None = None,
 ) -> Failure | None:
-    """Modules of other sizes, one after the other in a worker as long as it lives: the candidate
-    refuses to be built, or to be called, which it may in any case, or it is right."""
+    """Modules of other sizes, one after the other in a worker as long as it lives, `first` before a
+    new one: the candidate refuses to be built, or to be called, which it may in any case, or it is
+    right."""
     plan = plan_cases(loaded, judged_graph(captured, settings), settings)
     left = resized(loaded, captured, _small_case(plan, settings), settings.device)
     while left:
-        with open_judged(settings) as worker, on_device(settings):
+        usable = first is not None and first.alive
+        opened = nullcontext(first) if usable and first is not None else open_judged(settings)
+        with opened as worker, on_device(settings):
             while left and worker.alive:
                 item = left.pop(0)
                 trial = Trial(worker, item.loaded, captured, settings, notes)

@@ -81,7 +81,7 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
         memory.release()
     if not random:
         return _judge_again(trial, case)
-    case = dataclasses.replace(case, shape=wide)
+    case = dataclasses.replace(case, shape=wide or case.shape)
     question = trial.asker.ask(case)
     if isinstance(question, NotApplicable):
         return Training(note=f"training mode not judged: {question.reason}")
