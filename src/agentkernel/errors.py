@@ -13,7 +13,7 @@ AgentKernelError
 │   ├── TrainingError         training data, or a folder that is trained in, that cannot be used
 │   └── OutputError           a folder that cannot be written
 │       └── DiskFailure       a disk that is full, read-only or broken (exit 4: the machine's)
-├── TimeIsUp                  the time limit ended before an agent had its answer
+├── TimeIsUp                  the time limit ended before an answer was there
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
@@ -131,7 +131,7 @@ class NotRecorded(ModelUnavailable):
 
 
 class TimeIsUp(AgentKernelError):
-    """The time limit of a run ended before an agent had its answer."""
+    """The time limit of a run ended before what it waited for."""
 
 
 def one_line(error: object, most: int = 300) -> str:

@@ -15,18 +15,31 @@ from pathlib import Path
 import pytest
 
 import loop_child
+from agentkernel.agents.protocols import DraftRequest
 from agentkernel.cli.app import run as cli
-from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.errors import ModelUnavailable
 from agentkernel.tools.certificate import read_certificate
+from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.store import list_runs, open_run
+from agentkernel.tools.time_limit import require_time
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import NOTE, FakeRetriever, FakeWorkshop, Script, mismatch, settings, small_problem
+from fakes import (
+    NOTE,
+    FakeRetriever,
+    FakeWorkshop,
+    Script,
+    ScriptedCoder,
+    mismatch,
+    settings,
+    small_problem,
+)
 
 EVENTS = 70
 """About as many events as the scripted run has."""
@@ -256,6 +269,52 @@ def test_the_time_budget_stops_the_loop(tmp_path: Path) -> None:
     result = run(request(tmp_path, "budget.time_s=2.0"), workshop=shop)
     assert len(shop.judged) == 1
     assert result.status == "improved"
+
+
+def until_time_is_up() -> None:
+    for _ in range(400):
+        require_time()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_time_budget_ends_the_last_judgement(tmp_path: Path, refused: bool) -> None:
+    """What was drafted and not judged is named, beside what was judged before."""
+    wrong = Script("wrong", failure=mismatch(), repaired=False)
+    scripts = (wrong, Script("right")) if refused else (Script("right"),)
+
+    def judged(candidate: Candidate) -> None:
+        if candidate.strategy == "right":
+            until_time_is_up()
+
+    shop = FakeWorkshop(scripts, on_judge=judged)
+    limits = ("budget.time_s=3.0", "budget.repairs=0")
+    begin = time.monotonic()
+    result = run(request(tmp_path, *limits), workshop=shop)
+    assert time.monotonic() - begin < 10.0
+    left = sha256_text("class ModelNew:\n    '''right first'''\n")[:10]
+    assert result.status == "kept_original"
+    if refused:
+        assert f"none accepted ({left}: the time limit was over before it was" in result.reason
+    else:
+        assert result.reason.startswith(f"{left} was drafted; the time limit of 3 s was over")
+    assert f"| {left} |" in (report := Path(result.report or "").read_text())
+    assert "set aside: the time limit was over before it was judged" in report
+
+
+class Endless(ScriptedCoder):
+    """Drafts until the time is up."""
+
+    def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
+        until_time_is_up()
+        return Draft(candidate=None, none=NoTemplate(reason="nobody told the time"))
+
+
+def test_the_time_budget_ends_drafting(tmp_path: Path) -> None:
+    shop = FakeWorkshop((Script("a"),))
+    shop.coder = Endless(shop.scripts)
+    result = run(request(tmp_path, "budget.time_s=2.0"), workshop=shop)
+    assert result.reason == "a was not drafted: the time limit was over"
 
 
 def test_wrong_everywhere_keeps_the_original(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_approval_stands_before_draft_or_judge() -> None:
 def test_after_judge() -> None:
     assert routing.after_judge(state(verdict=GOOD.verdict)) == "profile"
     assert routing.after_judge(state(verdict=BAD.verdict)) == "debug"
+    assert routing.after_judge(state()) == "decide"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +205,11 @@ def test_a_time_limit_that_left_nothing_is_the_reason() -> None:
     assert routing.why_nothing(over) == (
         "the time limit of 40 s was over before a candidate was drafted"
     )
-    unjudged = state(limits=limit, spent_s=46.0, history=(attempt(judged=False),))
-    assert routing.why_nothing(unjudged).endswith("before a candidate was judged")
+    left = attempt(judged=False)
+    unjudged = state(limits=limit, spent_s=46.0, history=(left,))
+    assert routing.why_nothing(unjudged) == (
+        f"{left.candidate.id} was drafted; the time limit of 40 s was over before it was judged"
+    )
     assert routing.why_nothing(state(limits=limit, spent_s=46.0, history=(BAD,))) == ""
     assert routing.why_nothing(over.model_copy(update={"nothing": "no pattern"})) == "no pattern"
     assert routing.why_nothing(state(limits=limit, spent_s=1.0)) == ""

@@ -32,7 +32,7 @@ def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> I
         on_retry=lambda retry: emit(events.model_retried(retry)),
         on_piece=lambda piece: emit(events.model_writing(piece)),
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
-        left_s=lambda: _left_s(settings.budget.time_s, spent_s()),
+        left_s=lambda: left_s(settings.budget.time_s, spent_s()),
         said=_said(settings.models, "temperature", "max_tokens"),
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )
@@ -42,7 +42,8 @@ def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> I
         desk.close()
 
 
-def _left_s(limit_s: float | None, spent_s: float) -> float:
+def left_s(limit_s: float | None, spent_s: float) -> float:
+    """Seconds that a time limit leaves, inf where there is none."""
     return float("inf") if limit_s is None else limit_s - spent_s
 
 

@@ -14,12 +14,14 @@ from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ModelUnavailable, NotRecorded, TimeIsUp
+from agentkernel.errors import ModelUnavailable, NotRecorded, TimeIsUp, one_line
+from agentkernel.tools.time_limit import within
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
+from agentkernel.workflows.desk import left_s
 from agentkernel.workflows.experience import keep_experience
 from agentkernel.workflows.handover import conclude
-from agentkernel.workflows.outcome import EARLIER, best_attempt, decide_outcome
+from agentkernel.workflows.outcome import EARLIER, OUT_OF_TIME, best_attempt, decide_outcome
 from agentkernel.workflows.routing import (
     after_decide,
     misled,
@@ -44,7 +46,11 @@ def observed(name: events.NodeName, node: Node) -> Node:
         context = runtime.context
         begin = context.session.spent()
         context.emit(events.NodeStarted(node=name, round=state.round, spent_s=begin))
-        update = node(state, runtime)
+        try:
+            with within(lambda: _left_s(context, name)):
+                update = node(state, runtime)
+        except TimeIsUp:
+            update = Update()
         end = context.session.spent()
         context.store.records.spend(context.session.seconds())
         context.emit(
@@ -62,6 +68,12 @@ def observed(name: events.NodeName, node: Node) -> Node:
 
     run_node.__name__ = name
     return run_node
+
+
+def _left_s(context: Context, name: events.NodeName) -> float:
+    """Seconds that the time limit leaves to a node; what only concludes is never cut off."""
+    limit_s = context.store.manifest.settings.budget.time_s
+    return left_s(None if name in ("decide", "finish") else limit_s, context.session.spent())
 
 
 def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -181,7 +193,10 @@ def _set_aside(context: Context, candidate: Candidate | None, state: LoopState) 
     """Why the candidate is not judged; only latency lets the search tell."""
     if candidate is None or candidate.searched_us is None or state.goals.objective != "latency":
         return None
-    return hopeless(candidate, state.history, context.tools.quick_baseline_us())
+    try:
+        return hopeless(candidate, state.history, context.tools.quick_baseline_us())
+    except TimeIsUp:
+        return OUT_OF_TIME
 
 
 def _drafted(context: Context, request: DraftRequest) -> Draft:
@@ -197,7 +212,8 @@ def _drafted(context: Context, request: DraftRequest) -> Draft:
     except NotRecorded:
         raise
     except TimeIsUp as error:
-        return Draft(candidate=None, none=NoTemplate(reason=str(error)))
+        reason = f"{request.hypothesis.strategy} was not drafted: {one_line(error)}"
+        return Draft(candidate=None, none=NoTemplate(reason=reason))
     except ModelUnavailable as error:
         limit_s = context.store.manifest.settings.budget.time_s
         if limit_s is None or context.session.spent() + LEAST_S < limit_s:
@@ -238,11 +254,22 @@ def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
     reused = verdict is not None
     if verdict is None:
         records.started("judge", key)
-        verdict = context.tools.judge(candidate)
+        try:
+            verdict = context.tools.judge(candidate)
+        except TimeIsUp:
+            return _out_of_time(context, state, candidate)
         records.save_verdict(key, verdict)
     context.emit(_verdict_event(state.round, candidate, verdict, reused))
     attempt = _attempt(candidate, state.hypothesis, verdict=verdict, judge_key=key)
     return Update(verdict=verdict, history=(attempt,))
+
+
+def _out_of_time(context: Context, state: LoopState, candidate: Candidate) -> Update:
+    context.emit(
+        events.CandidateSetAside(round=state.round, candidate=candidate.id, reason=OUT_OF_TIME)
+    )
+    attempt = _attempt(candidate, state.hypothesis, aside=OUT_OF_TIME)
+    return Update(verdict=None, history=(attempt,))
 
 
 def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -255,7 +282,10 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
     reused = found is not None
     if found is None:
         records.started("profile", key)
-        made = context.tools.profile(candidate)
+        try:
+            made = context.tools.profile(candidate)
+        except TimeIsUp as error:
+            made = ProfileFailed(side="time limit", reason=one_line(error))
         if isinstance(made, ProfileFailed):
             context.emit(_unprofiled_event(state.round, candidate, made))
             attempt = _attempt(

@@ -29,6 +29,8 @@ UNSET = "the drop-in does not set"
 """How the verdict's note on a side effect begins."""
 EARLIER = 0
 """The round of what earlier runs drafted."""
+OUT_OF_TIME = "the time limit was over before it was judged"
+"""Why a candidate was left out that a run with more time would judge."""
 SURELY_SLOWER = 0.98
 """Estimated speedup over eager below which a candidate is not handed over unmeasured: estimates of
 two programs that move the same bytes agree to a per cent."""
@@ -424,7 +426,10 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     if isinstance(last.failure, PolicyViolation):
         why = f"line {last.failure.line}: {one_line(last.failure.text, REASON_MOST)}"
     count = f"{len(judged)} candidate" + ("s" if len(judged) > 1 else "")
-    return f"{count} drafted, none accepted; the last one stopped at the gate {last.gate!r}: {why}"
+    left = ", ".join(item.candidate.id for item in own if item.aside == OUT_OF_TIME)
+    more = f" ({left}: {OUT_OF_TIME})" if left else ""
+    stop = f"the last one stopped at the gate {last.gate!r}: {why}"
+    return f"{count} drafted, none accepted{more}; {stop}"
 
 
 def _tail(failed: ProfileFailed) -> str:

@@ -40,9 +40,11 @@ def after_approve_candidate(state: LoopState) -> Literal["judge", "decide"]:
     return "judge" if state.candidate is not None else "decide"
 
 
-def after_judge(state: LoopState) -> Literal["profile", "debug"]:
-    """Measure what is right, debug what is wrong."""
-    return "profile" if state.verdict is not None and state.verdict.accepted else "debug"
+def after_judge(state: LoopState) -> Literal["profile", "debug", "decide"]:
+    """Measure what is right, debug what is wrong; without a verdict the time is over."""
+    if state.verdict is None:
+        return "decide"
+    return "profile" if state.verdict.accepted else "debug"
 
 
 def after_debug(state: LoopState) -> Literal["draft", "decide"]:
@@ -118,8 +120,10 @@ def why_nothing(state: LoopState) -> str:
     own = of_this_run(state.history)
     if state.nothing or not time_is_up(state) or any(item.verdict for item in own):
         return state.nothing
-    missed = "judged" if own else "drafted"
-    return f"the time limit of {state.limits.time_s:g} s was over before a candidate was {missed}"
+    limit = f"the time limit of {state.limits.time_s:g} s was over before"
+    if not own:
+        return f"{limit} a candidate was drafted"
+    return f"{own[-1].candidate.id} was drafted; {limit} it was judged"
 
 
 def no_headroom(attempt: Attempt, headroom: float) -> bool:
@@ -167,6 +171,8 @@ def misled(state: LoopState) -> bool:
     promised: the plan without it is followed then."""
     hypothesis, plan = state.hypothesis, state.plan
     if hypothesis is None or not hypothesis.because or plan is None or not plan.fallback:
+        return False
+    if time_is_up(state):
         return False
     won = won_for(hypothesis, state.retrieved)
     begun = [item for item in state.history if item.candidate.origin == hypothesis.because]

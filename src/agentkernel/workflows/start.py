@@ -17,7 +17,7 @@ from agentkernel.errors import RunNotFound
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context, Start
 from agentkernel.workflows.events import Noted
-from agentkernel.workflows.outcome import EARLIER
+from agentkernel.workflows.outcome import EARLIER, OUT_OF_TIME
 from agentkernel.workflows.state import OptimizeRequest
 
 GIVEN = "given"
@@ -83,7 +83,7 @@ def _disagreement(attempt: Attempt, context: Context) -> str | None:
     without them, what its verdict and profile say themselves must agree."""
     candidate, tools = attempt.candidate, context.tools
     if attempt.verdict is None:
-        return None if attempt.aside else "it was not judged"
+        return None if attempt.aside not in ("", OUT_OF_TIME) else "it was not judged"
     if attempt.judge_key not in ("", tools.judge_key(candidate)):
         return "it was judged under other settings"
     if attempt.profile_key not in ("", tools.profile_key(candidate)):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
-from agentkernel.workflows.outcome import accepted, breaks
+from agentkernel.workflows.outcome import OUT_OF_TIME, accepted, breaks
 from agentkernel.workflows.state import DECLINED
 
 RIVAL = 0.99
@@ -46,7 +46,7 @@ def second_chance(history: Sequence[Attempt]) -> Candidate | None:
     waiting = [
         item.candidate
         for item in history
-        if item.aside not in ("", DECLINED) and item.verdict is None
+        if item.aside not in ("", DECLINED, OUT_OF_TIME) and item.verdict is None
     ]
     return min(waiting, key=lambda item: item.searched_us or 0.0, default=None)
 

@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
-from agentkernel.errors import SandboxUnavailable
+from agentkernel.errors import SandboxUnavailable, TimeIsUp
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import WorkerFailed, close_spares, expect_worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
+from agentkernel.tools.time_limit import within
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,17 @@ def test_ops_elsewhere_are_refused(worker):
     reply = worker.call("os:system", {}, 5.0)
     assert isinstance(reply, WorkerFailed)
     assert reply.error == "OpRefused"
+
+
+def test_a_call_ends_with_the_time_limit_of_the_run(run):
+    with open_worker(device="cpu", interpret=True) as own:
+        begin = time.monotonic()
+        with within(lambda: 1.0 + begin - time.monotonic()), pytest.raises(TimeIsUp):
+            run(own, "import time\nwhile True: time.sleep(0.1)")
+        assert time.monotonic() - begin < 10.0
+        assert not own.alive
+    with within(lambda: 0.0), pytest.raises(TimeIsUp):
+        run(own, "return 1")
 
 
 def test_printing_forges_no_reply_and_the_log_is_bounded(worker, run):

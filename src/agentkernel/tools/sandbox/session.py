@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, cast
 
-from agentkernel.errors import SandboxUnavailable
+from agentkernel.errors import SandboxUnavailable, TimeIsUp
 from agentkernel.tools.sandbox.failures import WorkerFailed, is_disk_full, outcome
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.process import SandboxProcess
@@ -24,6 +24,7 @@ from agentkernel.tools.sandbox.tensors import (
     share_room,
 )
 from agentkernel.tools.sandbox.tiers import Tier, Walls, concede, find_walls
+from agentkernel.tools.time_limit import OVER, require_time, time_left
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +147,11 @@ class Worker:
     def call(
         self, op: str, payload: Mapping[str, object], timeout_s: float
     ) -> dict[str, JSON] | WorkerFailed:
-        """Run `op` ("agentkernel.tools.x:function"); past `timeout_s` the worker is killed."""
+        """Run `op` ("agentkernel.tools.x:function"); past `timeout_s` the worker is killed.
+
+        Raises TimeIsUp where the time limit of the run in force ends before, which kills it too.
+        """
+        require_time()
         if self._process.death is not None:
             return self._process.death
         if self.device == "cuda":
@@ -156,7 +161,10 @@ class Worker:
         staged = [item for item in self._shared.values() if item.host is not None]
         for item in staged:
             item.push()
-        reply = self._exchange(op, payload, timeout_s)
+        limit_s = min(timeout_s, time_left())
+        reply = self._exchange(op, payload, limit_s)
+        if limit_s < timeout_s and isinstance(reply, WorkerFailed) and reply.cause == "timeout":
+            raise TimeIsUp(OVER)
         for item in staged:
             item.pull()
         return reply

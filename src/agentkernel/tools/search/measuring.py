@@ -19,6 +19,7 @@ from agentkernel.tools.search.bench_worker import BenchWorker
 from agentkernel.tools.search.halving import Standing, halve
 from agentkernel.tools.search.pruning import BUDGET_SPENT, compile_all, prune
 from agentkernel.tools.search.static import Schedule, estimate_all
+from agentkernel.tools.time_limit import search_seconds
 
 COMPILE_SHARE = 0.4
 """Share of the budget in which cross-compilation may begin."""
@@ -63,12 +64,13 @@ class MeasuringSearcher:
         target: Target,
     ) -> tuple[TrialResult, ...]:
         """One result a source, in the order given; `time_us` is measured, in microseconds."""
-        end = time.monotonic() + self._seconds
+        seconds = search_seconds(self._seconds)
+        end = time.monotonic() + seconds
         outcomes = compile_all(
             problem,
             sources,
             target,
-            seconds=self._seconds * COMPILE_SHARE,
+            seconds=seconds * COMPILE_SHARE,
             allow_unsandboxed=self._allow_unsandboxed,
         )
         pruned = dict(enumerate(prune(outcomes)))

@@ -12,6 +12,7 @@ from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.roofline import analyse, estimate
 from agentkernel.tools.search.pruning import BUDGET_SPENT, CompileOutcome, compile_all, prune
+from agentkernel.tools.time_limit import search_seconds
 
 TIE = 1e-6
 """Relative step by which the estimate of a less preferred schedule is raised."""
@@ -26,7 +27,8 @@ class StaticSearcher:
 
     Many schedules share an estimate. Among those the static preference decides, and raises
     `estimated_us` by a millionth a place: first those that reach half of the SM's warps, then the
-    order given (a coder lists its favourite first). The budget is `seconds` of wall time.
+    order given (a coder lists its favourite first). The budget is `seconds` of wall time, less
+    where the run in force has not much left.
     """
 
     def __init__(self, seconds: float = 60.0, *, allow_unsandboxed: bool = False) -> None:
@@ -46,7 +48,7 @@ class StaticSearcher:
             problem,
             sources,
             target,
-            seconds=self._seconds,
+            seconds=search_seconds(self._seconds),
             allow_unsandboxed=self._allow_unsandboxed,
         )
         estimates = estimate_all(problem, outcomes, target)

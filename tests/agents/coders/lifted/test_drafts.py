@@ -15,6 +15,7 @@ from agentkernel.agents.coders.lifted.drafts import LiftedDraft, lifted_drafts, 
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.errors import TimeIsUp
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.lift.variants import find_variant
@@ -167,6 +168,13 @@ def test_the_winner_s_launches_are_raced_too() -> None:
     assert all("option" in label for label in rounds[1][1:])
     assert pairs[0][0].label == rounds[1][-1]
     assert len({draft.source.text for draft, _ in pairs}) == len(pairs)
+
+    def cut_off(some: Sequence[LiftedDraft]) -> list[TrialResult]:
+        if "option" in some[-1].label:
+            raise TimeIsUp("no time for a second race")
+        return rank(some)
+
+    assert race(drafts, problem, captured, cut_off)[0][0].label == drafts[-1].label
 
 
 def _no_reason() -> NotLifted:

@@ -49,6 +49,7 @@ from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.problems import LoadedProblem
 from agentkernel.tools.rewrite import DEAD, Rewritten, rewrite
+from agentkernel.tools.time_limit import require_time
 
 MOST_VARIANTS = 16
 ALGEBRA = "algebra"
@@ -344,6 +345,7 @@ def variants(
     counts = {step: len(items) for step, items in options.items()}
     for changes in single_changes(counts, compiled.symbols, most):
         chosen = first | {step: options[step][index] for step, index in changes.items()}
+        require_time()
         source = compiled.write(chosen)
         yield Variant(_label(source), source, _forms(chosen.values()))
 

@@ -13,7 +13,7 @@ from agentkernel.agents.coders.lifted.write import lift
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.rules import Policy
-from agentkernel.errors import one_line
+from agentkernel.errors import TimeIsUp, one_line
 from agentkernel.tools.capture import Captured
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.lift.code import InductorCode, NotLifted
@@ -133,7 +133,10 @@ def race(
     if not others:
         return first
     again = [winner, *others]
-    return [*_ranked(again, rank(again)), *first[1:]]
+    try:
+        return [*_ranked(again, rank(again)), *first[1:]]
+    except TimeIsUp:
+        return first
 
 
 def _ranked(
