@@ -27,6 +27,12 @@ def plain_line(text: str) -> str:
     return "".join(sign if _prints(sign) else escape(sign) for sign in text)
 
 
+def sentence(text: str) -> str:
+    """`text` with its end: a full stop where it has none, or has several."""
+    text = text.rstrip()
+    return text if text.endswith(("!", "?")) else f"{text.rstrip('.')}."
+
+
 def plain_values(value: object) -> object:
     """`value`, as JSON is read, with `plain` on every text in it, names of entries too."""
     if isinstance(value, str):

@@ -19,6 +19,7 @@ from agentkernel.domain.plan import (
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.domain.verdict import Verdict
+from agentkernel.plain_text import sentence
 from agentkernel.tools.report import Entry, render_report
 from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken, usd_text
 from fakes import (
@@ -148,6 +149,7 @@ def report(
     models: ModelsSection | None = None,
     first: Candidate = FIRST,
     accepted: Verdict | None = None,
+    reason: str | None = None,
 ) -> str:
     problem = Problem(
         name="plus",
@@ -167,7 +169,7 @@ def report(
         run="plus-20261121-100000-abcd",
         created="2026-11-21T10:00:00+00:00",
         status="met" if measured else "verified",
-        reason="2.000x against eager" if measured else "accepted by the judge",
+        reason=reason or ("2.000x against eager" if measured else "accepted by the judge"),
         basis="measured" if measured else "estimated",
         problem=problem,
         problem_sha256=problem.sha256,
@@ -250,6 +252,16 @@ def test_nothing_is_said_of_what_there_is_not() -> None:
 )
 def test_money(cost: float | None, unpriced: int, text: str) -> None:
     assert usd_text(cost, unpriced) == text
+
+
+@pytest.mark.parametrize("reason", ["It asks.", "It asks", "It asks. So", "It asks.. ", "Who?"])
+def test_a_reason_ends_once(reason: str) -> None:
+    """A baseline's own words may be sentences."""
+    text = report(measured=True, reason=reason, third={"autotuned": None, "autotune_error": reason})
+    assert f": {sentence(reason)}\n" in text
+    assert sentence(reason)[-1] in ".?"
+    assert ".." not in text
+    assert "?." not in text
 
 
 def test_an_unmeasured_report_shows_no_measured_figure() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
 from agentkernel.disk import read_regular_text
-from agentkernel.plain_text import plain
+from agentkernel.plain_text import plain, sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,7 +68,9 @@ def print_source(store: RunStore, result: Result | None) -> None:
 
     if result is None or result.candidate is None:
         why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
-        raise RunNotFound(f"Run {store.id!r} has no drop-in, it {why}. Next: agentkernel runs")
+        raise RunNotFound(
+            sentence(f"Run {store.id!r} has no drop-in, it {why}") + " Next: agentkernel runs"
+        )
     source = read_regular_text(Path(result.candidate), typed=True)
     # A file or a program gets it as it is.
     print(plain(source) if sys.stdout.isatty() else source, end="")

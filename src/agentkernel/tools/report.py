@@ -16,6 +16,7 @@ from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
 from agentkernel.domain.verdict import Verdict
+from agentkernel.plain_text import sentence
 from agentkernel.tools.report_models import (
     ModelsSection,
     calibration_line,
@@ -133,6 +134,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
     )
+    environment.filters["sentence"] = sentence
     text = files("agentkernel.tools").joinpath("templates/report.md.j2").read_text("utf-8")
     return environment.from_string(text)
 
@@ -284,10 +286,10 @@ def unmeasured(certificate: Certificate) -> list[str]:
 def _gaps(item: Measurement) -> list[str]:
     lines = []
     if item.compiled is None:
-        lines.append(f"torch.compile at {item.shapes}: {item.compile_error or 'it failed'}.")
+        lines.append(f"torch.compile at {item.shapes}: {item.compile_error or 'it failed'}")
     if item.autotuned is None and item.autotune_error is not None:
         why = unmeasured_words(item.autotune_error)
-        lines.append(f"torch.compile's max-autotune at {item.shapes}: {why}.")
+        lines.append(f"torch.compile's max-autotune at {item.shapes}: {why}")
     if item.energy_mj is None:
         lines.append(f"Energy a call at {item.shapes}.")
     if item.own_kernel_share is None:

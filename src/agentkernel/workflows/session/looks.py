@@ -17,6 +17,7 @@ from agentkernel.domain.intent import (
 )
 from agentkernel.domain.session import Node
 from agentkernel.errors import KnowledgeError, OutputError
+from agentkernel.plain_text import sentence
 from agentkernel.workflows.session import figures
 from agentkernel.workflows.session.basis import basis_of, for_target
 from agentkernel.workflows.session.outlook import NOTE
@@ -100,7 +101,7 @@ def profile(work: Work, intent: OnCandidate) -> Reply:
     plan = work.plan_of(node)
     if node.profile is None or plan is None:
         why = f": {node.unprofiled.side}: {node.unprofiled.reason}" if node.unprofiled else ""
-        return no(f"{label(node.number)} has no profile{why}. 'run' takes one.")
+        return no(f"{sentence(f'{label(node.number)} has no profile{why}')} 'run' takes one.")
     from agentkernel.agents.speed import speed_evidence
 
     target = work.target if work.target.name == node.profile.target else None

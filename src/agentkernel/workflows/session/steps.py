@@ -10,6 +10,7 @@ from agentkernel.domain.rules import Policy, Precision
 from agentkernel.domain.session import Changes, Node, Origin, Step, StepState
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import AgentKernelError, RunNotFound, one_line
+from agentkernel.plain_text import sentence
 from agentkernel.tools.atomic import make_folder, write_atomic
 from agentkernel.workflows.events import Event, RunStarted
 from agentkernel.workflows.outcome import (
@@ -337,7 +338,7 @@ def _words(work: Work, step: Step, made: Sequence[int], stands: int | None, ende
     best, base = _node(work, stands), _node(work, step.base)
     nothing = "No new candidate."
     if ended.state == "done" and ended.why.startswith("no new"):
-        nothing = f"{ended.why[0].upper()}{ended.why[1:]}. {what_next(work, best)}"
+        nothing = f"{sentence(ended.why[0].upper() + ended.why[1:])} {what_next(work, best)}"
     lines = [f"New: {new}{more}." if nodes else nothing]
     if best is not None and base is not None and best.number != base.number:
         lines.append(conclusion(base, best))
@@ -351,7 +352,7 @@ def _words(work: Work, step: Step, made: Sequence[int], stands: int | None, ende
     if ended.state != "done":
         lines.append(f"{_ended_words(step, ended, ended.why)} 'run' goes on.")
     elif ended.result is not None and ended.result.status.startswith(("kept", "failed")):
-        lines.append(f"This step hands nothing over: {ended.result.reason}.")
+        lines.append(sentence(f"This step hands nothing over: {ended.result.reason}"))
     return "\n".join(lines)
 
 
