@@ -21,6 +21,8 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 FUNCTIONS: dict[str, Function] = {
     "follows": lambda x: torch.relu(x) + 1.0,
     "turned": lambda x: x.permute(0, 2, 3, 1) * 2.0,
+    "reflected": lambda x: nn.functional.pad(x, (1, 2, 1, 1), mode="reflect").tanh(),
+    "replicated": lambda x: nn.functional.pad(x, (1, 2, 1, 1), mode="replicate").tanh(),
     "several": lambda x: (x.permute(0, 2, 3, 1).exp(), torch.relu(x)),  # type: ignore[dict-item]
 }
 

@@ -6,19 +6,23 @@ channels-last, and turns its outputs where it is given contiguous inputs instead
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import torch
 
 from agentkernel.agents.coders.compiler.emit import Names
+from agentkernel.domain.problem import ScalarSpec
 from agentkernel.tools.attributes import kept
 from agentkernel.tools.capture import Captured, declared_orders, example_call, quiet
-from agentkernel.tools.judge.layouts import dense_order
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.judge.layouts import dense_order, in_order
+from agentkernel.tools.judge.shapes import scaled
+from agentkernel.tools.problems import LoadedProblem, default_value
 
 Order = tuple[int, ...]
+SMALL_ELEMENTS = 1 << 18
+"""Elements of the inputs of a call whose layouts are looked at."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,12 @@ def _output_layouts(loaded: LoadedProblem, captured: Captured) -> OutputLayouts:
     turned = [order is not None for order in declared_orders(loaded, 0)]
     if not any(turned):
         return NONE
-    module, inputs = example_call(loaded)
-    usual = [
-        item.contiguous() if isinstance(item, torch.Tensor) and here else item
-        for item, here in zip(inputs, turned, strict=True)
-    ]
-    try:
-        declared, other = _leaves(module, inputs), _leaves(module, usual)
-    except Exception:  # noqa: BLE001 - forward does not run without storage, whatever it says
+    found = _both(_small_call, loaded, captured, turned)
+    if found is None:
+        found = _both(lambda *_: example_call(loaded), loaded, captured, turned)
+    if found is None:
         return NONE
+    declared, other = found
     orders = {}
     for place, (name, one, two) in enumerate(zip(captured.outputs, declared, other, strict=True)):
         if name is None or not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
@@ -108,6 +109,42 @@ def in_order_text(name: str, order: Sequence[int]) -> str:
     back = sorted(plain, key=order.__getitem__)
     there, again = (", ".join(map(str, item)) for item in (order, back))
     return f"{name}.permute({there}).contiguous().permute({again})"
+
+
+Call = Callable[[LoadedProblem, Captured], tuple[torch.nn.Module, Sequence[object]]]
+
+
+def _both(
+    call: Call, loaded: LoadedProblem, captured: Captured, turned: Sequence[bool]
+) -> tuple[list[object], list[object]] | None:
+    """The outputs of a call with the inputs as declared, and with all in the usual order; None
+    where it does not run."""
+    try:
+        module, inputs = call(loaded, captured)
+        usual = [
+            item.contiguous() if isinstance(item, torch.Tensor) and here else item
+            for item, here in zip(inputs, turned, strict=True)
+        ]
+        return _leaves(module, inputs), _leaves(module, usual)
+    except Exception:  # noqa: BLE001 - forward does not run so, whatever it says
+        return None
+
+
+def _small_call(
+    loaded: LoadedProblem, captured: Captured
+) -> tuple[torch.nn.Module, Sequence[object]]:
+    """A call that eager can make here: the meta kernels of some operators, such as
+    reflection_pad2d, do not keep a memory format that the others keep."""
+    first = loaded.problem.shape_sets[0]
+    inputs: list[object] = []
+    specs = scaled(first, captured, SMALL_ELEMENTS).inputs.inputs
+    for spec, order in zip(specs, declared_orders(loaded, 0), strict=True):
+        if isinstance(spec, ScalarSpec):
+            inputs.append(default_value(spec, "cpu"))
+            continue
+        value = torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))
+        inputs.append(value if order is None else in_order(value, order))
+    return loaded.build(seed=0, device="cpu").eval(), inputs
 
 
 def _leaves(module: torch.nn.Module, inputs: Sequence[object]) -> list[object]:
