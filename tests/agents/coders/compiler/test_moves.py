@@ -37,6 +37,13 @@ class Of(nn.Module):
         return self.call(*inputs)
 
 
+class OfOne(Of):
+    """Its sizes are free."""
+
+    def forward(self, x: torch.Tensor) -> object:  # type: ignore[override]
+        return self.call(x)
+
+
 class Rolled(nn.Module):
     """Its sizes are free."""
 
@@ -209,3 +216,71 @@ def test_what_is_padded_to_a_multiple_is_known_to_be_one(mod: type[sympy.Expr], 
     assert quotient(found, sympy.Integer(step)) is not None
     for value in range(1, 3 * step):
         assert found.subs(size, value) == padded.subs(size, value)
+
+
+def check_sizes(box: Sandboxed, call: Call, traced: Sequence[int], other: Sequence[int]) -> None:
+    """One drop-in, at the sizes that it was traced for and at others."""
+    module = OfOne(call).eval()
+    loaded = problem_from_module(module, (torch.randn(*traced),))
+    found = partitions(loaded, capture(loaded), "mixed")[0]
+    text = found.write(small(found, "looped")).text
+    for shape in (traced, other):
+        inputs = [torch.randn(*shape)]
+        assert_close(box.call(text, module, inputs), module, inputs, text)
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    """Swin's partition."""
+    batch, height, width, channels = x.shape
+    parts = x.view(batch, height // 4, 4, width // 4, 4, channels)
+    return parts.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 16, channels)
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """Transformer-XL's relative shift."""
+    batch, heads, queries, keys = x.shape
+    padded = nn.functional.pad(x, (1, 0)).view(batch, heads, keys + 1, queries)
+    return padded[:, :, 1:].view(batch, heads, queries, keys) * 0.5
+
+
+def relative_to_absolute(x: torch.Tensor) -> torch.Tensor:
+    """The same for sizes that differ by one, as Music Transformer has it."""
+    batch, heads, size, _ = x.shape
+    flat = nn.functional.pad(x, (0, 1)).reshape(batch, heads, -1)
+    wide = nn.functional.pad(flat, (0, size - 1)).view(batch, heads, size + 1, 2 * size - 1)
+    return wide[:, :, :size, size - 1 :].exp()
+
+
+RESHAPED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...], tuple[int, ...]]]
+RESHAPED = {
+    "windows": (windows, (2, 8, 12, 5), (3, 12, 8, 7)),
+    "shifted": (shifted, (2, 3, 6, 6), (1, 2, 5, 5)),
+    "relative": (relative_to_absolute, (2, 3, 4, 7), (1, 2, 6, 11)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(RESHAPED))
+def test_a_reshape_that_the_sizes_do_not_show_is_read_in_place(box: Sandboxed, name: str) -> None:
+    call, traced, other = RESHAPED[name]
+    check_sizes(box, call, traced, other)
+
+
+def shifted_in_time(x: torch.Tensor) -> torch.Tensor:
+    """As TSM does: parts of the channels come from the frame before and the one after."""
+    out, part = torch.zeros_like(x), x.shape[2] // 4
+    out[:, :-1, :part] = x[:, 1:, :part]
+    out[:, 1:, part : 2 * part] = x[:, :-1, part : 2 * part]
+    out[:, :, 2 * part :] = x[:, :, 2 * part :]
+    return out
+
+
+def first_dropped(x: torch.Tensor) -> torch.Tensor:
+    y = torch.roll(x, 1, 1)
+    y[:, 0] = 0
+    return x + y
+
+
+@pytest.mark.parametrize("call", [shifted_in_time, first_dropped])
+def test_a_shift_holds_for_one_row(box: Sandboxed, call: Call) -> None:
+    """Tracing leaves whole slices out where a size is 1."""
+    check_sizes(box, call, (3, 4, 9), (1, 5, 11))

@@ -133,6 +133,15 @@ def regroup(dims: Dims, shape: Shape) -> Dims:
     return tuple(reversed(result))
 
 
+def regroups(old: Shape, new: Shape) -> bool:
+    """Whether the sizes show how the dimensions of one shape fall into those of the other."""
+    try:
+        regroup(fresh(old), new)
+    except Misfit:
+        return False
+    return True
+
+
 def _take(rest: list[Atom], taken: list[Atom], size: Expr) -> None:
     atom = rest.pop()
     need = quotient(size, numel([item.size for item in taken])) if taken else size
@@ -229,7 +238,13 @@ class Layout:
         while node.kind == "view":
             chain.append(node)
             node = node.args[0]
-        for view in reversed(chain):
+        views = chain
+        if chain and chain[-1].op == "reshape" and not regroups(root.shape, chain[-1].shape):
+            # What is stored lies under the new shape as it lies under its own.
+            dims = fresh(chain[-1].shape)
+            access.strides = _paired(dims, contiguous_strides(chain[-1].shape))
+            views = chain[:-1]
+        for view in reversed(views):
             dims = self._load_view(view, dims, access)
         self.loads[chain[0] if chain else root] = access
         return dims

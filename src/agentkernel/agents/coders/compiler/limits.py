@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import sympy
@@ -249,27 +250,33 @@ def _same_graph(left: Captured, right: Captured, sizes: Mapping[str, int]) -> bo
 
 
 def _calls(captured: Captured) -> list[torch.fx.Node]:
-    """Nodes other than the arithmetic of sizes, what only checks them, and `x[:]`, which tracing
-    leaves out for some sizes."""
+    """Nodes other than the arithmetic of sizes, what only checks them, and `x[:]` and `x[:] = y`,
+    which tracing leaves out for some sizes."""
     sizes = (torch.SymInt, torch.SymBool, int, type(None))
     return [
         node
         for node in captured.graph.graph.nodes
         if node.op in ("placeholder", "output")
-        or not (isinstance(node.meta.get("val"), sizes) or _is_whole(node))
+        or not (isinstance(node.meta.get("val"), sizes) or _behind(node) is not None)
     ]
 
 
-def _is_whole(node: torch.fx.Node) -> bool:
-    return node.target is torch.ops.aten.slice.Tensor and node.args[2:] == WHOLE
+def _behind(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The value that a whole slice, or what is put in place of the whole, is another name of."""
+    if node.target is torch.ops.aten.slice.Tensor and node.args[2:] == WHOLE:
+        return cast("torch.fx.Node", node.args[0])
+    if node.target is torch.ops.aten.slice_scatter.default and node.args[3:] == WHOLE:
+        return cast("torch.fx.Node", node.args[1])
+    return None
 
 
 def _places(captured: Captured, calls: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
-    """Node -> its place among `calls`; a whole slice has that of what it is a slice of."""
+    """Node -> its place among `calls`; another name of a value has that of the value."""
     found = {node: index for index, node in enumerate(calls)}
     for node in captured.graph.graph.nodes:
-        if _is_whole(node) and node.args[0] in found:
-            found[node] = found[node.args[0]]
+        behind = _behind(node)
+        if behind is not None and behind in found:
+            found[node] = found[behind]
     return found
 
 

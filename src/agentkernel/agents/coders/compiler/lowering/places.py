@@ -51,6 +51,12 @@ def at(
     return _Reader(b, rank, guard, most).read(value, tuple(places))
 
 
+def reshaped(b: GraphBuilder, value: Node, shape: Shape) -> Node:
+    """The elements of `value` under another shape, read where they are."""
+    reader = _Reader(b, len(shape), None, MOST_OPERATIONS)
+    return reader.read(value, reader.regrouped(shape, tuple(everywhere(b, shape)), value.shape))
+
+
 @dataclass
 class _Reader:
     """The values read so far at the places of one call of `at`."""
@@ -125,9 +131,9 @@ class _Reader:
             return self.read(below, (*places[:dim], moved, *places[dim + 1 :]))
         if below.kind in ("input", "library", "reduce", "field"):
             return self.b.gather(below, linear(self.b, places, view.shape), self.guard)
-        return self.read(below, self._regrouped(view.shape, places, below.shape))
+        return self.read(below, self.regrouped(view.shape, places, below.shape))
 
-    def _regrouped(self, shape: Shape, places: Places, wanted: Shape) -> Places:
+    def regrouped(self, shape: Shape, places: Places, wanted: Shape) -> Places:
         """Places of `shape` as places of the same elements under the shape `wanted`."""
         given = [(s, p) for s, p in zip(shape, places, strict=True) if s != 1]
         found: list[Node] = []

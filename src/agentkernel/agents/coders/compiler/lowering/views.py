@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import sympy
 
+from agentkernel.agents.coders.compiler.axes import regroups
 from agentkernel.agents.coders.compiler.ir import ONE, Expr, Node, Shape, Uncovered, numel
 from agentkernel.agents.coders.compiler.lowering.cuts import part
+from agentkernel.agents.coders.compiler.lowering.places import reshaped
 from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
 
@@ -15,7 +17,12 @@ from agentkernel.agents.coders.compiler.lowering.registry import Lowered, Loweri
         "unflatten.int", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default",
         "view_as.default")  # fmt: skip
 def _reshape(state: Lowering, x: Node, *_: object) -> Lowered:
-    return state.b.reshape(x, state.shape)
+    """A view of what is stored, and where sizes show how the dimensions fall into one another;
+    else, as for `H // 4`, the value at the places that the elements had before."""
+    if x.kind in ("input", "library") or regroups(x.shape, state.shape):
+        return state.b.reshape(x, state.shape)
+    found = reshaped(state.b, x, state.shape)
+    return state.b.expand(leading(state, found, state.shape), state.shape)
 
 
 @lowers("permute.default")
