@@ -81,6 +81,13 @@ def test_it_is_a_verdict_of_the_policy(source: str) -> None:
     assert found.rule == "syntax"
 
 
+def test_what_the_tables_of_names_refuse_is_a_verdict_too() -> None:
+    for source in ("nonlocal x\n", "from __future__ import braces\n", "def f(x, x): pass\n"):
+        found = check_policy(source, "any")
+        assert found is not None
+        assert found.rule == "syntax"
+
+
 @pytest.mark.parametrize("ask", [find_race, declares_gradients, kernel_names])
 def test_it_says_nothing_to_who_reads_without_the_policy(ask: Callable[[str], object]) -> None:
     assert not any(ask(source) for source in UNKIND.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -11,17 +12,29 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.cli.app import run
+from agentkernel.cli.chat_sessions import sessions
 from agentkernel.disk import make_own_folder, open_append, open_new, read_regular, read_regular_text
-from agentkernel.errors import OutputError, RunNotFound
-from agentkernel.knowledge.transfer import export_entries
+from agentkernel.errors import KnowledgeError, OutputError, ProblemError, RunNotFound
+from agentkernel.knowledge.transfer import export_entries, import_entries
+from agentkernel.knowledge.vectors import open_vectors
+from agentkernel.source_text import read_source
 from agentkernel.tools.atomic import append_line, write_atomic
 from agentkernel.tools.certificate import read_sealed
 from agentkernel.tools.library import Library
 from agentkernel.tools.library.export import export_library
+from agentkernel.tools.live_module import read_live, sha256_of
+from agentkernel.tools.nights.compare import compare_nights
+from agentkernel.tools.nights.record import NightFile
+from agentkernel.tools.ours import is_certificate
+from agentkernel.tools.packages import source_bytes
 from agentkernel.tools.records import open_records, read_records
 from agentkernel.tools.store import list_runs, note_use, uses
+from agentkernel.tools.zoo.references import parse_reference
 from agentkernel.workflows.drive import open_saver
 from agentkernel.workflows.session.store import SessionStore
+from library_rows import night
+from memory_truth import HashEmbedder, MemoryTruth, entry
 
 PACKAGE = Path(__file__).parents[1] / "src" / "agentkernel"
 OPENERS = re.compile(
@@ -201,6 +214,91 @@ def test_a_library_of_the_users_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "library.sqlite").symlink_to("real.sqlite")
     with Library(tmp_path / "library.sqlite", pytest.fail) as library:
         assert library.lines() == ()
+
+
+def test_a_loop_of_links_hides_no_run(tmp_path: Path) -> None:
+    (tmp_path / "plus-20261121-100000-abcd").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    assert [item.id for item in list_runs(tmp_path)] == ["plus-20261121-100000-abcd"]
+
+
+def test_uses_of_any_size_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / ".uses").touch()
+    os.truncate(tmp_path / ".uses", 2**40)
+    assert uses(tmp_path).last == 0
+
+
+def test_what_is_no_file_is_no_session(tmp_path: Path) -> None:
+    (tmp_path / "plus-chat").mkdir()
+    os.mkfifo(tmp_path / "plus-chat" / "session.sqlite")
+    assert sessions(tmp_path) == ()
+
+
+def test_a_page_follows_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = night()
+    record = NightFile(night=made, comparison=compare_nights(None, made))
+    (tmp_path / "night.json").write_text(record.model_dump_json())
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "night.html").symlink_to("precious")
+    assert run(["report", str(tmp_path)]) == 2
+    assert "symbolic link" in capsys.readouterr().err
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_an_import_reads_no_device_and_waits_for_no_pipe(tmp_path: Path) -> None:
+    (tmp_path / "zeros.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for name in ("zeros.jsonl", "pipe.jsonl"):
+        with pytest.raises(KnowledgeError):
+            import_entries(lambda _: pytest.fail("it is read"), tmp_path / name)
+
+
+def test_a_pickle_of_any_size_is_hashed_and_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path, most: int | None = None) -> bytes:
+        assert path.name != "live.pkl"
+        return read_regular(path, most)
+
+    monkeypatch.setattr("agentkernel.tools.live_module.read_regular", read)
+    (tmp_path / "live.pkl").write_bytes(b"x" * 1000)
+    assert sha256_of(tmp_path / "live.pkl") == hashlib.sha256(b"x" * 1000).hexdigest()
+    with pytest.raises(RunNotFound, match="not vouched for"):
+        read_live(tmp_path / "live.pkl", signed_sha256="0" * 64)
+
+
+def test_a_source_is_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file.py")
+    with pytest.raises(OSError, match="named pipe"):
+        read_source(tmp_path / "file.py")
+    with pytest.raises(ProblemError, match="named pipe"):
+        source_bytes(tmp_path / "file.py")
+
+
+def test_a_loop_is_no_file_of_a_zoo(tmp_path: Path) -> None:
+    (tmp_path / "models.py").symlink_to("models.py")
+    with pytest.raises(ProblemError, match="No such file"):
+        parse_reference("models.py:Mlp", tmp_path)
+
+
+def test_an_index_of_vectors_holds_no_link(tmp_path: Path) -> None:
+    open_vectors(tmp_path, HashEmbedder()).catch_up(MemoryTruth([entry("a/b", "row sum")]))
+    (rows,) = tmp_path.glob("*/rows.f32")
+    rows.rename(tmp_path / "precious")
+    rows.symlink_to(tmp_path / "precious")
+    with pytest.raises(OutputError, match="symbolic link"):
+        open_vectors(tmp_path, HashEmbedder())
+
+
+def test_an_index_that_is_nested_too_deeply_is_no_export(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "index.json").write_text("[" * 100_000)
+    with (
+        Library(tmp_path / "library.sqlite", pytest.fail) as library,
+        pytest.raises(OutputError, match="holds other files"),
+    ):
+        export_library(library, tmp_path / "out")
+    assert not is_certificate("[" * 100_000)
 
 
 def test_nothing_else_opens_a_file_to_write() -> None:

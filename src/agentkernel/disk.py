@@ -110,22 +110,33 @@ def fitting(name: str) -> str:
 def read_regular(path: Path, most: int | None = None, *, typed: bool = False) -> bytes:
     """The bytes of a file in a folder that somebody else may have made: no pipe is waited for, no
     device read, and no link followed. Of a path that the user `typed` links are followed, and what
-    a shell hands over below /dev is read.
+    a shell hands over below /dev or /proc is read.
 
     Raises OSError for what is no regular file, or has more than `most` bytes.
     """
-    if typed and path.is_relative_to("/dev"):
-        return path.read_bytes()
-    with os.fdopen(_open_regular(path, os.O_RDONLY, linked=typed), "rb") as file:
-        if most is not None and os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
-        return file.read()
+    handed_over = typed and (path.is_relative_to("/dev") or path.is_relative_to("/proc"))
+    opened = path.open("rb") if handed_over else open_regular(path, linked=typed)
+    with opened as file:
+        # A pipe has no size; a file that is too large is not read to see that.
+        size = os.fstat(file.fileno()).st_size
+        data = (
+            b"" if most is not None and size > most else file.read(-1 if most is None else most + 1)
+        )
+    if most is not None and max(size, len(data)) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return data
 
 
 def read_regular_text(path: Path, *, typed: bool = False) -> str:
     """The same of at most MOST_TEXT bytes, as text in UTF-8. Raises OSError, UnicodeDecodeError."""
     data = read_regular(path, MOST_TEXT, typed=typed)
     return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
+
+
+def open_regular(path: Path, *, linked: bool = False) -> IO[bytes]:
+    """A regular file to read, as `read_regular` has it; a link to one where `linked`. Raises
+    OSError."""
+    return os.fdopen(_open_regular(path, os.O_RDONLY, linked=linked), "rb")
 
 
 def open_new(path: Path) -> IO[bytes]:

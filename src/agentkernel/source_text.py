@@ -8,12 +8,13 @@ it can still build ends whatever walks it by recursion.
 from __future__ import annotations
 
 import ast
-import errno
 import io
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
+
+from agentkernel.disk import read_regular
 
 MOST_BYTES = 1_000_000
 MOST_LINES = 50_000
@@ -27,11 +28,9 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_source(path: Path, encoding: str = "utf-8") -> str:
-    """The text of a file that the user typed, a pipe too. Raises OSError, UnicodeDecodeError."""
-    with path.open("rb") as file:
-        data = file.read(MOST_READ + 1)
-    if len(data) > MOST_READ:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_READ:,} bytes")
+    """The text of a file that the user typed, or that a shell hands over. Raises OSError,
+    UnicodeDecodeError."""
+    data = read_regular(path, MOST_READ, typed=True)
     return io.TextIOWrapper(io.BytesIO(data), encoding=encoding).read()
 
 

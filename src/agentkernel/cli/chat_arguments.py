@@ -10,6 +10,7 @@ import yaml
 from agentkernel.cli.quantities import SPAN, SPAN_FACTORS
 from agentkernel.domain.intent import CandidateRef, IdeaRef, Which
 from agentkernel.domain.session import SettingValue
+from agentkernel.yaml_text import parse_yaml
 
 PLACES: tuple[Which, ...] = get_args(Which)
 CANDIDATE = re.compile(r"c(\d{1,9})", re.I)
@@ -92,7 +93,7 @@ def span(text: str) -> Span:
 def setting(text: str) -> SettingValue:
     """A value in YAML: `3`, `0.5`, `true`, `null` or a name. Raises WrongArgument."""
     try:
-        value = yaml.safe_load(text)
+        value = parse_yaml(text)
     except yaml.YAMLError:
         value = text
     if value is None or isinstance(value, str | int | float | bool):

@@ -25,7 +25,8 @@ def sessions(runs: Path) -> tuple[Summary, ...]:
     """The sessions below `runs`, last used first; nothing of them is opened."""
     from agentkernel.tools.store import uses
 
-    found = [path for path in runs.glob(f"*/{STORE}") if not path.parent.name.startswith(".")]
+    named = (path for path in runs.glob(f"*/{STORE}") if not path.parent.name.startswith("."))
+    found = [path for path in named if path.is_file()]
     times = {path: last_written(path) for path in found}
 
     def used(path: Path) -> tuple[int, float]:

@@ -19,7 +19,7 @@ from agentkernel.cli.quantities import (
     show_us,
     show_usd,
 )
-from agentkernel.disk import read_regular
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.workflows.outcome import Result
@@ -43,8 +43,9 @@ def read_certificate(result: Result) -> Certificate | None:
     if result.certificate is None:
         return None
     try:
-        return Certificate.model_validate_json(read_regular(Path(result.certificate), typed=True))
-    except (OSError, ValidationError):
+        text = read_regular_text(Path(result.certificate), typed=True)
+        return Certificate.model_validate_json(text)
+    except (OSError, UnicodeDecodeError, ValidationError):
         return None
 
 

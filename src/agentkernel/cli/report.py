@@ -60,7 +60,8 @@ def report(
         place = runs_path(runs, config, overrides)
         refuse_others(given, place)
         page, usual = run_html(place, name)
-    path = (out if out is not None else usual).resolve()
+    # Not resolved: a link in its place would lead the write elsewhere.
+    path = (out if out is not None else usual).absolute()
     make_folder(path.parent)
     if out is not None:
         require_ours(path, lambda text: PAGE_MARK in text)

@@ -64,14 +64,20 @@ def print_source(store: RunStore, result: Result | None) -> None:
     """The drop-in of a finished run."""
     from pathlib import Path
 
-    from agentkernel.errors import RunNotFound
+    from agentkernel.errors import RunNotFound, one_line
 
     if result is None or result.candidate is None:
         why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
         raise RunNotFound(
             sentence(f"Run {store.id!r} has no drop-in, it {why}") + " Next: agentkernel runs"
         )
-    source = read_regular_text(Path(result.candidate), typed=True)
+    try:
+        source = read_regular_text(Path(result.candidate), typed=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunNotFound(
+            f"Cannot read the drop-in {result.candidate!r} of run {store.id!r}: {one_line(error)}. "
+            "Expected the Python file that optimize wrote. Next: optimize the module again."
+        ) from error
     # A file or a program gets it as it is.
     print(plain(source) if sys.stdout.isatty() else source, end="")
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Filters, Query, Structure
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.yaml_text import read_yaml
 
 QuestionKind = Literal["module", "symptom", "error"]
 FILES: Mapping[QuestionKind, str] = {
@@ -181,8 +182,8 @@ def _rows(path: Path) -> list[_Row]:
 
 def _loaded(path: Path) -> object:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        return read_yaml(path)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ProblemError(
             f"Cannot read {str(path)!r}: {one_line(error)}. Expected labelled questions."
         ) from error

@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from agentkernel.disk import open_new, refuse_strange
+from agentkernel.disk import open_new, open_regular, refuse_strange
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
@@ -264,7 +264,20 @@ def _created(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
             yield cast("IO[bytes]", lines)
 
 
+class _Unpacked(gzip.GzipFile):
+    """Closes the packed file too."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._file = file
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
 def _opened(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        packed = file.read(len(GZIP)) == GZIP
-    return cast("BinaryIO", gzip.open(path, "rb")) if packed else path.open("rb")
+    file = cast("BinaryIO", open_regular(path, linked=True))
+    packed = file.read(len(GZIP)) == GZIP
+    file.seek(0)
+    return cast("BinaryIO", _Unpacked(file)) if packed else file

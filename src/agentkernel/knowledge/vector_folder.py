@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentkernel.disk import open_append
+from agentkernel.disk import open_append, refuse_strange
 from agentkernel.domain.knowledge import Filters
 from agentkernel.errors import one_line
 from agentkernel.knowledge.damage import database_damage, keeping, refuse_failing_disk
@@ -202,6 +202,7 @@ def _opened(folder: Path | None, lock: Path, fingerprint: str, width: int) -> Fo
     if folder is None:
         return ""
     try:
+        _refuse_strange(folder)
         # The check reads the whole database (2 s for 100,000 rows): only where it changed.
         # A writer that was killed may have left a newer graph, and then a newer database too.
         if database_unchanged(folder):
@@ -215,6 +216,14 @@ def _opened(folder: Path | None, lock: Path, fingerprint: str, width: int) -> Fo
         # Chroma fails alike where there is no room beside an index that is whole.
         refuse_failing_disk(folder)
         return one_line(error, 120)
+
+
+def _refuse_strange(folder: Path) -> None:
+    """Raise OSError for a link, a pipe or a device among the files of an index: Chroma would write
+    through it, or wait."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            refuse_strange(path)
 
 
 def _created(folder: Path, lock: Path, fingerprint: str, width: int) -> FolderStore:

@@ -9,7 +9,7 @@ from pathlib import Path
 import cloudpickle
 from pydantic import ValidationError
 
-from agentkernel.disk import read_regular
+from agentkernel.disk import open_regular, read_regular
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Signature
 from agentkernel.errors import AgentKernelError, RunNotFound, one_line
@@ -66,15 +66,18 @@ def read_live(path: Path, *, signed_sha256: str | None = None, unpickle: bool = 
         RunNotFound: It is not there or damaged, or nothing of this user's vouches for it.
     """
     try:
-        data = read_regular(path)
+        # A stranger's pickle, of any size, is not held in memory.
+        digest = _digest(path)
+        data = read_regular(path) if _vouched(path, digest, signed_sha256) or unpickle else None
     except OSError as error:
         raise _unreadable(path, _words(error)) from error
-    digest = hashlib.sha256(data).hexdigest()
-    if not (unpickle or digest == signed_sha256 or _is_sealed(path.with_name(SEAL), digest)):
+    if data is None:
         raise RunNotFound(
             f"The pickle {str(path)!r} is not vouched for by your own key, and reading it runs "
             "whatever its author put there. Next: --unpickle, if you trust who made it."
         )
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise _unreadable(path, "it was written while it was read")
     try:
         found: object = cloudpickle.loads(data)
     except DAMAGED as error:
@@ -85,9 +88,18 @@ def read_live(path: Path, *, signed_sha256: str | None = None, unpickle: bool = 
 def sha256_of(path: Path) -> str | None:
     """The SHA-256 of the pickle at `path`, which is not read as one; None where there is none."""
     try:
-        return hashlib.sha256(read_regular(path)).hexdigest()
+        return _digest(path)
     except OSError:
         return None
+
+
+def _digest(path: Path) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def _vouched(path: Path, digest: str, signed_sha256: str | None) -> bool:
+    return digest == signed_sha256 or _is_sealed(path.with_name(SEAL), digest)
 
 
 def _write_seal(folder: Path, digest: str) -> None:

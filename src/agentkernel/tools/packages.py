@@ -18,9 +18,10 @@ from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from agentkernel.disk import read_regular
 from agentkernel.domain.problem import Package, PackageFile
 from agentkernel.errors import ProblemError, one_line
-from agentkernel.source_text import parse_source
+from agentkernel.source_text import MOST_READ, parse_source
 
 EXPORTS = 10
 """A name is not passed on through more modules than these."""
@@ -339,7 +340,7 @@ def _forget(module: str) -> None:
 def source_bytes(file: Path) -> bytes:
     """The bytes of a Python file. Raises ProblemError for what cannot be read, or is no UTF-8."""
     try:
-        text = file.read_bytes()
+        text = read_regular(file, MOST_READ, typed=True)
         text.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(

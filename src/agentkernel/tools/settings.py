@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 from agentkernel.domain.settings import Settings
 from agentkernel.errors import SettingError, one_line
 from agentkernel.folders import config_folder
+from agentkernel.yaml_text import parse_yaml, read_yaml
 
 
 def user_config_path() -> Path:
@@ -59,6 +62,11 @@ def _usual_file() -> Path | None:
 
 def default_tree() -> dict[str, object]:
     """The packaged defaults as a tree of plain values."""
+    return copy.deepcopy(_packaged())
+
+
+@functools.cache
+def _packaged() -> dict[str, object]:
     text = files("agentkernel.configs").joinpath("default.yaml").read_text(encoding="utf-8")
     tree: dict[str, object] = yaml.safe_load(text)
     return tree
@@ -66,7 +74,7 @@ def default_tree() -> dict[str, object]:
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingError(
             f"Cannot read the configuration {str(path)!r}: {one_line(error)}. "
@@ -89,7 +97,7 @@ def _parse_override(item: str) -> tuple[str, object]:
             f"-c {item!r} does not read as key=value. Expected e.g. 'judge.seeds=3'."
         )
     try:
-        return key.strip(), yaml.safe_load(text)
+        return key.strip(), parse_yaml(text)
     except yaml.YAMLError as error:
         raise SettingError(
             f"-c {item!r}: {text!r} is not a YAML value. Expected e.g. 3."

@@ -42,6 +42,8 @@ SESSION_FILE = "session.sqlite"
 USES_FILE = ".uses"
 """A number for each time that a run or session was begun or gone on with, above all those that its
 neighbours had: a clock may be set back."""
+MOST_USES = 1_000_000
+"""Bytes of it, one line of some ten for each use."""
 RUN_NAME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 
 
@@ -214,7 +216,7 @@ def note_use(folder: Path) -> None:
 def uses(folder: Path) -> Uses:
     """When a run or session was used, among its neighbours; nothing where that cannot be read."""
     try:
-        numbers = [int(line) for line in read_regular(folder / USES_FILE).split()]
+        numbers = [int(line) for line in read_regular(folder / USES_FILE, MOST_USES).split()]
     except (OSError, ValueError):
         return Uses()
     return Uses(numbers[0], numbers[-1]) if numbers else Uses()
@@ -223,7 +225,7 @@ def uses(folder: Path) -> Uses:
 def _folders(runs: Path) -> list[str]:
     try:
         with os.scandir(runs) as entries:
-            return [item.path for item in entries if item.is_dir()]
+            return [item.path for item in entries if os.path.isdir(item.path)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

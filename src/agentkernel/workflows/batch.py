@@ -20,6 +20,7 @@ from agentkernel.tools.problems import load_problem
 from agentkernel.workflows.events import Event, OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
+from agentkernel.yaml_text import read_yaml
 
 SettingValue = str | int | float | bool | None
 SettingsFor = Callable[[Mapping[str, object]], Settings]
@@ -90,7 +91,7 @@ class Runner:
 def read_list(path: Path) -> BatchList:
     """The problems of a YAML file, their paths relative to it. Raises ProblemError."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         line = one_line(error)
         raise ProblemError(f"Cannot read the list {str(path)!r}: {line}. {EXPECTED}") from error

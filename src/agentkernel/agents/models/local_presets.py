@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.exchange import Sampling
 from agentkernel.errors import SettingError, one_line
+from agentkernel.yaml_text import read_yaml
 
 PREFIX = "local:"
 OWN_FILE = "agentkernel.yaml"
@@ -63,15 +64,15 @@ def load_preset(name: str) -> LocalPreset:
     try:
         if name in PRESETS:
             folder = resources.files("agentkernel.configs").joinpath("coders")
-            text = folder.joinpath(f"{name}.yaml").read_text()
+            tree = yaml.safe_load(folder.joinpath(f"{name}.yaml").read_text())
         elif name.endswith((".yaml", ".yml")):
-            text = Path(name).read_text()
+            tree = read_yaml(Path(name))
         else:
             raise SettingError(
                 f"Unknown preset {name!r}. Known: {', '.join(PRESETS)}. "
                 "Next: one of these, or the path of a YAML file."
             )
-        return LocalPreset.model_validate(yaml.safe_load(text))
+        return LocalPreset.model_validate(tree)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         raise SettingError(
             f"Cannot read the preset {name!r}: {one_line(error)}. Expected the keys of "

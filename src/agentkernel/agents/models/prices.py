@@ -14,6 +14,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.exchange import Usage
 from agentkernel.errors import SettingError, one_line
 from agentkernel.tools.settings import user_config_path
+from agentkernel.yaml_text import read_yaml
 
 MILLION = 1_000_000
 
@@ -81,7 +82,7 @@ def load_prices(path: Path | None = None) -> Prices:
     if path is None and not own.is_file():
         return packaged_prices()
     try:
-        read = Prices.model_validate(yaml.safe_load(own.read_text("utf-8")) or {})
+        read = Prices.model_validate(read_yaml(own) or {})
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         raise SettingError(
             f"The prices {str(own)!r} cannot be read: {one_line(error)}. Expected e.g. "

@@ -36,10 +36,11 @@ def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
     """The first violation in `source`, in the order of the lines; None where it may run."""
     try:
         tree = parse_source(source)
+        reading = _Reading(tree, source, policy)
+        found = sorted(reading.violations(), key=lambda item: item.line)
     except SyntaxError as error:
+        # What Python's parser takes its tables of names may refuse: a nonlocal in no function.
         return PolicyViolation(rule="syntax", line=error.lineno or 0, text=str(error.msg))
-    reading = _Reading(tree, source, policy)
-    found = sorted(reading.violations(), key=lambda item: item.line)
     return found[0] if found else None
 
 

@@ -97,6 +97,6 @@ def _make_room(folder: Path) -> None:
 def _is_export(index: Path) -> bool:
     try:
         found = json.loads(read_regular_text(index))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.keys() == {"format", "exported", "kernels"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -77,18 +78,23 @@ def night_page(
 
 def render(page: Page) -> str:
     """One file that needs no network; all text is escaped, and no script but its own may run."""
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True
-    )
     script, style = _file("night.js"), _file("night.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.from_string(_file("night.html.j2")).render(
+    return _template().render(
         page=page,
         script=Markup(script),  # ours: the packaged file
         style=Markup(style),
         digest=digest,
         svg=Markup,  # drawings escape their own texts
     )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=True
+    )
+    return environment.from_string(_file("night.html.j2"))
 
 
 def _file(name: str) -> str:

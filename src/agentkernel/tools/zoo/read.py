@@ -20,6 +20,7 @@ from agentkernel.tools.problems import SHORT_DTYPES
 from agentkernel.tools.settings import default_tree
 from agentkernel.tools.zoo.inputs import parse_model_input
 from agentkernel.tools.zoo.references import parse_reference
+from agentkernel.yaml_text import compose_yaml, read_yaml
 
 ZOO_KEYS = tuple(key for key in Zoo.model_fields if key != "folder")
 MODEL_KEYS = tuple(ZooModel.model_fields)
@@ -70,8 +71,8 @@ def top_keys(path: Path) -> tuple[str, ...] | None:
     """The keys that the YAML file at `path` has at its top; none where it holds no mapping, None
     where it cannot be read. No value is looked at."""
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        node = compose_yaml(path)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return None
     if not isinstance(node, yaml.MappingNode):
         return ()
@@ -117,7 +118,7 @@ class _Loader(yaml.SafeLoader):
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        tree = read_yaml(path, _Loader)
         _check_size(tree)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ProblemError(

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ def parse_reference(text: str, folder: Path) -> Reference:
             "'file.py:Name'. Next: write it so."
         )
     if place.endswith(".py"):
-        file = (folder / place).resolve()
+        # Unlike Path.resolve this names a loop of links too.
+        file = Path(os.path.realpath(folder / place))
         if not file.is_file():
             raise ProblemError(
                 f"No such file: {place!r}. Expected a Python file below {str(folder)!r}, where the "

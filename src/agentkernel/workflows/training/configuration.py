@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentkernel.domain.training import Lora, NewModel, TrainingSettings
 from agentkernel.errors import SettingError, one_line
+from agentkernel.yaml_text import parse_yaml, read_yaml
 
 PACKAGED = ("tiny", "small", "qwen2.5-coder-3b", "llama-3.1-8b")
 """Files of that name in configs/training/."""
@@ -72,15 +73,14 @@ def _tree(config: str) -> dict[str, object]:
     try:
         if config in PACKAGED:
             folder = resources.files("agentkernel.configs").joinpath("training")
-            text = folder.joinpath(f"{config}.yaml").read_text(encoding="utf-8")
+            tree = yaml.safe_load(folder.joinpath(f"{config}.yaml").read_text(encoding="utf-8"))
         elif config.endswith((".yaml", ".yml")):
-            text = Path(config).read_text(encoding="utf-8")
+            tree = read_yaml(Path(config))
         else:
             raise SettingError(
                 f"Unknown training {config!r}. Known: {_list(PACKAGED)}. "
                 "Next: one of these, or the path of a YAML file."
             )
-        tree = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingError(
             f"Cannot read the training {config!r}: {one_line(error)}. Expected YAML such as "
@@ -99,7 +99,7 @@ def _override(item: str) -> tuple[str, object]:
     if not equals or not key.strip():
         raise SettingError(f"-c {item!r} does not read as key=value. Expected e.g. 'sft.epochs=2'.")
     try:
-        return key.strip(), yaml.safe_load(text)
+        return key.strip(), parse_yaml(text)
     except yaml.YAMLError as error:
         raise SettingError(f"-c {item!r}: {text!r} is no YAML value. Expected e.g. 2.") from error
 
