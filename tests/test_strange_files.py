@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
 import os
 import re
+import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +31,7 @@ from agentkernel.tools.nights.compare import compare_nights
 from agentkernel.tools.nights.record import NightFile
 from agentkernel.tools.ours import is_certificate
 from agentkernel.tools.packages import source_bytes
-from agentkernel.tools.records import open_records, read_records
+from agentkernel.tools.records import Records, open_records, read_records
 from agentkernel.tools.store import list_runs, note_use, uses
 from agentkernel.tools.zoo.references import parse_reference
 from agentkernel.workflows.drive import open_saver
@@ -309,3 +312,24 @@ def test_nothing_else_opens_a_file_to_write() -> None:
         if calls and not any(name.startswith(own) for own in OWN):
             found[name] = calls
     assert found == {}
+
+
+def test_a_text_that_is_no_utf_8_is_damage_of_every_table(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    Records(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("insert into events (kind, value) values ('k', cast(x'ca' as text))")
+        database.commit()
+    assert "is damaged" in read_records(path).losses()[0]
+
+
+def test_a_certificate_of_any_depth_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "certificate.json"
+    signed = '{"signature": {"key": "", "fingerprint": "", "value": ""}, "a": '
+    for depth in range(sys.getrecursionlimit(), 0, -1):
+        path.write_text(signed + "[" * depth + "]" * depth + "}")
+        with contextlib.suppress(RunNotFound):
+            read_sealed(path)
+            break
+    else:
+        pytest.fail("none is read")

@@ -113,11 +113,12 @@ def read_sealed(path: Path) -> Sealed:
     """Read a certificate that may have been edited. Raises RunNotFound where there is none."""
     try:
         tree = read_tree(read_regular_text(path, typed=True))
+        # Writing them again takes a deeper stack than reading them.
+        signature, state, text = signature_of(tree), signature_state(tree), json.dumps(tree)
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, _first_line(error)) from error
-    signature, state = signature_of(tree), signature_state(tree)
     try:
-        certificate = Certificate.model_validate_json(json.dumps(tree))
+        certificate = Certificate.model_validate_json(text)
     except ValidationError as error:
         if state != "invalid":
             raise _unreadable(path, _first_line(error)) from error

@@ -111,7 +111,7 @@ class Records:
         answer = self._db.execute("pragma quick_check(1)").fetchone()
         if answer is None or answer[0] != "ok":
             raise Damage(one_line(answer, 120))
-        for table in VALUES:
+        for table in TABLES:
             rows = self._db.execute(f"select * from {table}")
             names = [column[0] for column in rows.description]
             for row in rows:
