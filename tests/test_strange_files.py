@@ -178,6 +178,16 @@ def test_an_export_follows_no_link(tmp_path: Path) -> None:
     assert not list((tmp_path / "precious").iterdir())
 
 
+def test_an_export_waits_for_no_pipe(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "kernels")
+    index = {"format": 1, "exported": "", "kernels": []}
+    (tmp_path / "out" / "index.json").write_text(json.dumps(index))
+    library = Library(tmp_path / "library.sqlite", pytest.fail)
+    with library, pytest.raises(OutputError):
+        export_library(library, tmp_path / "out")
+
+
 def test_a_packed_export_is_read_again(tmp_path: Path) -> None:
     assert export_entries((), tmp_path / "out.gz") == 0
     assert b"agentkernel_knowledge" in gzip.decompress((tmp_path / "out.gz").read_bytes())

@@ -186,7 +186,8 @@ def open_folder(
             if folder is not None:
                 number = int(folder.name.removeprefix(stem)) + 1
                 # What was damaged serves nobody; a process that has it open keeps its files.
-                shutil.rmtree(folder, ignore_errors=True)
+                if folder.is_dir():  # of a pipe rmtree would wait for a writer
+                    shutil.rmtree(folder, ignore_errors=True)
             return _created(root / f"{stem}{number}", lock, fingerprint, width)
 
 

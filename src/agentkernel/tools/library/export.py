@@ -88,7 +88,8 @@ def _make_room(folder: Path) -> None:
         if earlier:
             # What was withdrawn since is to be gone from it.
             (folder / INDEX).unlink()
-            shutil.rmtree(folder / "kernels", ignore_errors=True)
+            if (folder / "kernels").is_dir():  # of a pipe rmtree would wait for a writer
+                shutil.rmtree(folder / "kernels", ignore_errors=True)
     make_folder(folder)
     with saving(folder / "kernels"):
         make_own_folder(folder / "kernels")
