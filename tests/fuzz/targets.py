@@ -1,0 +1,244 @@
+"""What reads files of others, as the commands call it: one function for each kind of file."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import get_args
+
+import typer
+
+from agentkernel.agents.coders.answer import read_answer
+from agentkernel.cli import app, knowledge_show, library
+from agentkernel.cli.batch_zoo import chosen, is_zoo
+from agentkernel.cli.chat_open import read_flags
+from agentkernel.cli.chat_sessions import last_used, sessions
+from agentkernel.cli.report import report
+from agentkernel.cli.runs import runs
+from agentkernel.cli.show import show
+from agentkernel.cli.verify import verify
+from agentkernel.disk import read_regular
+from agentkernel.domain.rules import Policy
+from agentkernel.errors import ProblemError
+from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.knowledge.transfer import Border, import_entries
+from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.vectors import open_vectors
+from agentkernel.plain_text import plain
+from agentkernel.source_text import compile_source, parse_source, read_source
+from agentkernel.tools import problems
+from agentkernel.tools.certificate import read_certificate
+from agentkernel.tools.judge.compiled import distinct
+from agentkernel.tools.judge.gradients import declares_gradients
+from agentkernel.tools.judge.kernel_text import telling_sizes
+from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.races import find_race
+from agentkernel.tools.packages import package_of
+from agentkernel.tools.profile.figures import kernel_names
+from agentkernel.tools.store import list_runs, open_run
+from agentkernel.tools.zoo.read import read_zoo
+from agentkernel.workflows.drive import DAMAGED, attempts_of, open_saver
+from agentkernel.workflows.session.explain_file import parse_file
+from agentkernel.workflows.session.store import open_store
+from memory_truth import HashEmbedder
+
+Touched = str
+"""The names of the files that were edited, a line each: only what reads them is asked."""
+
+
+EXPORT = "export.jsonl"
+
+
+class Garbled(AssertionError):
+    """A sign that steers a terminal, or half a surrogate, was printed or written."""
+
+
+def certificate(folder: Path, touched: Touched) -> None:
+    """`verify`, and what takes a drop-in from a certificate."""
+    path = folder / "certificate.json"
+    command(verify, path, no_replay=True)
+    command(verify, path, as_json=True)
+    with expected():
+        read_certificate(path)
+
+
+def run(folder: Path, touched: Touched) -> None:
+    """`runs`, `show`, `report`, and the beginning of `resume` and `chat`."""
+    place = folder / "runs"
+    command(runs, place, as_json=len(touched) % 2 == 0)
+    if "night" in touched and command(report, str(folder / "night.json")):
+        check_page(folder / "night.html")
+    for found in sessions(place) if "chat" in touched else ():
+        read_flags(Path(found.folder))
+        with expected(), closing(open_store(Path(found.folder))) as session:
+            session.settings()
+            session.tree()
+            session.turns()
+            session.plan(1)
+            for key in session.problems():
+                session.problem(key)
+    with expected(OSError):
+        last_used(place)
+    for item in list_runs(place) if place.is_dir() else ():
+        if "runs/plus-2" in touched:
+            _one_run(Path(item.folder), item.id, place)
+
+
+def _one_run(folder: Path, name: str, place: Path) -> None:
+    command(show, str(folder), runs=place)
+    command(show, str(folder), runs=place, as_json=True)
+    command(show, str(folder), runs=place, source=True, raw=True)
+    if command(report, str(folder), runs=place):
+        check_page(folder / "report.html")
+    with expected(), closing(open_run(place, str(folder))) as store:
+        attempts_of(store)
+        with expected(*DAMAGED), open_saver(store.checkpoint_path) as saver:
+            saver.get_tuple({"configurable": {"thread_id": name}})
+        for candidate in store.records.candidates():
+            store.write_candidate(candidate)
+        store.problem()
+
+
+def stores(folder: Path, touched: Touched) -> None:
+    """`library` and `knowledge`, and the index of vectors."""
+    file, knowledge = folder / "library.sqlite", folder / "knowledge"
+    if "library" in touched or "exported" in touched:
+        command(library.list_kernels, file)
+        command(library.show, "a", file)
+        command(library.export, folder / "exported", file)
+        command(library.prune, file, withdrawn=True, yes=True)
+        command(report, "20261121-100000-abcd", library=file)
+    if "knowledge.sqlite" in touched or "export.jsonl" in touched:
+        with expected(), open_truth(knowledge) as truth:
+            border = Border(lambda name: truth.get(name, superseded=True))
+            import_entries(lambda entries: truth.put(border.admitted(entries)), folder / EXPORT)
+            truth.lexical("softmax row")
+        command(knowledge_show.show, "e/1", where=knowledge)
+        command(knowledge_show.stats, knowledge)
+    if "vectors" in touched or touched.endswith(("knowledge", "knowledge/lock")):
+        with expected():
+            index = open_vectors(knowledge, HashEmbedder())
+            index.search(HashEmbedder().embed(["softmax 1"])[0], 3)
+
+
+def zoo(folder: Path, touched: Touched) -> None:
+    """What `batch ZOO.yaml` does before it imports a model."""
+    path = folder / "zoo.yaml"
+    is_zoo(path)
+    with expected():
+        found = read_zoo(path)
+        chosen(found, [model.name for model in found.models])
+
+
+def problem(folder: Path, touched: Touched) -> None:
+    """What is done with a problem's text before it is run, which is the user's own code."""
+    try:
+        flags = json.loads(read_regular(folder / "flags.json", 10**6))
+    except (OSError, ValueError, RecursionError, MemoryError):
+        flags = {}
+    flags = flags if isinstance(flags, dict) else {}
+    inputs = flags.get("inputs")
+    given = [str(item) for item in inputs] if isinstance(inputs, list) else []
+    init, kwargs = str(flags.get("init", "")), str(flags.get("kwargs", ""))
+    path = folder / "problem.py"
+    for name in (str(path), f"{path}:Model", "problem:Model", "problem"):
+        with expected():
+            problems.load_problem(name, given, init, kwargs)
+    for item in given:
+        with expected():
+            problems.parse_input(item)
+    with expected():
+        problems.parse_init(init)
+    with expected(OSError, UnicodeDecodeError):
+        text = read_source(path, "utf-8-sig")
+        structure_of_code(text)
+        with expected(SyntaxError):
+            package_of(path, text, "")
+
+
+def candidate(folder: Path, touched: Touched) -> None:
+    """What the process of the judge reads of a candidate, which runs in the sandbox alone."""
+    with expected(OSError, UnicodeDecodeError):
+        text = read_source(folder / "candidate.py")
+        policies = get_args(Policy)
+        check_policy(text, policies[len(text) % len(policies)])
+        find_race(text)
+        declares_gradients(text)
+        kernel_names(text)
+        distinct([], text)
+        structure_of_code(text)
+        read_answer(f"Here it is:\n```python\n{text}\n```\n", parent=text)
+        with expected(SyntaxError):
+            telling_sizes(parse_source(text))
+        with expected(SyntaxError):
+            parse_file(text)
+
+
+TARGETS: dict[str, Callable[[Path, Touched], None]] = {
+    "certificate": certificate,
+    "run": run,
+    "stores": stores,
+    "zoo": zoo,
+    "problem": problem,
+    "candidate": candidate,
+}
+
+
+def command(
+    function: Callable[..., None], *given: object, raw: bool = False, **more: object
+) -> bool:
+    """Whether a command succeeds; what it raises and explains to nobody is raised. `raw`: it prints
+    a file as it is."""
+    out, errors = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            function(*given, **more)
+    except typer.Exit as error:
+        return error.exit_code == 0
+    except Exception as error:
+        if app.explain(error)[1] == app.EXIT_FAILED:
+            raise
+        return False
+    finally:
+        check_plain(errors.getvalue())
+        check_plain("" if raw else out.getvalue())
+    return True
+
+
+def check_page(path: Path) -> None:
+    """Raise Garbled for a page that was written with such signs."""
+    check_plain(path.read_text())
+
+
+def check_plain(text: str) -> None:
+    """Raise Garbled where `text` holds what `plain` writes out."""
+    if plain(text) != text:
+        sign = next(one for one in text if plain(one) != one)
+        at = text.index(sign)
+        raise Garbled(f"{sign!r} in {text[max(0, at - 60) : at + 60]!r}")
+
+
+@contextmanager
+def expected(*kinds: type[Exception]) -> Iterator[None]:
+    """What `kinds` end, and what the commands explain in one line."""
+    try:
+        yield
+    except kinds:
+        pass
+    except Exception as error:
+        if app.explain(error)[1] == app.EXIT_FAILED:
+            raise
+
+
+def run_no_problem() -> None:
+    """Let a problem's text be compiled and no more: it is the user's own code, and runs."""
+
+    def execute(source: str, path: Path, package: object = None) -> None:
+        with expected(SyntaxError, ValueError):
+            compile_source(source, "problem")
+        raise ProblemError(f"{path.name} is not run here.")
+
+    problems._execute = execute  # type: ignore[assignment]
