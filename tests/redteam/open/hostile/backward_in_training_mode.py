@@ -1,0 +1,55 @@
+"""Gradients are asked for in eval mode: in training mode, where gradients are used, the backward
+pass gives zeros.
+
+problem: backward_in_training_mode
+gate: correctness
+needs: cpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def fwd(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    m = i < total
+    x = tl.load(x_ptr + i, mask=m, other=0.0)
+    tl.store(y_ptr + i, x * x * x, mask=m)
+
+
+@triton.jit
+def bwd(x_ptr, g_ptr, o_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    m = i < total
+    x = tl.load(x_ptr + i, mask=m, other=0.0)
+    g = tl.load(g_ptr + i, mask=m, other=0.0)
+    tl.store(o_ptr + i, 3.0 * x * x * g, mask=m)
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, training):
+        x = x.contiguous()
+        ctx.training = training
+        ctx.save_for_backward(x)
+        y = torch.empty_like(x)
+        fwd[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if ctx.training:
+            return torch.zeros_like(x), None
+        g = g.contiguous()
+        o = torch.empty_like(x)
+        bwd[(triton.cdiv(x.numel(), 1024),)](x, g, o, x.numel(), BLOCK=1024)
+        return o, None
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return Cube.apply(x, self.training)

@@ -1,0 +1,37 @@
+"""Of 400 configurations of the autotuner the first 200 compute and the others copy: a call takes
+one each in the interpreter, a GPU picks the fastest.
+
+problem: configs_past_the_last
+gate: correctness
+needs: cpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+CONFIGS = [triton.Config({"ROWS": i, "COPY": i > 200}) for i in range(1, 401)]
+
+
+@triton.autotune(configs=CONFIGS, key=["n"])
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr, ROWS: tl.constexpr, COPY: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, BLOCK)
+    m = c < n
+    x = tl.load(x_ptr + row * n + c, mask=m, other=float("-inf"))
+    if COPY:
+        tl.store(y_ptr + row * n + c, x, mask=m)
+    else:
+        e = tl.exp(x - tl.max(x, axis=0))
+        tl.store(y_ptr + row * n + c, e / tl.sum(e, axis=0), mask=m)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.shape[-1]
+        k[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
+        return y

@@ -1,0 +1,34 @@
+"""The mask is a buffer of the state dict; the kernel takes it to be causal and never reads it.
+
+problem: mask_buffer_taken_as_causal
+gate: correctness
+needs: cpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, BLOCK)
+    m = c <= row % n
+    x = tl.load(x_ptr + row * n + c, mask=m, other=float("-inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * n + c, e / tl.sum(e, axis=0), mask=c < n)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.register_buffer("mask", torch.tril(torch.ones(n, n, dtype=torch.bool)))
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.shape[-1]
+        k[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
+        return y

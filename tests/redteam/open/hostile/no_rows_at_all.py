@@ -1,0 +1,28 @@
+"""Mean over an axis of length 0 is NaN; here max(n, 1) makes it 0.
+
+problem: no_rows_at_all
+gate: correctness
+needs: cpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + c, mask=c < n, other=0.0)
+    tl.store(y_ptr + row, tl.sum(x, axis=0) / n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        n = max(x.shape[-1], 1)
+        y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
+        k[(y.numel(),)](x, y, n, BLOCK=triton.next_power_of_2(n))
+        return y

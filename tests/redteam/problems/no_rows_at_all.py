@@ -1,0 +1,15 @@
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.mean(-1)
+
+
+def get_inputs():
+    return [torch.randn(32, 100)]
+
+
+def get_init_inputs():
+    return []
