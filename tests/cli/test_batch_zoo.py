@@ -260,7 +260,7 @@ def test_beside_a_zoos_flag_a_mistake_is_told_as_a_zoos(
         (("--compare", "lost"), "No night 'lost'"),
         (("--time", "soon"), "--time 'soon' is no time span"),
         (("--workers", "99999999"), "--workers 99999999 is too many for this machine. Expected 1"),
-        (("-c", "judge.seed=1"), "Unknown setting 'judge.seed'"),
+        (("-c", "judge.sead=1"), "Unknown setting 'judge.sead'"),
     ],
 )
 def test_mistakes_are_one_line(

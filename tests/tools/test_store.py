@@ -14,8 +14,10 @@ import torch
 from torch import nn
 
 from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.settings import Settings
 from agentkernel.errors import OutputError, RunNotFound
 from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.tools.judge.settings import keyed_seed
 from agentkernel.tools.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.records import Records
 from agentkernel.tools.store import (
@@ -33,11 +35,13 @@ from fakes import VERSIONS, profile, settings, small_problem, verdict
 CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)
 
 
-def new_run(tmp_path: Path, loaded: LoadedProblem | None = None) -> RunStore:
+def new_run(
+    tmp_path: Path, loaded: LoadedProblem | None = None, chosen: Settings | None = None
+) -> RunStore:
     return create_run(
         tmp_path / "runs",
         loaded or small_problem(tmp_path),
-        settings(tmp_path / "runs"),
+        chosen or settings(tmp_path / "runs"),
         target="h100-sxm",
         note="a test",
         versions=VERSIONS,
@@ -399,3 +403,16 @@ def test_the_folder_of_a_session_is_no_run(tmp_path: Path) -> None:
     (session / SESSION_FILE).touch()
     assert [item.id for item in list_runs(tmp_path / "runs")] == [run.id]
     assert open_run(tmp_path / "runs", "last").id == run.id
+
+
+def test_a_replay_draws_the_seeds_of_the_run_that_it_replays(tmp_path: Path) -> None:
+    first, other = new_run(tmp_path), new_run(tmp_path)
+    key = first.manifest.judge_key
+    assert key is not None
+    assert key != other.manifest.judge_key
+    then = first.manifest.settings
+    models = then.models.model_copy(update={"replay": first.manifest.id})
+    again = new_run(tmp_path, chosen=then.model_copy(update={"models": models}))
+    assert again.manifest.judge_key == key
+    assert keyed_seed(key, "a" * 64) == keyed_seed(key, "a" * 64) != keyed_seed(key, "b" * 64)
+    assert keyed_seed(key, "a" * 64) != keyed_seed(str(other.manifest.judge_key), "a" * 64)

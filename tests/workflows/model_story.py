@@ -29,7 +29,11 @@ ROOT = Path(__file__).parents[2]
 KEY = "sk-sentinel-0123456789"
 PRICES = "prices: [{model: 'openai:scripted@*', input: 2.0, output: 10.0, cached: 1.0}]\n"
 MILLION = 1_000_000
-QUICK = ("--target", "h100", "-c", "judge.seeds=1", "-c", "judge.budget_s=0")
+QUICK = (
+    *("--target", "h100", "-c", "judge.seeds=1", "-c", "judge.budget_s=0"),
+    *("-c", "judge.seed=0"),
+)
+"""Under one seed the same case decides each time, which the questions then name."""
 
 PROBLEM = """import torch
 from torch import nn

@@ -63,6 +63,9 @@ class Manifest(Frozen):
     out: str | None = None
     live_sha256: str | None = None
     """Of the pickle of a live module, weights and all."""
+    judge_key: str | None = None
+    """What the seeds of the run's judgements are drawn with; None in runs of before. Whoever knows it
+    can tell what a file of this run will be asked."""
 
 
 class RunSummary(Frozen):
@@ -141,6 +144,17 @@ def alone(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
         yield
 
 
+def _judge_key(runs: Path, replayed: str | None) -> str:
+    """A new one; that of the run whose answers are replayed, since what its models were told of
+    verdicts comes from what was asked."""
+    if replayed is not None:
+        with contextlib.suppress(RunNotFound):
+            known = read_manifest(find_run(runs, replayed)).judge_key
+            if known is not None:
+                return known
+    return secrets.token_hex(16)
+
+
 def create_run(
     runs: Path,
     loaded: LoadedProblem,
@@ -172,6 +186,7 @@ def create_run(
         judge_sha256=judge_sha256,
         flags=flags,
         out=out,
+        judge_key=_judge_key(runs, settings.models.replay),
     )
     folder = runs / run_id
     unfinished = runs / f".{run_id}.new"

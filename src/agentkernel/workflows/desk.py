@@ -34,6 +34,7 @@ def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> I
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
         left_s=lambda: left_s(settings.budget.time_s, spent_s()),
         said=_said(settings.models, "temperature", "max_tokens"),
+        judge_key=store.manifest.judge_key,
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )
     try:

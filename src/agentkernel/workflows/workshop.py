@@ -48,7 +48,7 @@ from agentkernel.tools import gate
 from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed
+from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed, keyed_seed
 from agentkernel.tools.judge.workers import expect_judged
 from agentkernel.tools.lift.writer import InductorWriter
 from agentkernel.tools.problems import LoadedProblem
@@ -104,7 +104,9 @@ class LocalWorkshop:
             session.begin()
             searcher = make_searcher(settings, resolved)
             coder = make_coder(settings.coder, searcher, writer, desk, settings)
-            made = _tools(loaded, settings, resolved, coder, captured, session, known)
+            made = _tools(
+                loaded, settings, resolved, coder, captured, session, known, desk.judge_key
+            )
             tools = replace(made, warnings=tuple(warnings))
             try:
                 yield Kit(make_crew(settings, resolved, coder, captured, desk, known), tools)
@@ -235,6 +237,7 @@ def _tools(
     captured: Callable[[], Captured],
     session: ProfileSession,
     known: KnowledgeBase | None,
+    judge_key: str | None,
 ) -> Tools:
     judging = judge_settings(settings, resolved)
     versions = installed_versions()
@@ -251,7 +254,10 @@ def _tools(
 
     def judging_of(candidate: Candidate) -> JudgeSettings:
         asked = judge_settings(settings, resolved)
-        return asked.model_copy(update={"declared_sizes": candidate.declared_sizes})
+        changes: dict[str, object] = {"declared_sizes": candidate.declared_sizes}
+        if settings.judge.seed is None and judge_key is not None:
+            changes["seed"] = keyed_seed(judge_key, candidate.sha256)
+        return asked.model_copy(update=changes)
 
     def scope_of(candidate: Candidate) -> JudgeScope:
         return judge_scope.model_copy(update={"declared_sizes": candidate.declared_sizes})

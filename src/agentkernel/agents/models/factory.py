@@ -90,6 +90,8 @@ class Desk:
     """What the user says of every model's sampling, a tuned one's too."""
     left_s: LeftS = endless
     """What is left of the run's time; no answer takes longer."""
+    judge_key: str | None = None
+    """The run's, by which what a model is told of verdicts can be replayed."""
     tell: Callable[[str], None] = unheard
     """Hears where rules stand in for a model, and why."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)

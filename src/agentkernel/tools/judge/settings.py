@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Literal
 
@@ -18,6 +19,13 @@ def fresh_seed() -> int:
     """A seed from the operating system, which nobody can have known while a candidate was written;
     the verdict names it."""
     return secrets.randbits(SEED_BITS)
+
+
+def keyed_seed(key: str, candidate_sha256: str) -> int:
+    """A seed of each candidate's own, which only somebody who knows the run's key can tell before,
+    and which a run that was killed, or whose answers are replayed, draws again."""
+    digest = hashlib.blake2b(candidate_sha256.encode(), key=key.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
 
 
 class JudgeSettings(Frozen):
