@@ -64,8 +64,8 @@ class Manifest(Frozen):
     live_sha256: str | None = None
     """Of the pickle of a live module, weights and all."""
     judge_key: str | None = None
-    """What the seeds of the run's judgements are drawn with; None in runs of before. Whoever knows it
-    can tell what a file of this run will be asked."""
+    """What the seeds of the run's judgements are drawn with; None in runs of before. Whoever knows
+    it can tell what a file of this run will be asked."""
 
 
 class RunSummary(Frozen):
