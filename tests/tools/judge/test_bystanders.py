@@ -53,3 +53,13 @@ def test_a_hole_that_matters_stays():
     answer = call_reference(nn.Softmax(-1), [x])
     assert bool(answer.oracle[0][1].isnan().all())
     assert bool(answer.oracle[0][0].isfinite().all())
+
+
+def test_a_row_of_holes_alone_matters():
+    """One value in place of all of them gives what any other does."""
+    for hole in (-math.inf, math.nan):
+        x = torch.randn(3, 40)
+        x[1] = hole
+        answer = call_reference(nn.Softmax(-1), [x])
+        assert bool(answer.oracle[0][1].isnan().all())
+        assert bool(answer.oracle[0][0].isfinite().all())

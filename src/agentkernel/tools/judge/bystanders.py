@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 STAND_INS = (0.625, -0.75, 2.5, -3.25)
 """Finite values in place of NaN and infinity, of both signs and several sizes."""
+GOLDEN = 0.6180339887
 MOST_HOLES = 16
 MOST_KINDS = 32
 """Sets of holes that matter to some element: of more, the rest are left as eager has them."""
@@ -31,7 +32,7 @@ def without_bystanders(
     holes = [(number, place) for number, item in enumerate(inputs) for place in _holes(item)]
     if not holes:
         return exact
-    tries = [run(_filled(inputs, dict.fromkeys(holes, size))) for size in STAND_INS]
+    tries = [run(_filled(inputs, _scattered(holes, turn))) for turn in range(len(STAND_INS))]
     special = [_special(value, leaf) for value, leaf in zip(exact, leaves, strict=True)]
     same = [_same(values) for values in zip(*tries, strict=True)]
     found = _merged(exact, tries[0], [_both(a, b) for a, b in zip(special, same, strict=True)])
@@ -46,6 +47,16 @@ def without_bystanders(
             values = run(_filled(inputs, dict.fromkeys(spared, STAND_INS[0])))
             found = _merged(found, values, _where(matters, left, kind))
     return found
+
+
+def _scattered(holes: Sequence[Hole], turn: int) -> dict[Hole, float]:
+    """A value for each hole, of a size of its own in every turn: what a row of one value gives, as
+    a softmax of it does, says nothing about whether it depends on the row."""
+    size = STAND_INS[turn]
+    return {
+        hole: size * (1 + (turn + 1) * (number + 1) * GOLDEN % 1)
+        for number, hole in enumerate(holes)
+    }
 
 
 class MasksApart(TorchFunctionMode):
@@ -121,7 +132,7 @@ def _matters(
     run: Run,
 ) -> list[torch.Tensor | None]:
     """Where each output changes with the value in place of `hole`."""
-    plain = dict.fromkeys(holes, STAND_INS[0])
+    plain = _scattered(holes, 0)
     moved = [run(_filled(inputs, plain | {hole: size})) for size in STAND_INS[1:]]
     return [_not(_same(values)) for values in zip(base, *moved, strict=True)]
 

@@ -13,6 +13,7 @@ from agentkernel.tools.judge.edges import Edge
 from agentkernel.tools.judge.layouts import Layout
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.values import Distribution
+from agentkernel.tools.judge.worst import ROW
 
 Order = Literal["ascending", "reversed", "shuffled"]
 Change = Literal["again", "one", "few", "swap", "weights", "values", "next"]
@@ -130,6 +131,7 @@ def interpreted_cases(
     special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
     special += [Case(small, "sorted", seed + 3, required=cheap, echoes=(Echo("swap"),))]
     special += [Case(small, "shifted", seed + 5, layout="sliced")]
+    special += [Case(_wide_rows(primary, odd), "rows", seed + 13)]
     special += _apart(odd[0] if odd else primary, seed)
     extra = [Case(primary, "own", seed, required=False)]
     extra += [Case(shape, "normal", seed, "shuffled", required=False) for shape in odd[:1]]
@@ -170,7 +172,7 @@ def measured_cases(
         Case(shape, "shifted", seed + 5, layout="sliced")
         for shape in dict.fromkeys((small, places[0]))
     ]
-    cases += _apart(places[0], seed)
+    cases += [Case(_wide_rows(primary, odd), "rows", seed + 13), *_apart(places[0], seed)]
     if large is not None:
         cases = _spared(cases, primary)
     return [*shuffled(cases, seed), Case(often, "own", seed, required=False)]
@@ -238,6 +240,7 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
     deep = any(len(spec.shape) > 2 for spec in shape.inputs.tensors)
     return [
         *([Case(shape, "normal", seed + 12, layout="permuted")] if deep else []),
+        *([Case(shape, "normal", seed + 14, layout="swapped")] if deep else []),
         Case(shape, "normal", seed, layout="strided"),
         Case(shape, "normal", seed, layout="expanded"),
         Case(shape, "uniform", seed, layout="offset", echoes=few),
@@ -252,6 +255,16 @@ def _apart(shape: CaseShape, seed: int) -> list[Case]:
 def wide_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
     """Integers over the range of their type."""
     return Case(small_shape(declared, odd), "wide", seed + 12)
+
+
+def _wide_rows(primary: CaseShape, odd: Sequence[CaseShape]) -> CaseShape:
+    """The smallest shape in which every row is compared by its own size: of `ROW` elements."""
+    wide = [
+        shape
+        for shape in (primary, *odd)
+        if _telling(shape) and all(spec.shape[-1:] >= (ROW,) for spec in shape.inputs.tensors)
+    ]
+    return min(wide, key=lambda shape: shape.elements) if wide else small_shape(primary, odd)
 
 
 def _telling(shape: CaseShape) -> bool:

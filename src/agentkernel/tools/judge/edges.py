@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
+
+from agentkernel.source_text import parse_source
+from agentkernel.tools.judge.values import Rows
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +67,10 @@ EXACT = {
     "squeeze", "sub", "sum", "t", "_to_copy", "to", "transpose", "unsqueeze", "_unsafe_view",
     "view", "where",
 }
+FORMS = {
+    "alias", "clone", "detach", "expand", "permute", "reshape", "select", "slice", "squeeze", "t",
+    "_to_copy", "to", "transpose", "unsqueeze", "_unsafe_view", "view",
+}
 BY_NUMBER = {
     "__lshift", "__rshift", "bitwise_left_shift", "bitwise_right_shift", "floor_divide", "fmod",
     "remainder",
@@ -70,32 +78,83 @@ BY_NUMBER = {
 # fmt: on
 """Operators that take any integer (of those by a number, any first one) and that allocate nothing
 by its size: two's complement, as Triton has it too."""
+BY_SIZE = {"gcd"}
+"""Of the exact ones, those whose kernels loop while a number is left: not asked below zero."""
+TELLING = {"eq", "ge", "gt", "isclose", "le", "lt", "maximum", "minimum", "ne"}
+"""Operators that compare two tensors."""
+ROW_WISE = {"_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp"}
 LEAST_CONSTANT, LARGEST_CONSTANT = 1e-3, 1e4
 MOST_CONSTANTS = 8
 
 
 def constants_of(captured: Captured) -> tuple[float, ...]:
-    """Numbers that the graph compares with, as far as values of that size make sense."""
+    """Numbers that the graph compares with first, then the fractions that it computes with, as far
+    as values of that size make sense."""
+    compared, others = [], []
+    for node in captured.graph.graph.nodes:
+        if node.op != "call_function":
+            continue
+        for argument in (*node.args, *node.kwargs.values()):
+            if type(argument) in (int, float) and _makes_sense(float(argument)):
+                if _name(node) in COMPARING:
+                    compared.append(float(argument))
+                elif type(argument) is float:
+                    others.append(argument)
+    return tuple(dict.fromkeys((*compared, *others)))[:MOST_CONSTANTS]
+
+
+def literals_of(source: str) -> tuple[float, ...]:
+    """The fractions that a candidate's text names, of both signs: it may go another way there."""
     found = [
-        float(argument)
-        for node in captured.graph.graph.nodes
-        if node.op == "call_function" and _name(node) in COMPARING
-        for argument in (*node.args, *node.kwargs.values())
-        if type(argument) in (int, float)
-        and LEAST_CONSTANT <= abs(float(argument)) <= LARGEST_CONSTANT
+        node.value
+        for node in ast.walk(parse_source(source))
+        if isinstance(node, ast.Constant) and type(node.value) is float
     ]
-    return tuple(dict.fromkeys(found))[:MOST_CONSTANTS]
+    some = [x for x in dict.fromkeys(found) if _makes_sense(x)][:MOST_CONSTANTS]
+    return tuple(signed for x in some for signed in (x, -x))
 
 
-def wide_inputs(captured: Captured) -> tuple[int, ...]:
+def _makes_sense(number: float) -> bool:
+    return LEAST_CONSTANT <= abs(number) <= LARGEST_CONSTANT
+
+
+def rows_of(captured: Captured) -> Rows:
+    """What the graph does with rows."""
+    calls = [node for node in captured.graph.graph.nodes if node.op == "call_function"]
+    row_wise = [node for node in calls if _name(node) in ROW_WISE]
+    return Rows(
+        pointwise=all(_is_pointwise(node) for node in calls),
+        compared=any(_name(x) in TELLING and len(x.all_input_nodes) > 1 for x in calls),
+        dim=_row_dim(row_wise[0]) if row_wise else -1,
+    )
+
+
+def _is_pointwise(node: Node) -> bool:
+    import torch
+
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags or _name(node) in FORMS
+
+
+def _row_dim(node: Node) -> int:
+    """The dimension that it works along, counted from the last."""
+    dim = node.args[1] if len(node.args) > 1 else -1
+    dim = dim[0] if isinstance(dim, list | tuple) and dim else dim
+    rank = getattr(node.meta.get("val"), "ndim", 0)
+    return -1 if not isinstance(dim, int) else dim if dim < 0 else dim - rank if rank else -1
+
+
+def wide_inputs(captured: Captured) -> dict[int, bool]:
     """Positions of the integer inputs that go into exact arithmetic alone: any value makes sense,
-    and a kernel that computes in a narrower type than theirs gives itself away."""
+    and a kernel that computes in a narrower type than theirs gives itself away. True for those that
+    make sense below zero too, whatever the problem's own are."""
     nodes = {node.name: node for node in captured.graph.graph.nodes}
-    return tuple(
-        position
+    signed = not any(_name(node) in BY_SIZE for node in nodes.values())
+    return {
+        position: signed
         for position, name in enumerate(captured.user_inputs)
         if name in nodes and _kind(nodes[name]) == "integer" and _exact_from(nodes[name])
-    )
+    }
 
 
 def _exact_from(start: Node) -> bool:

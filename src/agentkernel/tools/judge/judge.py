@@ -43,12 +43,20 @@ from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.gradients import judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
-from agentkernel.tools.judge.kernel_text import telling_sizes
+from agentkernel.tools.judge.kernel_text import largest_tile, telling_sizes
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.scalars import scalar_cases
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape, at_sizes, count_elements, odd_shapes, scaled
+from agentkernel.tools.judge.shapes import (
+    CaseShape,
+    at_sizes,
+    count_elements,
+    emptied,
+    odd_shapes,
+    past_tile,
+    scaled,
+)
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.workers import expect_judged, open_judged
@@ -317,7 +325,25 @@ def _judge_in(
     if failure is None:
         with on_device(settings):
             failure = _judge_scalars(trial, plan, settings, findings)
+    if failure is None and not settings.declared_sizes:
+        with on_device(settings):
+            failure = _judge_ends(trial, plan, captured, source, settings)
     return failure
+
+
+def _judge_ends(
+    trial: Trial, plan: Sequence[Case], captured: Captured, source: str, settings: JudgeSettings
+) -> Failure | None:
+    """Sizes of zero, and one past the largest tile of the file."""
+    small = _small_case(plan, settings)
+    shapes = list(emptied(small.shape.inputs, captured))
+    tile = largest_tile(parse_source(source))
+    asked = [case.shape for case in plan if case.required]
+    limit = INTERPRETED_ODD_ELEMENTS
+    longer = past_tile(small.shape.inputs, captured, limit, tile, asked) if tile else None
+    shapes += [longer] if longer is not None else []
+    cases = [dataclasses.replace(small, shape=shape) for shape in shapes]
+    return judge_elsewhere(trial, None, cases).failure
 
 
 def _judge_scalars(

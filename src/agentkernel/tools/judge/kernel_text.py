@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 LANES = 4
 """What is divided by less is a pair or a third, not a width of vectors."""
 RANKS = 8
 """What is compared with a larger number may be a size."""
+LARGEST, MOST_BITS, MOST_VALUES, CHAIN = 1 << 24, 24, 16, 3
+"""Of the numbers that a file computes: larger ones are no sizes that can be asked."""
+ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.Pow: operator.pow,
+}
 
 
 def functions(tree: ast.AST) -> list[ast.FunctionDef]:
@@ -80,23 +93,81 @@ def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
 
 def telling_sizes(tree: ast.Module) -> list[int]:
     """Sizes at which a file may go another way: numbers that its functions, kernels aside, divide
-    by, and both sides of those that they compare with."""
+    by, and both sides of those that they compare with, written out or by the name of a constant."""
+    named = _constants(tree)
     inside = {id(node) for _, item in kernel_functions(tree) for node in ast.walk(item)}
     found: list[int] = []
     for node in ast.walk(tree):
         if id(node) in inside:
             continue
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv):
-            found += [size for size in _numbers([node.right]) if size >= LANES]
+            found += [size for size in _numbers([node.right], named) if size >= LANES]
         elif isinstance(node, ast.Compare):
             # Fewer are ranks, counts of inputs and the like.
-            large = [size for size in _numbers([node.left, *node.comparators]) if size > RANKS]
+            large = [
+                size for size in _numbers([node.left, *node.comparators], named) if size > RANKS
+            ]
             found += [near for size in large for near in (size, size + 1)]
     return list(dict.fromkeys(found))
 
 
-def _numbers(nodes: list[ast.expr]) -> list[int]:
-    return [x.value for x in nodes if isinstance(x, ast.Constant) and type(x.value) is int]
+def largest_tile(tree: ast.Module) -> int:
+    """The largest number that kernels are launched or configured with by name, or count up to; 0
+    where there is none. One tile of that size may have been taken for a whole row."""
+    named = _constants(tree)
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            found += [item.value for item in node.keywords]
+        elif isinstance(node, ast.Call) and last_word(node.func) == "Config":
+            found += [x for item in node.args if isinstance(item, ast.Dict) for x in item.values]
+        elif isinstance(node, ast.Call) and last_word(node.func) == "arange":
+            found += node.args
+    return max(_numbers(found, named), default=0)
+
+
+def _numbers(nodes: Sequence[ast.expr], named: Mapping[str, set[int]]) -> list[int]:
+    return [number for node in nodes for number in sorted(_folded(node, named))]
+
+
+def _constants(tree: ast.Module) -> dict[str, set[int]]:
+    """The numbers that names and attributes are given anywhere, defaults of arguments among
+    them."""
+    given: list[tuple[str, ast.expr]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            given += [(last_word(item), node.value) for item in node.targets]
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            given.append((last_word(node.target), node.value))
+        elif isinstance(node, ast.arguments):
+            names = [item.arg for item in (*node.posonlyargs, *node.args)]
+            last = names[len(names) - len(node.defaults) :]
+            given += list(zip(last, node.defaults, strict=True))
+            pairs = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+            given += [(item.arg, value) for item, value in pairs if value is not None]
+    found: dict[str, set[int]] = {}
+    for _ in range(CHAIN):
+        for name, value in given:
+            if name:
+                found.setdefault(name, set()).update(_folded(value, found))
+    return found
+
+
+def _folded(node: ast.expr, named: Mapping[str, set[int]]) -> set[int]:
+    """What a number, a name of one or arithmetic with such comes to: every value that it may have,
+    as far as they are few and small."""
+    if isinstance(node, ast.Constant):
+        return {node.value} if type(node.value) is int else set()
+    if isinstance(node, ast.Name | ast.Attribute):
+        return named.get(last_word(node), set())
+    if not isinstance(node, ast.BinOp) or type(node.op) not in ARITHMETIC:
+        return set()
+    compute = ARITHMETIC[type(node.op)]
+    pairs = [(a, b) for a in _folded(node.left, named) for b in _folded(node.right, named)]
+    some = [(a, b) for a, b in pairs if 0 <= a <= LARGEST and 0 < b <= LARGEST]
+    powers = isinstance(node.op, ast.LShift | ast.Pow)
+    values = {compute(a, b) for a, b in some if not powers or b <= MOST_BITS}
+    return {x for x in sorted(values)[:MOST_VALUES] if 0 <= x <= LARGEST}
 
 
 def backward_only(tree: ast.Module) -> list[ast.FunctionDef]:

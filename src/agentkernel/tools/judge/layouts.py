@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Literal, cast
 if TYPE_CHECKING:
     import torch
 
-Layout = Literal["contiguous", "strided", "expanded", "offset", "sliced", "permuted"]
+Layout = Literal["contiguous", "strided", "expanded", "offset", "sliced", "permuted", "swapped"]
 MARGIN = 5
 """Elements by which the rows that inputs are slices of are wider."""
+MIDDLE_MARGIN = 2
+"""Rows by which dimensions between the first and the last one are longer."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ def arranged(values: Sequence[object], layout: Layout) -> list[object]:
         return _each(values, _offset)
     if layout == "sliced":
         return _each(values, _sliced)
-    if layout == "permuted":
-        return permuted(values)
+    if layout in ("permuted", "swapped"):
+        return permuted(values, last=layout == "permuted")
     return list(values)
 
 
@@ -54,11 +56,11 @@ def strided(values: Sequence[object]) -> list[object]:
     return found
 
 
-def permuted(values: Sequence[object]) -> list[object]:
+def permuted(values: Sequence[object], last: bool = True) -> list[object]:
     """The same values, of three and more dimensions in turns with the second dimension last in
-    memory, as channels are, and with the middle ones swapped, as heads and places are."""
+    memory, as channels are, and with the middle ones swapped, as heads and places are; channels
+    first where `last`."""
     found: list[object] = []
-    last = True
     for value in values:
         if getattr(value, "ndim", 0) < 3:
             found.append(value)
@@ -138,10 +140,17 @@ def _expanded(value: torch.Tensor) -> torch.Tensor:
 
 
 def _sliced(value: torch.Tensor) -> torch.Tensor:
+    """Of wider rows, and of more of them along every dimension but the first: no one step leads
+    from each row to the next."""
     if value.ndim == 0:
         return value
-    *outer, inner = value.shape
-    view = value.new_zeros((*outer, inner + MARGIN))[..., :inner]
+    room = value.new_zeros(
+        [
+            size + (MARGIN if dim == value.ndim - 1 else MIDDLE_MARGIN if dim else 0)
+            for dim, size in enumerate(value.shape)
+        ]
+    )
+    view = room[tuple(slice(size) for size in value.shape)]
     view.copy_(value)
     return view
 

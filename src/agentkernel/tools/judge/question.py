@@ -17,6 +17,8 @@ from agentkernel.tools.judge.edges import (
     constants_of,
     edged,
     index_inputs,
+    literals_of,
+    rows_of,
     wide_inputs,
 )
 from agentkernel.tools.judge.ignored import ignored_values
@@ -27,11 +29,14 @@ from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.tally import specials
 from agentkernel.tools.judge.values import (
+    DOMAINS,
     Distribution,
+    Domain,
     Sampler,
     randomise_state,
     scales,
     tensors_of,
+    within,
 )
 from agentkernel.tools.problems import LoadedProblem
 
@@ -43,7 +48,15 @@ if TYPE_CHECKING:
 
 SPECIALS = ("nan", "inf")
 HALF_FINITE = ("normal", "own", "zeros", "ones", "constant")
+ANY_FINITE = (*SPECIALS, "rows")
+"""Those of which it may make any number of NaN and infinities: they have to lie where it has them.
+"""
 """Distributions of which the reference may make NaN or infinities of up to half its outputs."""
+SIGNS = {"uniform": 1, "spiked": -1}
+"""Distributions of which parameters have any sign and size, and on which side those of a single
+element are."""
+MOVED = ("uniform", "large", "tiny", "sparse", "sorted", "shifted", "spiked", "peaked")
+"""Distributions that are asked within the domain of a module that is not defined everywhere."""
 FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
@@ -93,25 +106,43 @@ class Asker:
             ignored,
             constants_of(captured),
             wide_inputs(captured),
+            rows_of(captured),
         )
 
-    def model(self, seed: int) -> nn.Module:
-        """The reference with parameters and buffers off their initial values."""
+    def read(self, source: str) -> None:
+        """Draw the numbers that a candidate's text names, too."""
+        self._sampler.add_constants(literals_of(source))
+
+    def model(self, seed: int, sign: int = 0) -> nn.Module:
+        """The reference with parameters and buffers off their initial values; with a `sign`, those
+        of any sign and size."""
         model = copy.deepcopy(self.base)
-        randomise_state(model, seed)
+        randomise_state(model, seed, sign)
         return model
 
     def ask(self, case: Case) -> Question | NotApplicable:
         """The first scale and range of integers with which the reference gives finite values."""
-        model = self.model(case.seed)
+        sign = SIGNS.get(case.distribution, 0) if self.base.state_dict() else 0
+        if sign:
+            # A module that takes a root or a logarithm of its weights gives no numbers here.
+            result = self._ask(self.model(case.seed, sign), case)
+            if isinstance(result, Question):
+                return result
+        return self._ask(self.model(case.seed), case)
+
+    def _ask(self, model: nn.Module, case: Case) -> Question | NotApplicable:
         result: Question | NotApplicable = NotApplicable("the reference gives no finite values")
-        distributions = [case.distribution]
+        tries: list[tuple[Distribution, Domain]] = [(case.distribution, "")]
         if case.distribution == "normal":
-            distributions.append("own")
-        for distribution in distributions:
+            tries.append(("own", ""))
+        elif case.distribution in MOVED:
+            tries += [(case.distribution, domain) for domain in DOMAINS]
+        for distribution, domain in tries:
+            if domain and result.raised and _has_integers(case):
+                break
             for scale in scales(distribution, case.shape.inputs):
                 for cap in (None, _smallest_size(case) - 1, 1, 0):
-                    result = self._try(model, case, distribution, scale, cap)
+                    result = self._try(model, case, distribution, scale, cap, domain)
                     if isinstance(result, Question):
                         return result
                     if not result.raised or not _has_integers(case):
@@ -171,10 +202,17 @@ class Asker:
                     yield inputs, before.model
 
     def _draw(
-        self, case: Case, distribution: Distribution, seed: int, scale: float, cap: int | None
+        self,
+        case: Case,
+        distribution: Distribution,
+        seed: int,
+        scale: float,
+        cap: int | None,
+        domain: Domain = "",
     ) -> list[object]:
         shape = case.shape
         values = self._sampler.draw(shape.inputs, shape.index, distribution, seed, scale, cap)
+        values = [within(value, domain) for value in values]
         if case.edge:
             values = edged(values, case.edge, self._indices, seed)
         if case.layout != "contiguous":
@@ -197,11 +235,12 @@ class Asker:
         distribution: Distribution,
         scale: float,
         cap: int | None,
+        domain: Domain = "",
     ) -> Question | NotApplicable:
         import torch
 
         try:
-            inputs = self._draw(case, distribution, case.seed, scale, cap)
+            inputs = self._draw(case, distribution, case.seed, scale, cap, domain)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
@@ -211,7 +250,8 @@ class Asker:
             return answer
         if answer.note is not None:
             self._notes.append(answer.note)
-        if not case.edge and not _finite(answer, distribution):
+        empty = any(0 in spec.shape for spec in case.shape.inputs.tensors)  # a mean of nothing
+        if not (case.edge or empty) and not _finite(answer, distribution):
             share = 1 - _finite_share(answer)
             return NotApplicable(f"{share:.0%} of the reference's values are not finite")
         return Question(inputs, model, answer)
@@ -351,12 +391,12 @@ def moved(before: Answer, after: Answer, settings: JudgeSettings) -> bool:
 
 
 def _finite(answer: Answer, distribution: str) -> bool:
-    return distribution in SPECIALS or is_finite_enough(_finite_share(answer), distribution)
+    return distribution in ANY_FINITE or is_finite_enough(_finite_share(answer), distribution)
 
 
 def is_finite_enough(share: float, distribution: str) -> bool:
     """Whether so large a share of numbers among the outputs makes a case of that distribution."""
-    least = 0.0 if distribution in SPECIALS else 0.5 if distribution in HALF_FINITE else 1.0
+    least = 0.0 if distribution in ANY_FINITE else 0.5 if distribution in HALF_FINITE else 1.0
     return share >= least
 
 

@@ -263,6 +263,27 @@ def at_sizes(
     return tuple(itertools.islice((item for item in found if item is not None), MOST_AT_SIZES))
 
 
+def emptied(inputs: ShapeSet, captured: Captured) -> tuple[CaseShape, ...]:
+    """`inputs` with the first free size zero, and with the last one."""
+    sizes = {item.symbol: _size(inputs, item) for item in captured.free_dims}
+    ends = list(dict.fromkeys([*list(sizes)[:1], *list(sizes)[-1:]]))
+    return tuple(
+        CaseShape(replace_sizes(inputs, captured.free_dims, sizes | {name: 0}), "odd", 0)
+        for name in ends
+    )
+
+
+def past_tile(
+    inputs: ShapeSet, captured: Captured, limit: int, tile: int, asked: Sequence[CaseShape]
+) -> CaseShape | None:
+    """A set in which the last free size is past a `tile`; None where one of those `asked` has a
+    free size past it anyway."""
+    free = captured.free_dims
+    if any(_size(shape.inputs, item) > tile for shape in asked for item in free):
+        return None
+    return next(iter(at_sizes(inputs, captured, limit, [tile + 1])), None)
+
+
 def _first_taken(
     inputs: ShapeSet,
     captured: Captured,

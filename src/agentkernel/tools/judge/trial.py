@@ -109,6 +109,7 @@ class Trial:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
         import torch
 
+        self.asker.read(source)
         live = self._loaded.live is not None
         expected = self._loaded.build(seed=THROW_AWAY_SEED, device=self._settings.device)
         wanted = {name: value.detach() for name, value in expected.state_dict().items()}

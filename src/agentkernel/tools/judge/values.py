@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
@@ -29,6 +30,7 @@ Distribution = Literal[
     "spiked",
     "peaked",
     "wide",
+    "rows",
     "nan",
     "inf",
     "own",
@@ -44,7 +46,21 @@ NEGATIVE_SHARE = 0.25
 PEAK = 2.0
 """A peak has so many times the norm of all other elements on its line."""
 CONSTANT_SHARE = 0.125
-"""Of uniform values so many are constants of the graph, or lie one ulp beside them."""
+"""Of uniform values so many are constants of the graph or of the file, or lie one ulp beside them,
+and as many again are halves."""
+Domain = Literal["", "above zero", "within one", "up to one", "from one on"]
+DOMAINS: tuple[Domain, ...] = ("above zero", "within one", "up to one", "from one on")
+"""Where modules are defined that are not everywhere: logarithms and roots, inverse sines, what
+takes probabilities, inverse hyperbolic cosines."""
+HALVES = tuple(number / 2 for number in range(-7, 8))
+"""Exact values: zero, small integers, and the ties between them, of which 0.5 and its like are
+thresholds as well."""
+EXPONENTS = {"float16": 3.0, "bfloat16": 24.0, "float32": 24.0, "float64": 24.0}
+"""Rows of values have sizes from 10 to the minus that to 10 to the plus that: the squares of the
+largest overflow, and those of the smallest are zero."""
+SCALED_WEIGHT = 1.5
+ZERO_WEIGHTS = 0.125
+"""Of parameters with signs and sizes of their own, so many are zero."""
 WIDE_BITS = (63.0, 31.0, 15.0, 7.0)
 MEANS: dict[str, tuple[float, ...]] = {
     "float16": (1e3, 1e2, 1e1),
@@ -65,12 +81,23 @@ PIECE_ELEMENTS = 1 << 26
 """So many elements of an input are drawn at once where memory is short."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What rows are special to a module. `pointwise`: every element is by itself, so that rows may
+    have any size; `compared`: tensors are compared with each other; `dim`: along which a row lies,
+    counted from the last."""
+
+    pointwise: bool = False
+    compared: bool = False
+    dim: int = -1
+
+
 class Sampler:
     """Draws inputs. Keeps one sample of the problem's own inputs, for ranges of integers and for
     modules that make no sense on a plain distribution. `ignored`: values that count for nothing, by
     the position of the integer input; "uniform" and "sparse" draw them too. `constants`: values
     that "uniform" draws beside its own. `wide`: positions of the integer inputs that "wide" draws
-    over the whole range of their type."""
+    over the whole range of their type, and whether below zero too. `rows` says what "rows" are."""
 
     def __init__(
         self,
@@ -79,15 +106,21 @@ class Sampler:
         seed: int,
         ignored: Mapping[int, int] | None = None,
         constants: Sequence[float] = (),
-        wide: Sequence[int] = (),
+        wide: Mapping[int, bool] | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self._ignored = ignored or {}
         self._constants = tuple(constants)
-        self._wide = frozenset(wide)
+        self._wide = wide or {}
+        self._rows = rows or Rows()
         self._loaded = loaded
         self._device = device
         self._seed = seed
         self._samples: dict[int, tuple[object, ...] | None] = {}
+
+    def add_constants(self, constants: Sequence[float]) -> None:
+        """Further values that "uniform" draws beside its own."""
+        self._constants = tuple(dict.fromkeys((*self._constants, *constants)))
 
     def draw(
         self,
@@ -115,6 +148,8 @@ class Sampler:
                 value = self._tensor(spec, index, position, distribution, generator, scale)
                 exact = value.dtype.is_floating_point or value.dtype == torch.bool
                 values.append(value if cap is None or exact else value.clamp_(max=cap))
+        if distribution == "rows":
+            _special_rows(values, self._rows, generator, seed)
         return values
 
     def fill(
@@ -189,11 +224,13 @@ class Sampler:
         dtype = _dtype(spec)
         device = self._device
         if dtype == torch.bool:
-            return torch.rand(spec.shape, generator=generator, device=device).less(0.5)
+            truths = torch.rand(spec.shape, generator=generator, device=device).less(0.5)
+            return _masks(truths, generator) if distribution == "rows" else truths
         if not dtype.is_floating_point:
             low, high = self._range(index, position)
             if distribution == "wide" and position in self._wide:
-                return _wide(spec.shape, dtype, generator, scale, signed=low < 0)
+                signed = torch.iinfo(dtype).min < 0 and (low < 0 or self._wide[position])
+                return _wide(spec.shape, dtype, generator, scale, signed=signed)
             drawn = torch.randint(
                 low, high + 1, spec.shape, dtype=torch.int64, generator=generator, device=device
             )
@@ -208,6 +245,8 @@ class Sampler:
             return torch.full(spec.shape, CONSTANTS[distribution], dtype=dtype, device=device)
         if distribution == "uniform":
             plain = torch.rand(spec.shape, dtype=wide, generator=generator, device=device).to(dtype)
+            if scale > 1:
+                plain = _with_exact(plain, generator, _tensor_of(HALVES, plain))
             return _with_constants(plain, generator, self._constants) if scale else plain
         value = torch.randn(spec.shape, dtype=wide, generator=generator, device=device)
         if distribution == "sparse":
@@ -345,13 +384,27 @@ def _with_constants(
 
     if not constants:
         return value
-    exact = torch.tensor(constants, dtype=value.dtype, device=value.device)
-    far = torch.tensor(math.inf, dtype=value.dtype, device=value.device)
+    exact, far = _tensor_of(constants, value), _tensor_of((math.inf,), value)
     near = torch.cat([exact, torch.nextafter(exact, far), torch.nextafter(exact, -far)])
+    return _with_exact(value, generator, near)
+
+
+def _tensor_of(numbers: Sequence[float], like: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.tensor(numbers, dtype=like.dtype, device=like.device)
+
+
+def _with_exact(
+    value: torch.Tensor, generator: torch.Generator, exact: torch.Tensor
+) -> torch.Tensor:
+    """Some elements of `value` become elements of `exact`."""
+    import torch
+
     shape, device = value.shape, value.device
-    picks = torch.randint(len(near), shape, generator=generator, device=device)
+    picks = torch.randint(len(exact), shape, generator=generator, device=device)
     chance = torch.rand(shape, generator=generator, device=device)
-    return torch.where(chance < CONSTANT_SHARE, near[picks], value)
+    return torch.where(chance < CONSTANT_SHARE, exact[picks], value)
 
 
 def _wide(
@@ -370,6 +423,99 @@ def _wide(
     return torch.where((chance < 0.5) & signed, -drawn, drawn).to(dtype)
 
 
+def within(value: object, domain: Domain) -> object:
+    """`value` moved into `domain`, its small differences kept; integers and scalars as they are."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not domain:
+        return value
+    size = value.abs()
+    if domain == "above zero":
+        return size
+    if domain == "from one on":
+        return 1 + size
+    inside = value / (1 + size)
+    return inside if domain == "within one" else 0.5 + 0.5 * inside
+
+
+def _special_rows(values: list[object], rows: Rows, generator: torch.Generator, seed: int) -> None:
+    """Of normal `values`, by what the module does with rows: each of a size of its own, or one line
+    of the first tensor all -inf; where inputs are compared, one in the form of another is a copy of
+    it but for one element of every other row."""
+    import torch
+
+    first: dict[object, torch.Tensor] = {}
+    floats = [
+        (place, value)
+        for place, value in enumerate(values)
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and value.numel()
+    ]
+    for place, value in floats:
+        if rows.pointwise:
+            _spread(value, seed)
+        form = (value.shape, value.dtype)
+        if rows.compared and form in first:
+            values[place] = _nearly(first[form], value, generator)
+        first.setdefault(form, value)
+    deep = [value for _, value in floats if value.ndim > 1]
+    if deep and not rows.pointwise and math.prod(deep[0].shape[:-1]) > 1:
+        lines = deep[0].movedim(max(rows.dim, -deep[0].ndim), -1)
+        where = [
+            int(torch.randint(size, (1,), generator=generator, device=generator.device))
+            for size in lines.shape[:-1]
+        ]
+        lines[tuple(where)] = -math.inf
+
+
+def _spread(value: torch.Tensor, seed: int) -> None:
+    """Give each row a size of its own, in place; as many rows of another tensor get the same."""
+    import torch
+
+    rows = value.view(-1, value.shape[-1]) if value.ndim else value.view(1, 1)
+    most = EXPONENTS.get(str(value.dtype).removeprefix("torch."), 1.0)
+    generator = torch.Generator(device=value.device).manual_seed(seed)
+    order = torch.randperm(len(rows), generator=generator, device=value.device)
+    share = torch.rand(len(rows), generator=generator, device=value.device)
+    powers = most * (2 * (order + share) / len(rows) - 1)
+    size = torch.pow(10.0, powers.double())[:, None]
+    rows.copy_((rows.double() * size).to(value.dtype))
+
+
+def _nearly(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """`value` with one element of `other` in every second row, the last place first."""
+    import torch
+
+    if value.ndim == 0:
+        return value.clone()
+    found = value.clone()
+    rows, others = found.view(-1, found.shape[-1]), other.reshape(-1, other.shape[-1])
+    changed = torch.arange(len(rows), device=value.device)[::2]
+    places = peak_places(rows.shape[1], generator, value.device)
+    place = places[(changed // 2) % rows.shape[1]]
+    rows[changed, place] = others[changed, place]
+    return found
+
+
+def _masks(truths: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rows in turns as they are, all False, all True, True up to some place, and at one alone."""
+    import torch
+
+    if truths.ndim == 0 or not truths.numel():
+        return truths
+    rows = truths.view(-1, truths.shape[-1])
+    count, size = rows.shape
+    device = truths.device
+    place = torch.randint(size, (count, 1), generator=generator, device=device)
+    column = torch.arange(size, device=device)
+    nothing = torch.zeros_like(rows)
+    kinds = (nothing, ~nothing, column == place, column <= place, rows)
+    turn = torch.randperm(count, generator=generator, device=device).remainder(len(kinds))[:, None]
+    found = rows
+    for number, kind in enumerate(kinds):
+        found = torch.where(turn == number, kind, found)
+    return found.view(truths.shape)
+
+
 def _sprinkled(value: torch.Tensor, nan: bool, generator: torch.Generator) -> torch.Tensor:
     """A few elements of `value` become NaN, or inf and -inf by turns, in place."""
     import torch
@@ -385,7 +531,7 @@ def _sprinkled(value: torch.Tensor, nan: bool, generator: torch.Generator) -> to
 
 def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
     """Standard deviations to try (of shifted values means, of wide ones bits, of uniform ones
-    whether constants are among them): the first that the reference survives counts."""
+    whether constants are among them, and halves): the first that the reference survives counts."""
     if distribution == "large":
         return LARGE
     if distribution == "sparse":
@@ -393,7 +539,7 @@ def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
     if distribution in ("spiked", "peaked"):
         return (1.0, 0.125)
     if distribution == "uniform":
-        return (1.0, 0.0)
+        return (2.0, 1.0, 0.0)
     if distribution == "wide":
         return WIDE_BITS
     if distribution == "shifted":
@@ -405,19 +551,56 @@ def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
     return (1.0,)
 
 
-def randomise_state(model: nn.Module, seed: int) -> None:
+def randomise_state(model: nn.Module, seed: int, sign: int = 0) -> None:
     """Move parameters and buffers off their initial values, in place, reproducibly.
 
-    Zeros, signs and infinities of plain buffers stay: they may be masks."""
+    Zeros, signs and infinities of plain buffers stay: they may be masks. With a `sign`, parameters
+    may have any sign and size and be zero, one of a single element is past 1 on that side, and
+    buffers of integers and truth values have their slices along the last dimension in another
+    order."""
     import torch
 
     with torch.no_grad():
         for position, (name, value) in enumerate(sorted(model.state_dict().items())):
-            if not value.dtype.is_floating_point or value.numel() == 0:
+            if value.numel() == 0:
                 continue
             generator = torch.Generator(device=value.device)
             generator.manual_seed(seed * 1009 + position)
-            _perturb(name, value, generator, is_parameter=name in _parameter_names(model))
+            if not value.dtype.is_floating_point:
+                if sign and value.ndim:
+                    _reorder(value, generator)
+                continue
+            is_parameter = name in _parameter_names(model)
+            _perturb(name, value, generator, is_parameter=is_parameter)
+            if sign and is_parameter:
+                _scatter(value, generator, sign)
+
+
+def _reorder(value: torch.Tensor, generator: torch.Generator) -> None:
+    """Of a mask each row keeps as many True as it had, of indices each row its own."""
+    import torch
+
+    order = torch.randperm(value.shape[-1], generator=generator, device=value.device)
+    value.copy_(value[..., order])
+
+
+def _scatter(value: torch.Tensor, generator: torch.Generator, sign: int) -> None:
+    """A parameter of both signs and other sizes, in place. One of several dimensions that has both
+    signs already, as those of products do, keeps its size."""
+    import torch
+
+    shape, device = value.shape, value.device
+    noise = torch.randn(shape, generator=generator, device=device)
+    if value.numel() == 1:
+        value.copy_(sign * (1 + noise.abs()))
+        return
+    flat = sum(size > 1 for size in shape) < 2
+    if flat:
+        value.copy_(SCALED_WEIGHT * noise)
+    elif not bool((value < 0).any()) or not bool((value > 0).any()):
+        value.copy_(value.abs() * noise.sign())
+    chance = torch.rand(shape, generator=generator, device=device)
+    value.masked_fill_(chance < (ZERO_WEIGHTS if flat else ZERO_WEIGHTS / 2), 0.0)
 
 
 def _perturb(

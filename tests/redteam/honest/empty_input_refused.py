@@ -1,7 +1,6 @@
-"""Raises where there are no rows.
+"""Raises where there are no rows, which it may.
 
 problem: row_sum
-gate: run
 needs: cpu
 """
 
