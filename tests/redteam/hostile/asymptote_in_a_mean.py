@@ -10,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import nn
-from triton.language.extra import libdevice
 
 
 @triton.jit
@@ -20,8 +19,8 @@ def k(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
     m = c < total
     x = tl.load(x_ptr + row * total + c, mask=m, other=1.0)
     t = x - 1.0
-    near = libdevice.log1p(t + tl.sqrt(t * (x + 1.0)))
-    far = libdevice.log(x) + 0.6931471805599453
+    near = tl.log(1.0 + (t + tl.sqrt(t * (x + 1.0))))
+    far = tl.log(x) + 0.6931471805599453
     tl.store(y_ptr + row, tl.sum(tl.where(m, tl.where(x > 2.0, far, near), 0.0), axis=0) / total)
 
 

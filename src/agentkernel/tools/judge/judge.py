@@ -36,7 +36,7 @@ from agentkernel.tools.judge.cases import (
     wide_case,
 )
 from agentkernel.tools.judge.compiled import check_compiled, launched_forms
-from agentkernel.tools.judge.constructors import resized
+from agentkernel.tools.judge.constructors import Resized, resized
 from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
@@ -325,15 +325,12 @@ def _judge_in(
     if failure is None:
         with on_device(settings):
             failure = _judge_scalars(trial, plan, settings, findings)
-    if failure is None and not settings.declared_sizes:
-        with on_device(settings):
-            failure = _judge_ends(trial, plan, captured, source, settings)
     return failure
 
 
-def _judge_ends(
-    trial: Trial, plan: Sequence[Case], captured: Captured, source: str, settings: JudgeSettings
-) -> Failure | None:
+def _end_cases(
+    plan: Sequence[Case], captured: Captured, source: str, settings: JudgeSettings
+) -> list[Case]:
     """Sizes of zero, and one past the largest tile of the file."""
     small = _small_case(plan, settings)
     shapes = list(emptied(small.shape.inputs, captured))
@@ -342,8 +339,7 @@ def _judge_ends(
     limit = INTERPRETED_ODD_ELEMENTS
     longer = past_tile(small.shape.inputs, captured, limit, tile, asked) if tile else None
     shapes += [longer] if longer is not None else []
-    cases = [dataclasses.replace(small, shape=shape) for shape in shapes]
-    return judge_elsewhere(trial, None, cases).failure
+    return [dataclasses.replace(small, shape=shape) for shape in shapes]
 
 
 def _judge_scalars(
@@ -392,11 +388,15 @@ def _judge_resized(
     notes: list[str],
     first: Worker | None = None,
 ) -> Failure | None:
-    """Modules of other sizes, one after the other in a worker as long as it lives, `first` before a
-    new one: the candidate refuses to be built, or to be called, which it may in any case, or it is
-    right."""
+    """Modules of other sizes, and this one at the ends of its sizes, one after the other in a
+    worker as long as it lives, `first` before a new one: the candidate refuses to be built, or to
+    be called, which it may in any case, or it is right. Asked after the forms of kernels were
+    noted: a tile of no elements, which does not compile, is a way to refuse."""
     plan = plan_cases(loaded, judged_graph(captured, settings), settings)
     left = resized(loaded, captured, _small_case(plan, settings), settings.device)
+    if not settings.declared_sizes:
+        ends = _end_cases(plan, captured, source, settings)
+        left += [Resized(loaded, case) for case in ends]
     while left:
         usable = first is not None and first.alive
         opened = nullcontext(first) if usable and first is not None else open_judged(settings)
