@@ -131,23 +131,24 @@ class Asker:
         return self._ask(self.model(case.seed), case)
 
     def _ask(self, model: nn.Module, case: Case) -> Question | NotApplicable:
-        result: Question | NotApplicable = NotApplicable("the reference gives no finite values")
+        why = NotApplicable("the reference gives no finite values")
         tries: list[tuple[Distribution, Domain]] = [(case.distribution, "")]
         if case.distribution == "normal":
             tries.append(("own", ""))
         elif case.distribution in MOVED:
             tries += [(case.distribution, domain) for domain in DOMAINS]
         for distribution, domain in tries:
-            if domain and result.raised and _has_integers(case):
+            if domain and why.raised and _has_integers(case):
                 break
             for scale in scales(distribution, case.shape.inputs):
                 for cap in (None, _smallest_size(case) - 1, 1, 0):
-                    result = self._try(model, case, distribution, scale, cap, domain)
-                    if isinstance(result, Question):
-                        return result
-                    if not result.raised or not _has_integers(case):
+                    found = self._try(model, case, distribution, scale, cap, domain)
+                    if isinstance(found, Question):
+                        return found
+                    why = found
+                    if not why.raised or not _has_integers(case):
                         break
-        return result
+        return why
 
     def note(self, text: str) -> None:
         """Something that the verdict is to say."""
