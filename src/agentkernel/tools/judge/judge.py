@@ -401,11 +401,15 @@ def _judge_resized(
         usable = first is not None and first.alive
         opened = nullcontext(first) if usable and first is not None else open_judged(settings)
         with opened as worker, on_device(settings):
+            trial: Trial | None = None
+            of: LoadedProblem | None = None
             while left and worker.alive:
                 item = left.pop(0)
-                trial = Trial(worker, item.loaded, captured, settings, notes)
-                if trial.build(source) is not None:
-                    continue
+                if trial is None or item.loaded is not of:
+                    trial, of = Trial(worker, item.loaded, captured, settings, notes), item.loaded
+                    if trial.build(source) is not None:
+                        trial = None
+                        continue
                 found = judge_elsewhere(trial, None, [item.case])
                 if found.failure is not None:
                     return found.failure
