@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.verify import exit_code
+from agentkernel.cli.verify import _ending, exit_code
 from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.certificate import build_certificate
 from agentkernel.tools.replay import Difference, Replay
@@ -130,3 +130,14 @@ def test_what_this_machine_cannot_judge_is_4() -> None:
     assert exit_code(slow, known_signer=True) == 4
     other = Difference(what="verdict", then="accepted", now="rejected", decisive=True)
     assert exit_code(slow.model_copy(update={"differences": (other,)}), known_signer=False) == 3
+
+
+@pytest.mark.parametrize("replayed", [None, True])
+def test_what_was_timed_again_or_never_holds(replayed: bool | None) -> None:
+    found = Replay(certificate="c", signature="valid", times_replayed=replayed)
+    assert _ending(found, 0) == "holds"
+
+
+def test_times_that_nobody_replayed_are_said() -> None:
+    found = Replay(certificate="c", signature="valid", times_replayed=False)
+    assert _ending(found, 0) == "holds, but its measured times were not replayed"

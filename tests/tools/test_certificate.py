@@ -14,6 +14,7 @@ from agentkernel.errors import RunNotFound
 from agentkernel.tools.certificate import (
     build_certificate,
     canonical_json,
+    hash_errors,
     read_certificate,
     read_sealed,
     sign_certificate,
@@ -169,3 +170,12 @@ def test_a_damaged_certificate_is_one_line(tmp_path: Path, text: str | None) -> 
     with pytest.raises(RunNotFound) as caught:
         read_certificate(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_profile_of_another_candidate_does_not_fit(tmp_path: Path) -> None:
+    made = certificate(tmp_path, measured=True)
+    assert hash_errors(made) == ()
+    assert made.profile is not None
+    other = made.profile.model_copy(update={"candidate": "0" * 64})
+    assert hash_errors(made.model_copy(update={"profile": other})) == ("profile.candidate",)
+    assert hash_errors(made.model_copy(update={"basis": "estimated"})) == ("basis",)

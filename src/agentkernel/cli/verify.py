@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.replay import Replay
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
+NOT_TIMED = "but its measured times were not replayed"
 CertificateFile = Annotated[
     Path, typer.Argument(metavar="CERTIFICATE", help="The certificate.json of a run.")
 ]
@@ -55,7 +56,7 @@ def _ending(found: Replay, code: int) -> str:
     from agentkernel.tools.replay import UNSIGNED
 
     if code == 0:
-        return "holds"
+        return f"holds, {NOT_TIMED}" if found.times_replayed is False else "holds"
     if code == EXIT_UNDECIDED:
         return "not decided here"
     return UNSIGNED if found.signature == "absent" and found.fits else "does not hold"
@@ -89,7 +90,8 @@ def replay_lines(found: Replay, *, replayed: bool) -> list[str]:
             mark = "  <- decides" if item.decisive else ""
             lines.append(f"differs: {item.what}: {item.then} then, {item.now} now{mark}")
         if not found.differences:
-            lines.append("nothing differs")
+            untimed = found.times_replayed is False
+            lines.append(f"nothing differs, {NOT_TIMED}" if untimed else "nothing differs")
     if found.undecided:
         lines.append(f"not decided: {found.undecided}")
     # A name in the file begins no line of its own.

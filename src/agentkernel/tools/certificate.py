@@ -140,6 +140,11 @@ def hash_errors(certificate: Certificate) -> tuple[str, ...]:
             wrong.append("candidate_sha256")
         if verdict is not None and verdict.candidate != candidate.sha256:
             wrong.append("verdict.candidate")
+        if certificate.profile is not None and certificate.profile.candidate != candidate.sha256:
+            wrong.append("profile.candidate")
+    measured = certificate.profile is not None and certificate.profile.measured
+    if (certificate.basis == "measured") is not measured:
+        wrong.append("basis")
     return tuple(wrong)
 
 

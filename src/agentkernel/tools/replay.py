@@ -55,6 +55,8 @@ class Replay(Frozen):
     verdict: Verdict | None = None
     """The judgement of now."""
     profile: Profile | ProfileFailed | None = None
+    times_replayed: bool | None = None
+    """Whether what was measured was measured again; None where nothing was."""
 
     @property
     def holds(self) -> bool:
@@ -97,6 +99,7 @@ def inspect_certificate(path: Path, live: Path | None = None) -> tuple[Sealed, R
             *_other_module(live, certificate),
         ),
         "nothing": _nothing(certificate),
+        "times_replayed": False if certificate.basis == "measured" else None,
     }
     return sealed, found.model_copy(update=known)
 
@@ -172,6 +175,7 @@ def _judge_again(
             "undecided": _undecided(now) or (_undecided(again) if again is not None else ""),
             "verdict": now,
             "profile": profile,
+            "times_replayed": profile is not None if certificate.basis == "measured" else None,
         }
     )
 
