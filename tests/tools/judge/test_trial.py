@@ -12,7 +12,8 @@ from agentkernel.tools.judge import child
 from agentkernel.tools.judge.cases import Case, Echo, in_turns
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape
-from agentkernel.tools.judge.trial import Trial
+from agentkernel.tools.judge.trial import Trial, compare_roles
+from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.worker import WorkerState
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
@@ -202,7 +203,10 @@ SELF_KEEPS = CLASS_KEEPS.replace("KEPT", "self.kept")
         (SELF_KEEPS.replace("KEY", "self.w._version"), "other parameter objects"),
         ("return x * NEWEST[1 % len(NEWEST)].w + self.b", "seed 22"),
         (SELF_KEEPS.replace("KEY", "(id(self.w), self.w._version)"), None),
-        (SELF_KEEPS.replace("KEY", "self.w._version").replace("self.w.clone()", "self.w"), None),
+        (
+            SELF_KEEPS.replace("KEY", "self.w._version").replace("self.w.clone()", "self.w"),
+            "other parameter objects",
+        ),
         ("return x * self.w + self.b", None),
     ],
 )
@@ -348,3 +352,22 @@ def test_outputs_that_will_be_asked_for_again_are_kept_at_any_size(
     assert state.memory["earlier"] == []
     child._check_storage(state, set(), [one], keep=False)
     assert state.memory["earlier"] == []
+
+
+ROLES = {"a": (True, "a"), "b": (True, "a")}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "words"),
+    [
+        ({"a": [True, "a"], "b": [True, "a"]}, None),
+        ({}, "missing ['a', 'b']"),
+        ({"a": [True, "a"], "b": [True, "b"]}, "the same object as a"),
+        ({"a": [False, "a"], "b": [True, "a"]}, "requires_grad is False"),
+        ({"a": [True, "a"], "b": [True, "a"], "c": [True, "c"]}, "unexpected ['c']"),
+        ({"a": [True, "a"], "b": "what"}, "requires_grad is None"),
+    ],
+)
+def test_parameters_are_the_originals(theirs: dict[str, JSON], words: str | None) -> None:
+    found = compare_roles(ROLES, theirs)
+    assert (found is None) if words is None else (found is not None and words in found)

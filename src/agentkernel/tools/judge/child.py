@@ -71,7 +71,17 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
             buffer = state.open(refs[name])
             if buffer.shape == value.shape and buffer.dtype == value.dtype:
                 buffer.copy_(value)
-    return {"state": found}
+    return {"state": found, "parameters": cast("JSON", parameter_roles(model))}
+
+
+def parameter_roles(model: nn.Module) -> dict[str, list[object]]:
+    """Of each parameter by name: whether it requires a gradient, and the first name of the same
+    object."""
+    first: dict[int, str] = {}
+    return {
+        name: [bool(value.requires_grad), first.setdefault(id(value), name)]
+        for name, value in model.named_parameters(remove_duplicate=False)
+    }
 
 
 def adopt(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
@@ -107,7 +117,7 @@ def turn(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         weights = {name: state.open(ref) for name, ref in refs.items()}
         for name, value in weights.items():
             _count_up(value, left[name]._version)
-    if refs is not None or payload["built"]:
+    if payload["built"] or (refs is not None and not payload["replaced"]):
         state.memory["model"] = cast("Callable[[], nn.Module]", state.memory["make"])()
         state.memory["training"] = False
     elif not payload["replaced"]:
@@ -153,11 +163,36 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     outputs), `hidden` (values of buffers and attributes
     that no state dict holds) and `hidden_after` (buffers for what the call leaves of them).
     """
+    model = cast("nn.Module", state.memory["model"])
+    values = _inputs(payload, state)
+    wanted = _require(values) if payload.get("gradients") else []
+    try:
+        return _watched(lambda: model(*values), values, payload, state)
+    finally:
+        for item in wanted:
+            item.requires_grad_(False)
+
+
+def _require(values: Sequence[object]) -> list[torch.Tensor]:
+    """Of the inputs, those that now require a gradient, as a layer's in the middle of a network."""
+    import torch
+
+    kinds = [item for item in values if isinstance(item, torch.Tensor)]
+    found = [item for item in kinds if item.dtype.is_floating_point and not item.requires_grad]
+    return [item.requires_grad_() for item in found]
+
+
+def _watched(
+    call: Callable[[], object],
+    values: Sequence[object],
+    payload: Mapping[str, object],
+    state: WorkerState,
+) -> dict[str, JSON]:
+    """`call`, a call of the model on `values`, with all that is to be seen of it."""
     import torch
 
     model = cast("nn.Module", state.memory["model"])
     witness = cast("Witness", state.memory["witness"])
-    values = _inputs(payload, state)
     buffers = cast("Sequence[object]", payload["outputs"])
     if not payload.get("recall"):
         _trim(state)
@@ -172,7 +207,7 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
             answer = witness.call(
-                lambda: _called(model, values, rooms, payload, state), owners, _on_host(rooms)
+                lambda: _called(model, call, rooms, payload, state), owners, _on_host(rooms)
             )
     except Exception as error:
         refusal = _refusal(state)
@@ -215,7 +250,7 @@ class Called:
 
 def _called(
     model: nn.Module,
-    values: Sequence[object],
+    call: Callable[[], object],
     rooms: Sequence[torch.Tensor | None],
     payload: Mapping[str, object],
     state: WorkerState,
@@ -230,7 +265,7 @@ def _called(
 
     _set_hidden(model, payload, state)
     _set_mode(model, bool(payload.get("training")), state)
-    result = model(*values)
+    result = call()
     make_known(result)
     leaves, spec = tree_flatten(result)
     for leaf, room in zip(leaves, rooms, strict=False):
@@ -288,24 +323,37 @@ def _is_ref(item: object) -> bool:
 
 
 def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Differentiate one call for `ends`, gradients of its outputs; those of inputs and parameters
-    go to the buffers in `gradients`."""
+    """Differentiate one call for `ends`, gradients of its outputs, in the `way` that
+    `gradients.Pass` says; those of inputs and parameters go to the buffers in `gradients`. The call
+    is watched and its outputs delivered as by `run`."""
     import torch
+    from torch.utils._pytree import tree_leaves
 
-    from agentkernel.tools.judge.gradients import differentiate as differentiated
+    from agentkernel.tools.judge.gradients import Pass, Recorded, gradients, record, rolled
 
     model = cast("nn.Module", state.memory["model"])
-    _set_mode(model, False, state)
+    way = Pass(**cast("dict[str, bool]", payload["way"]))  # type: ignore[arg-type]
     refs = cast("Sequence[object]", payload["ends"])
     ends = [None if ref is None else state.open(ref) for ref in refs]
-    _set_hidden(model, payload, state)
-    found = differentiated(model, dict(model.named_parameters()), _inputs(payload, state), ends)
+    values = _inputs(payload, state)
+    named = dict(model.named_parameters())
+    recorded: list[Recorded] = []
+
+    def call() -> object:
+        recorded.append(record(model, named, values, way.wanted))
+        return recorded[-1].result
+
+    reply = _watched(call, values, payload, state)
+    second = record(model, named, rolled(values), way.wanted) if way.beside else None
+    if second is not None and way.beside == "first":
+        gradients(second, tree_leaves(second.result), ends)
+    found = gradients(recorded[0], tree_leaves(recorded[0].result), ends, way.twice)
     rooms = cast("Mapping[str, object]", payload["gradients"])
     with torch.no_grad():
         for name, ref in rooms.items():
             if name in found:
                 _deliver(found[name], state.open(ref))
-    return {}
+    return reply
 
 
 def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:

@@ -41,7 +41,7 @@ from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
-from agentkernel.tools.judge.gradients import judge_gradients
+from agentkernel.tools.judge.gradients import SMALL, WIDE, Judged, Pass, judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
 from agentkernel.tools.judge.kernel_text import largest_tile, telling_sizes
 from agentkernel.tools.judge.policy import check_policy
@@ -55,6 +55,7 @@ from agentkernel.tools.judge.shapes import (
     emptied,
     odd_shapes,
     past_tile,
+    replace_sizes,
     scaled,
 )
 from agentkernel.tools.judge.training import judge_training
@@ -314,7 +315,7 @@ def _judge_in(
             failure = _judge_training(trial, plan, settings, findings)
     if failure is None:
         with on_device(settings):
-            failure = _judge_gradients(trial, plan, source, settings, findings)
+            failure = _judge_gradients(trial, plan, source, settings, findings, judged)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
             elsewhere = elsewhere_cases(loaded, captured, settings)
@@ -471,20 +472,57 @@ def _judge_gradients(
     source: str,
     settings: JudgeSettings,
     findings: Findings,
+    captured: Captured,
 ) -> Failure | None:
-    """Of a file that declares a backward pass, at the smallest shape of `GRADIENT_ELEMENTS`: the
-    declared one may leave no room for what a backward pass keeps."""
+    """Of a file that declares a backward pass, at the smallest shape of `GRADIENT_ELEMENTS` (the
+    declared one may leave no room for what a backward pass keeps) in several ways, and at the
+    largest one that fits."""
     required = [case.shape for case in plan if case.required]
     shapes = [case.shape for case in plan if case.shape.elements >= GRADIENT_ELEMENTS]
     small, sure = (min(found, key=lambda x: x.elements) for found in (shapes or required, required))
+    wide = _much_wider(trial.loaded, captured) or max(required, key=lambda x: x.elements)
+    wide = wide if trial.fits(wide) else sure
     for shape in dict.fromkeys((small, sure)):
-        case = Case(shape, "normal", settings.seed + 8, gradients=True)
-        judged = judge_gradients(trial, case, source)
+        judged = _differentiated(trial, shape, SMALL[0], source, settings, findings)
         if judged.asked:
+            small = shape
             break
-    findings.notes += [judged.note] if judged.note else []
     findings.gradients = judged.kept
+    ways = [*((small, way) for way in SMALL[1:]), *((wide, way) for way in WIDE)]
+    for shape, way in ways:
+        if judged.failure is not None or not findings.gradients:
+            break
+        if not (way.training and findings.eval_only):
+            judged = _differentiated(trial, shape, way, source, settings, findings)
     return judged.failure
+
+
+def _much_wider(loaded: LoadedProblem, captured: Captured) -> CaseShape | None:
+    """The declared sizes but for one, the last that is free to grow to `INTERPRETED_ODD_ELEMENTS`;
+    None where none is."""
+    first = loaded.problem.shape_sets[0]
+    declared = {item.symbol: item.size for item in captured.free_dims}
+    more = INTERPRETED_ODD_ELEMENTS // max(1, count_elements(first))
+    for name in reversed(declared) if more > 1 else ():
+        sizes = declared | {name: more * declared[name]}
+        grown = replace_sizes(first, captured.free_dims, sizes)
+        if captured.admits(sizes) and count_elements(grown) <= INTERPRETED_ODD_ELEMENTS:
+            return CaseShape(grown, "odd", 0)
+    return None
+
+
+def _differentiated(
+    trial: Trial,
+    shape: CaseShape,
+    way: Pass,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> Judged:
+    case = Case(shape, "normal", settings.seed + 8, gradients=True)
+    judged = judge_gradients(trial, case, source, way, settings.policy)
+    findings.notes += [judged.note] if judged.note else []
+    return judged
 
 
 def _run_scaled(

@@ -20,6 +20,7 @@ from agentkernel.domain.verdict import (
 )
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.tools.judge.cases import Case, Echo
+from agentkernel.tools.judge.child import parameter_roles
 from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.finding import (
     Outcome,
@@ -89,8 +90,8 @@ class Trial:
         self._plans: dict[str, MemoryPlan] = {}
         self._held: dict[str, Held] = {}
         self.worker = worker
-        self._loaded = loaded
-        self._settings = settings
+        self.loaded = self._loaded = loaded
+        self.settings = self._settings = settings
         self.asker = Asker(loaded, captured, settings, notes)
         self._states: list[dict[str, TensorRef]] = [{}]
         self._turn = 0
@@ -133,6 +134,7 @@ class Trial:
         found = {name: self.worker.shared(ref) for name, ref in initial.items()}
         problem = compare_states(wanted, found, reply.get("state"), check_values=not live)
         self.worker.release(list(initial.values()))
+        problem = problem or compare_roles(parameter_roles(expected), reply.get("parameters"))
         return LoadFailed(log=problem) if problem else self._adopt()
 
     def _adopt(self) -> LoadFailed | None:
@@ -165,7 +167,11 @@ class Trial:
         built, replaced = case.module == "rebuilt", case.module == "replaced"
         if self._turn == before and not (built or replaced):
             return None
-        state = self._state if new else None
+        if replaced and not new:
+            # In memory of their own: what was kept of the old ones holds the old values.
+            self.worker.release(list(self._state.values()))
+            self._states[self._turn] = self._shared(self.asker.base.state_dict())
+        state = self._state if new or replaced else None
         told: dict[str, object] = {"from": before, "to": self._turn, "state": state}
         return told | {"built": built, "replaced": replaced}
 
@@ -299,6 +305,12 @@ class Trial:
         reply = self.call(case, question, memory, recall)
         if isinstance(reply, WorkerFailed):
             return Outcome((), (), _run_failure(reply, case.label), reply)
+        return self.compare(case, question, reply, memory)
+
+    def compare(
+        self, case: Case, question: Question, reply: dict[str, JSON], memory: Memory
+    ) -> Outcome:
+        """What is wrong with the outputs, inputs and weights that a call has left."""
         precision = self._settings.precision
         self._note_values(question.answer.leaves)
         self._note_writes(case, question, reply)
@@ -427,6 +439,7 @@ class Trial:
             if isinstance(reply, WorkerFailed):
                 return reply
         payload = memory.payload(recall=False) | dict(more)
+        payload |= {"order": case.order, "training": case.training}
         hidden = self._hidden_state(case, question)
         payload |= {} if hidden is None else hidden.payload(question)
         return self._call("differentiate", payload)
@@ -537,6 +550,24 @@ def compare_states(
             return (
                 f"{name}: the same seed gives other initial values than the original's constructor"
             )
+    return None
+
+
+def compare_roles(wanted: Mapping[str, Sequence[object]], described: JSON) -> str | None:
+    """What an optimiser would do otherwise with the candidate's parameters; None for nothing."""
+    theirs = described if isinstance(described, dict) else {}
+    missing = [name for name in wanted if name not in theirs]
+    extra = [name for name in theirs if name not in wanted]
+    if missing or extra:
+        return f"parameters differ: missing {missing[:5]}, unexpected {extra[:5]}"
+    for name, (requires, first) in wanted.items():
+        found = theirs[name]
+        got = found if isinstance(found, list) and len(found) == 2 else [None, None]
+        if got[0] is not requires:
+            return f"{name}: requires_grad is {got[0]}; expected {requires}"
+        if got[1] != first:
+            same = f"the same object as {first}" if first != name else "an object of its own"
+            return f"{name} is another parameter than in the original: expected {same}"
     return None
 
 

@@ -2,7 +2,7 @@
 functional_call (EMA, LoRA, meta-learning) change nothing.
 
 problem: layernorm
-gate: meta
+gate: correctness
 needs: cpu
 """
 
