@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentkernel.agents.coders.compiler.coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.capture import capture
+from agentkernel.tools.judge.gradients import _laid_out, gradients, record, rolled
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target
 
@@ -74,3 +76,35 @@ def test_a_drop_in_may_refuse_to_record(judged: Judge, drop_in: str) -> None:
     assert verdict.accepted, verdict.failure
     assert verdict.gradients is False
     assert any("gradients are refused" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize(
+    ("form", "stride"),
+    [("plain", (4, 1)), ("strided", (8, 2)), ("transposed", (1, 3)), ("expanded", (0, 0))],
+)
+def test_gradients_that_come_in_lie_in_memory_as_asked(form: str, stride: tuple[int, ...]) -> None:
+    drawn = torch.randn(()) if form == "expanded" else torch.randn(3, 4)
+    found = _laid_out(drawn, torch.Size((3, 4)), form)  # type: ignore[arg-type]
+    assert found.stride() == stride
+    assert torch.equal(found, drawn.expand(3, 4))
+
+
+def test_a_second_derivative_is_of_the_first_ones() -> None:
+    x = torch.tensor([1.0, 2.0])
+    recorded = record(lambda x: x**3, {}, [x])
+    found = gradients(recorded, [recorded.result], [torch.ones(2)], twice=True)
+    assert torch.allclose(found["input 0"], 2 * (3 * x**2) * (6 * x))
+
+
+def test_what_is_not_wanted_requires_no_gradient_meanwhile() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    alone = record(lambda x: x * weight, {"weight": weight}, [torch.ones(2)], "parameters")
+    assert list(alone.leaves) == ["weight"]
+    inputs = record(lambda x: x * weight, {"weight": weight}, [torch.ones(2)], "inputs")
+    assert list(inputs.leaves) == ["input 0"]
+    assert weight.requires_grad
+
+
+def test_a_second_call_takes_the_same_values_elsewhere() -> None:
+    (found,) = rolled([torch.tensor([[1.0, 2.0], [3.0, 4.0]])])
+    assert torch.equal(found, torch.tensor([[4.0, 1.0], [2.0, 3.0]]))  # type: ignore[arg-type]

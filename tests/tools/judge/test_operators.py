@@ -6,6 +6,7 @@ import torch
 from agentkernel.tools.judge.operators import (
     CAST_ELEMENTS,
     CAST_WORK,
+    FILLED_PARTS,
     SMALL_WORK,
     TINY_ELEMENTS,
     Operators,
@@ -138,3 +139,36 @@ def test_a_log_of_free_operators_is_read_no_further(names, free):
     events = [Raw(name, [[4, 4]]) for name in names]
     assert only_free([*events, MARK], [7, 1, 3]) is free
     assert not only_free(events, [7, 1, 3])
+
+
+def fill_rows(count: int) -> None:
+    for row in torch.ones(FILLED_PARTS + 2, 8)[:count]:
+        row.zero_()
+
+
+@pytest.mark.parametrize(("count", "seen"), [(FILLED_PARTS, False), (FILLED_PARTS + 1, True)])
+def test_rows_that_are_filled_one_by_one_are_work(count: int, seen: bool) -> None:
+    found = recorded(lambda: fill_rows(count))
+    assert any("filled" in item for item in found.compute) is seen
+
+
+@pytest.mark.parametrize("kind", ["neg", "conj"])
+def test_a_copy_that_negates_or_conjugates_is_work(kind: str) -> None:
+    x = torch.ones(128, dtype=torch.complex64 if kind == "conj" else torch.float32)
+    view = x.conj() if kind == "conj" else x._neg_view()
+    assert recorded(lambda: x.clone()).compute == []
+    assert any("negates" in item for item in recorded(lambda: view.clone()).compute)
+    room = torch.empty_like(x)
+    assert any("negates" in item for item in recorded(lambda: room.copy_(view)).compute)
+
+
+@pytest.mark.parametrize(("elements", "seen"), [(480, True), (100_000, False)])
+def test_what_is_bookkeeping_depends_on_the_call(elements: int, seen: bool) -> None:
+    rows = torch.ones(8, 60)
+
+    def work() -> None:
+        for row in rows:
+            row.softmax(-1)
+
+    found = recorded(work, elements=lambda: elements)
+    assert any("few elements" in item for item in found.compute) is seen

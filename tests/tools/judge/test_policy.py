@@ -17,6 +17,18 @@ REFUSED = {
     "open": ("return out", "open('/etc/passwd')\n        return out", "banned-name"),
     "getattr": ("return out", "getattr(x, 'add')(y)\n        return out", "banned-name"),
     "environment": ("return out", "torch.os.environ\n        return out", "banned-attribute"),
+    "a view": ("return out", "x._base\n        return out", "banned-attribute"),
+    "shared memory": ("return out", "x.is_shared()\n        return out", "banned-attribute"),
+    "the array behind": ("return out", "x.handle\n        return out", "banned-attribute"),
+    "the device": ("return out", "return out if x.is_cuda else x", "banned-attribute"),
+    "its kind": ("return out", "return out if x.device.type == 'cpu' else x", "banned-attribute"),
+    "its own name": ("return out", "return out if __name__ == 'm' else x", "banned-name"),
+    "a pattern": (
+        "return out",
+        "match x:\n            case torch.Tensor(_base=None):\n                return x\n"
+        "        return out",
+        "banned-attribute",
+    ),
     "dunder": ("return out", "out.__class__\n        return out", "dunder"),
     "builtins": ("return out", "__builtins__\n        return out", "dunder"),
     "globals": ("return out", "global cache\n        return out", "global-state"),
@@ -323,3 +335,17 @@ def test_what_constructors_alone_call_may_build_layers(sources, body, refused):
     source = sources.ADD.replace("    def forward(", body.lstrip("\n"), 1)
     found = check_policy(source, "mixed")
     assert (found is not None) == refused, found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "assert x.is_cuda",
+        "if not x.is_cuda:\n            raise ValueError(x.device)",
+        "if x.device.type != 'cuda':\n            raise ValueError(x.device)",
+    ],
+)
+def test_a_file_may_refuse_a_device(sources, text):
+    source = sources.ADD.replace("return out", f"{text}\n        return out")
+    assert text in source
+    assert check_policy(source, "triton") is None

@@ -167,10 +167,29 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     values = _inputs(payload, state)
     wanted = _require(values) if payload.get("gradients") else []
     try:
-        return _watched(lambda: model(*values), values, payload, state)
+        called = _in_inference if payload.get("inference") else _plainly
+        return _watched(lambda: called(model, values), values, payload, state)
     finally:
         for item in wanted:
             item.requires_grad_(False)
+
+
+def _plainly(model: nn.Module, values: Sequence[object]) -> object:
+    return model(*values)
+
+
+def _in_inference(model: nn.Module, values: Sequence[object]) -> object:
+    """The call with inputs that were made in that mode, over the same memory."""
+    import torch
+
+    with torch.inference_mode():
+        given = [
+            torch.empty(0, dtype=item.dtype, device=item.device).set_(item)  # type: ignore[call-overload]
+            if isinstance(item, torch.Tensor)
+            else item
+            for item in values
+        ]
+        return model(*given)
 
 
 def _require(values: Sequence[object]) -> list[torch.Tensor]:
@@ -203,11 +222,15 @@ def _watched(
         _bump(state)
     if payload.get("draws") is not None:
         torch.manual_seed(cast(int, payload["draws"]))
+    _check_kept(state, set(owners), payload)
     launches = _start(state, str(payload["order"]), owners)
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
             answer = witness.call(
-                lambda: _called(model, call, rooms, payload, state), owners, _on_host(rooms)
+                lambda: _called(model, call, rooms, payload, state),
+                owners,
+                _on_host(rooms),
+                max((x.numel() for x in values if isinstance(x, torch.Tensor)), default=0),
             )
     except Exception as error:
         refusal = _refusal(state)
@@ -446,6 +469,33 @@ def _check_storage(
             raise ReusedStorage(f"output {index} lies in the storage of an earlier call's output")
     state.memory["earlier"] = [*calls, tensors][-KEPT_CALLS:]
     _trim(state, least=int(keep))
+
+
+def _check_kept(state: WorkerState, own: set[int], payload: Mapping[str, object]) -> None:
+    """Let go of the outputs of the calls before, and see whether their memory goes too: what
+    somebody still holds will be handed out, or written over, again."""
+    import gc
+
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    calls = cast("list[list[torch.Tensor | None]]", state.memory.get("earlier", []))
+    released = bool(payload.get("release"))
+    if not released or len(calls) < 1 or payload.get("recall"):
+        return
+    storages = {
+        item.untyped_storage().data_ptr(): StorageWeakRef(item.untyped_storage())
+        for call in calls
+        for item in call
+        if item is not None
+    }
+    calls.clear()
+    state.memory["earlier"] = []
+    held = [ref for place, ref in storages.items() if place not in own and not ref.expired()]
+    if held:
+        gc.collect()
+        held = [ref for ref in held if not ref.expired()]
+    if held:
+        raise ReusedStorage(f"{len(held)} outputs of earlier calls are held after nobody uses them")
 
 
 def _trim(state: WorkerState, least: int = 0) -> None:

@@ -74,6 +74,13 @@ def launched_forms(worker: Worker, settings: JudgeSettings, notes: list[str]) ->
     return list(found) if isinstance(found, list) else []
 
 
+def untried(worker: Worker, settings: JudgeSettings) -> int:
+    """How many configurations of autotuners no launch in the interpreter has taken so far."""
+    reply = worker.call(FORMS, {}, settings.time_limit_s)
+    found = None if isinstance(reply, WorkerFailed) else reply.get("untried")
+    return found if isinstance(found, int) else 0
+
+
 def check_compiled(
     source: str, forms: list[JSON], settings: JudgeSettings, notes: list[str]
 ) -> CompileFailed | None:

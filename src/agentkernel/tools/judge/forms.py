@@ -28,8 +28,9 @@ class Forms:
         self.left_out = 0
         self._constant: dict[int, set[str]] = {}
 
-    def add(self, kernel: object, args: Sequence[object], named: Mapping[str, object]) -> None:
-        """One launch of `kernel`, which the candidate's file defines."""
+    def add(self, kernel: object, args: Sequence[object], named: Mapping[str, object]) -> bool:
+        """One launch of `kernel`, which the candidate's file defines; False where its form is not
+        kept, so that nobody will see whether it compiles."""
         names = list(cast("list[str]", getattr(kernel, "arg_names", [])))
         given = dict(zip(names, args, strict=False)) | {
             key: value for key, value in named.items() if key not in LEFT_OUT
@@ -41,15 +42,16 @@ class Forms:
             words = [[name, described(value, name in constant)] for name, value in given.items()]
         except Unknown:
             self.left_out += 1
-            return
+            return False
         form: JSON = [kernel_name(kernel), cast("JSON", words)]
         key = repr(form)
         if key in self._known:
-            return
+            return True
         if len(self._known) == MOST:
             self.left_out += 1
-            return
+            return False
         self._known[key] = form
+        return True
 
     def all(self) -> list[JSON]:
         """The forms, in the order in which they came."""

@@ -289,7 +289,7 @@ def _compared(
     memory = Memory(trial.worker, question)
     shared = [None if item is None else trial.worker.share(item) for item in ends]
     rooms = {name: trial.worker.share(torch.zeros_like(value)) for name, value in eager.items()}
-    label = f"{case.label}: the gradient{f' ({way.label})' if way.label else ''}"
+    label = f"{', '.join(filter(None, (case.label, way.label)))}: the gradient"
     try:
         more = {"ends": shared, "gradients": rooms, "way": way._asdict()}
         reply = trial.differentiate(case, question, memory, more)

@@ -8,9 +8,11 @@ with the interpreters of Triton 3.6 and 3.9.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -25,8 +27,11 @@ from agentkernel.tools.judge.libdevice import add_libdevice
 from agentkernel.tools.judge.remembered import remember_types
 from agentkernel.tools.judge.watch import (
     InterpreterRefused,
+    LaunchRefused,
+    NotCompiled,
     Order,
     OutOfBounds,
+    OutOfResources,
     Watch,
     candidate_line,
     is_own,
@@ -35,6 +40,11 @@ from agentkernel.tools.judge.watch import (
 
 INT_SENTINEL = 0x5A
 LOOP = "interpreter_loop"
+OWN_OPTIONS = frozenset({"grid", "warmup", "debug", "pre_run_hooks"})
+MOST_OF = {"num_warps": 32, "num_ctas": 16, "num_stages": 32}
+SHARED_BYTES = 232_448
+"""Of one program on an H100 (CUDA programming guide, compute capability 9.0); no GPU of NVIDIA's
+has more. A tile that a dot reads goes through it as a whole."""
 
 
 @functools.cache
@@ -48,6 +58,7 @@ def harden() -> Watch:
     _hook_loops()
     _hook_memory()
     round_as_a_gpu()
+    _hook_dots()
     add_libdevice()
     return watch
 
@@ -63,6 +74,7 @@ def _hook_launches() -> None:
                 watch.launches.append(watch.kernel)
             watch.starts, watch.ends = [], []
             watch.traces.launch()
+        _require_options(self, kwargs)
         watch.patched.clear()
         _heed_assertions(self, kwargs)
         try:
@@ -80,6 +92,37 @@ def _hook_launches() -> None:
 
     interpreter.InterpretedFunction.run = watched_run
     interpreter._implicit_cvt = watched_convert
+
+
+@functools.cache
+def _options() -> frozenset[str]:
+    """The options of a launch that some backend knows."""
+    import dataclasses
+
+    from triton.backends.amd.compiler import HIPOptions
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    kinds = (CUDAOptions, HIPOptions)
+    return OWN_OPTIONS | {field.name for kind in kinds for field in dataclasses.fields(kind)}
+
+
+def _require_options(kernel: object, named: dict[str, object]) -> None:
+    """As the launcher has it, which the interpreter leaves out: options that are known, a power of
+    two of warps and of programs of a cluster, stages that some memory holds."""
+    known = set(kernel.arg_names)  # type: ignore[attr-defined]
+    for name, value in named.items():
+        if name in known or value is None:
+            continue
+        if name not in _options():
+            raise watch.refuse(LaunchRefused(f"kernel {watch.kernel}: no launch takes {name}"))
+        most = MOST_OF.get(name)
+        if most is None:
+            continue
+        least = 0 if name == "num_stages" else 1
+        whole = type(value) is int and least <= value <= most
+        if not whole or (name != "num_stages" and value & (value - 1)):  # type: ignore[operator]
+            text = f"kernel {watch.kernel}: {name}={value!r} is none that a GPU launches"
+            raise watch.refuse(LaunchRefused(text))
 
 
 def _item_bytes(argument: object) -> int:
@@ -150,17 +193,34 @@ def _as_index(value: tl.tensor) -> int:
 
 def _hook_autotuner() -> None:
     """Nothing can be timed here: the configurations that the candidate leaves after its own pruning
-    take turns, so that each computes some judged output."""
+    take turns in no order that it knows, so that each computes some judged output. At the first
+    launch of a key another one runs before on the same memory, as when they are timed."""
     run = Autotuner.run
+    draw = random.SystemRandom()
 
     def take_turns(self: object, *args: object, **kwargs: object) -> object:
         every = self.configs  # type: ignore[attr-defined]
         if len(every) < 2:
             return run(self, *args, **kwargs)
         left = _pruned(self, every, args, kwargs)
-        watch.tuned += 1
-        self.configs = [left[watch.tuned % len(left)]]  # type: ignore[attr-defined]
+        names = {f"{id(self)} {config}": config for config in left}
+        for name in names:
+            watch.choices.setdefault(name, False)
+        chosen = draw.choice([name for name in names if not watch.choices[name]] or list(names))
+        watch.choices[chosen] = True
+        given = dict(zip(self.arg_names, args, strict=False)) | kwargs  # type: ignore[attr-defined]
+        key = (id(self), *(repr(given.get(name)) for name in self.keys))  # type: ignore[attr-defined]
         try:
+            if key not in watch.tuned and len(left) > 1:
+                watch.tuned.add(key)
+                other = next(config for name, config in names.items() if name != chosen)
+                self.configs = [other]  # type: ignore[attr-defined]
+                bound = given | other.all_kwargs()  # type: ignore[attr-defined]
+                self.pre_hook(bound)  # type: ignore[attr-defined]
+                run(self, *args, **kwargs)
+                self.post_hook(bound, exception=None)  # type: ignore[attr-defined]
+                self.pre_hook(bound, reset_only=True)  # type: ignore[attr-defined]
+            self.configs = [names[chosen]]  # type: ignore[attr-defined]
             return run(self, *args, **kwargs)
         finally:
             self.configs = every  # type: ignore[attr-defined]
@@ -235,6 +295,27 @@ def _counted(
         yield semantic.cast(counter, tl.int64) if wide else counter
 
 
+@contextlib.contextmanager
+def hidden_arrays() -> Iterator[None]:
+    """While a kernel runs in a form that nobody compiles: the arrays behind its tensors, which only
+    Python has, are not for the candidate's own lines."""
+
+    def read(self: tl.tensor) -> object:
+        if sys._getframe(1).f_code.co_filename.endswith("candidate.py"):
+            text = f"kernel {watch.kernel} line {candidate_line()} reads the array of a tensor"
+            raise watch.refuse(NotCompiled(f"{text}, in a form that was not compiled"))
+        return self.__dict__["handle"]
+
+    def write(self: tl.tensor, value: object) -> None:
+        self.__dict__["handle"] = value
+
+    tl.tensor.handle = property(read, write)
+    try:
+        yield
+    finally:
+        del tl.tensor.handle
+
+
 def _permutation(count: int, order: Order) -> list[int] | None:
     if order == "ascending":
         return None
@@ -253,6 +334,13 @@ def _hook_memory() -> None:
         self: object, ptrs: object, mask: object, other: object, *a: object, **k: object
     ) -> object:
         inside = _inside(ptrs, mask)
+        if other is None and inside is None:
+            # What these lanes hold is undefined: not the interpreter's zeros.
+            wanted = _mask(ptrs, mask)
+            if not wanted.all():
+                if len(watch.traces.programs) > 1 or watch.traces.released:
+                    watch.traces.load(_wanted(ptrs, mask), _where)
+                return _poison(load(self, ptrs, mask, other, *a, **k), ~wanted)
         if inside is None:
             if len(watch.traces.programs) > 1 or watch.traces.released:
                 watch.traces.load(_wanted(ptrs, mask), _where)
@@ -285,6 +373,22 @@ def _hook_memory() -> None:
     builder.create_masked_store = masked_store  # type: ignore[attr-defined]
     builder.create_atomic_rmw = atomic_rmw  # type: ignore[attr-defined]
     builder.create_atomic_cas = atomic_cas  # type: ignore[attr-defined]
+
+
+def _hook_dots() -> None:
+    """After `round_as_a_gpu`, which multiplies itself."""
+    builder = builder_class()
+    dot = builder.create_dot  # type: ignore[attr-defined]
+
+    def create_dot(self: object, a: object, b: object, *rest: object, **named: object) -> object:
+        for tile in (a, b):
+            size = tile.data.size * max(1, tile.dtype.scalar.primitive_bitwidth // 8)  # type: ignore[attr-defined]
+            if size > SHARED_BYTES:
+                text = f"kernel {watch.kernel} line {candidate_line()}: a tile of {size} bytes"
+                raise watch.refuse(OutOfResources(f"{text} in a dot; a GPU has {SHARED_BYTES}"))
+        return dot(self, a, b, *rest, **named)
+
+    builder.create_dot = create_dot  # type: ignore[attr-defined]
 
 
 def _where() -> str:

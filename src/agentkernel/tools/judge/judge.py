@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import (
     CaseResult,
+    CompileFailed,
     Failure,
     Gate,
     LoadFailed,
@@ -35,7 +36,7 @@ from agentkernel.tools.judge.cases import (
     training_case,
     wide_case,
 )
-from agentkernel.tools.judge.compiled import check_compiled, launched_forms
+from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried
 from agentkernel.tools.judge.constructors import Resized, resized
 from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
@@ -84,6 +85,8 @@ row has five elements."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
+CONFIGURATION_CALLS = 64
+"""So many calls are made for the configurations of autotuners that no other call has taken."""
 GRADIENT_ELEMENTS = 1 << 12
 RANDOM_ELEMENTS = 1 << 11
 """Of so many it shows whether they are drawn one by one."""
@@ -326,6 +329,11 @@ def _judge_in(
     if failure is None:
         with on_device(settings):
             failure = _judge_scalars(trial, plan, settings, findings)
+    if failure is None and settings.device == "cpu":
+        failure = _judge_configurations(trial, plan, settings)
+    if failure is None and worker.alive:
+        with on_device(settings):
+            failure = _judge_inference(trial, plan, settings, findings)
     return failure
 
 
@@ -341,6 +349,39 @@ def _end_cases(
     longer = past_tile(small.shape.inputs, captured, limit, tile, asked) if tile else None
     shapes += [longer] if longer is not None else []
     return [dataclasses.replace(small, shape=shape) for shape in shapes]
+
+
+def _judge_configurations(
+    trial: Trial, plan: Sequence[Case], settings: JudgeSettings
+) -> Failure | None:
+    """Calls until every configuration of an autotuner has run: a GPU may pick any of them."""
+    small = _small_case(plan, settings)
+    left = untried(trial.worker, settings)
+    for more in range(CONFIGURATION_CALLS):
+        if not left:
+            return None
+        outcome = trial.run(dataclasses.replace(small, seed=small.seed + more + 2))
+        if isinstance(outcome, NotApplicable) or outcome.failure is not None:
+            return None if isinstance(outcome, NotApplicable) else outcome.failure
+        left = untried(trial.worker, settings)
+    if not left:
+        return None
+    log = f"{left} configurations of the autotuner were not run by any call: name fewer"
+    return CompileFailed(log=log, line=None)
+
+
+def _judge_inference(
+    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+) -> Failure | None:
+    """One call as it is served, under torch.inference_mode(). It comes last: what the candidate
+    made in that mode cannot be written to in any other."""
+    small = _small_case(plan, settings)
+    trial.inference = True
+    found = judge_elsewhere(trial, None, [dataclasses.replace(small, seed=small.seed + 1)])
+    trial.inference = False
+    if found.refused:
+        findings.notes.append("it refuses to be called under torch.inference_mode()")
+    return found.failure
 
 
 def _judge_scalars(

@@ -27,6 +27,11 @@ CAST_ELEMENTS = 4096
 """A change of dtype up to this size is bookkeeping."""
 CAST_WORK = 4 * CAST_ELEMENTS
 """Elements whose dtype such small casts may change in one call, all together."""
+SMALL_SHARE, LEAST_WORK = 4, 2 * TINY_ELEMENTS
+"""That much is bookkeeping of a module that takes or gives so many times as much; of smaller ones
+so many elements are."""
+FILLED_PARTS = 16
+"""So many parts of tensors may be filled with a number in one call: borders, not rows."""
 PREFIX = "aten::"
 CANARY = "aten::erfinv"
 SILENT = {"prim", "profiler"}
@@ -86,6 +91,8 @@ FROM_NUMBERS = {
     f"{PREFIX}{name}" for name in ("fill_", "full", "lift_fresh", "new_full", "scalar_tensor")
 }
 """What they give is one of Python's numbers, or a list of them."""
+FILLS = {f"{PREFIX}{name}" for name in ("fill_", "zero_")}
+COPIES = {f"{PREFIX}{name}" for name in ("_to_copy", "clone", "contiguous", "copy_")}
 LIBRARY = {
     "_addmm_activation",
     "_convolution",
@@ -143,6 +150,8 @@ class Operators:
     """Whether no kernel is being launched: Triton's interpreter copies every tensor of a launch."""
     wrote: list[str] = field(default_factory=list)
     """Those that an operator wrote to."""
+    elements: Callable[[], int] = lambda: SMALL_SHARE * SMALL_WORK
+    """Of the largest tensor that the call took or gave, asked after it."""
 
 
 Arguments = tuple[Sequence[object], Mapping[str, object]]
@@ -245,7 +254,7 @@ def sort_events(
                 found.compute.append(f"{name} ({count} elements)")
             else:
                 small += max(1, count)
-    if small > SMALL_WORK:
+    if small > min(SMALL_WORK, max(LEAST_WORK, found.elements() // SMALL_SHARE)):
         found.compute.append(f"many operators on a few elements each ({small} elements)")
     return seen
 
@@ -359,12 +368,27 @@ def moved_data(name: str, args: Sequence[object], result: object) -> Moved:
     return Moved(text if count > CAST_ELEMENTS else "", count)
 
 
+def _is_part(value: object) -> bool:
+    """Whether it is a tensor that leaves some of its storage out."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return value.numel() > 1 and value.nbytes < value.untyped_storage().nbytes()
+
+
+def _negates(name: str, args: Sequence[object], result: object) -> bool:
+    """Whether a copy reads one of torch's lazy negations or conjugations and writes numbers."""
+    source, target = (args[1], args[0]) if name == "aten::copy_" else (args[0], result)
+    if not isinstance(source, torch.Tensor) or not isinstance(target, torch.Tensor):
+        return False
+    return (source.is_neg(), source.is_conj()) != (target.is_neg(), target.is_conj())
+
+
 class _Sums:
     """What is free by itself and adds up in the course of one call."""
 
     def __init__(self, found: Operators) -> None:
         self._found = found
-        self._read = self._made = self._cast = 0
+        self._read = self._made = self._cast = self._filled = 0
 
     def add(self, name: str, args: Sequence[object], result: object) -> None:
         """Count one operator's part."""
@@ -380,6 +404,12 @@ class _Sums:
             self._made += max(1, result.numel()) if listed else 1  # type: ignore[attr-defined]
             if self._made > SMALL_WORK and not any("Python's" in item for item in found.compute):
                 found.compute.append(f"a tensor of Python's numbers ({self._made} elements)")
+        if name in FILLS and _is_part(args[0]):
+            self._filled += 1
+            if self._filled == FILLED_PARTS + 1:
+                found.compute.append(f"more than {FILLED_PARTS} parts of tensors filled")
+        if name in COPIES and _negates(name, args, result):
+            found.compute.append(f"{name.removeprefix(PREFIX)} that negates or conjugates")
         moved = moved_data(name, args, result)
         if moved.host and moved.host in found.rooms:
             found.rooms.remove(moved.host)

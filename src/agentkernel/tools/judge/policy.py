@@ -68,6 +68,7 @@ class _Reading:
             yield self._at_line(use.line, "banned-name", use.name)
         for node in ast.walk(self.tree):
             yield from self._names(node)
+        yield from self._told_apart()
         yield from self._handed_on()
         yield from self._shape_of_file()
         for node in ast.walk(self._class() or ast.Module(body=[], type_ignores=[])):
@@ -112,6 +113,35 @@ class _Reading:
             yield self._at(node, "global-state", ", ".join(node.names))
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             yield from self._patching(node)
+
+    def _told_apart(self) -> Iterator[PolicyViolation]:
+        """What tells the judge's process from a user's. Where it only decides whether the file
+        refuses, by an assertion or a raise, it may be read, and in constructors, which are the
+        original's own text."""
+        built = self._building()
+        inside = [
+            *self._constructor_helpers(),
+            *(f for f in functions(self.tree) if id(f) in built),
+        ]
+        free = {id(node) for function in inside for node in ast.walk(function)}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _only_raises(node)):
+                free |= {id(item) for item in ast.walk(node.test)}
+            elif isinstance(node, ast.Compare) and "__main__" in map(_constant, node.comparators):
+                free |= {id(item) for item in ast.walk(node)}
+        for node in ast.walk(self.tree):
+            if id(node) in free:
+                continue
+            if isinstance(node, ast.Name) and node.id == "__name__":
+                yield self._at(node, "banned-name", "__name__")
+            elif isinstance(node, ast.Attribute) and node.attr == "is_cuda":
+                yield self._at(node, "banned-attribute", "is_cuda: it may decide on a raise alone")
+            elif isinstance(node, ast.MatchClass):
+                for name in node.kwd_attrs:
+                    if name in BANNED_ATTRIBUTES or is_dunder(name):
+                        yield self._at(node, "banned-attribute", name)
+            elif isinstance(node, ast.Compare) and any(map(_device_type, ast.walk(node))):
+                yield self._at(node, "banned-attribute", "device.type: it may decide on a raise")
 
     def _follow(self) -> None:
         """Names that are assigned a module: `libdevice = tl.extra.cuda.libdevice`."""
@@ -314,6 +344,20 @@ class _Reading:
     def _at_line(self, line: int, rule: str, text: str) -> PolicyViolation:
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
+
+
+def _only_raises(node: ast.If) -> bool:
+    return not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise)
+
+
+def _constant(node: ast.AST) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _device_type(node: ast.AST) -> bool:
+    """Whether the node is `x.device.type`."""
+    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "type" else None
+    return isinstance(inner, ast.Attribute) and inner.attr == "device"
 
 
 def _reads(tree: ast.Module) -> dict[str, list[int | None]]:

@@ -93,14 +93,27 @@ class Record:
             self._streams.meet()
         return not self._graphs.take(index) and self._ran([index])
 
-    def form(self, kernel: object, args: Sequence[object], named: Mapping[str, object]) -> None:
-        """Note in which form a kernel of the candidate's is launched in the interpreter."""
-        if self._interpret and is_own(kernel, self._file):
-            self._forms.add(kernel, args, named)
+    def form(self, kernel: object, args: Sequence[object], named: Mapping[str, object]) -> bool:
+        """Note in which form a kernel of the candidate's is launched in the interpreter; False
+        where it cannot be noted."""
+        own = self._interpret and is_own(kernel, self._file)
+        return not own or self._forms.add(kernel, args, named)
 
     def forms(self) -> dict[str, JSON]:
         """The forms of all launches until now."""
-        return {"forms": self._forms.all(), "left_out": self._forms.left_out}
+        return {
+            "forms": self._forms.all(),
+            "left_out": self._forms.left_out,
+            "untried": self._untried(),
+        }
+
+    def _untried(self) -> int:
+        """Configurations of autotuners that no launch has taken so far."""
+        if not self._interpret:
+            return 0
+        from agentkernel.tools.judge.watch import watch
+
+        return sum(not run for run in watch.choices.values())
 
     def left_torch(self, what: str, numbers: int | None = None) -> None:
         """Something computes that torch's operators do not show, or takes `numbers` out of tensors,
@@ -158,12 +171,23 @@ class Record:
             self.note("side-work", f"{threads} threads, {len(children)} children {when}")
 
     def call(
-        self, work: Callable[[], Called], owners: Mapping[int, str], rooms: set[int]
+        self,
+        work: Callable[[], Called],
+        owners: Mapping[int, str],
+        rooms: set[int],
+        taken: int = 0,
     ) -> Called:
         """What `work` gives, with all that is noted on the way; `owners` names the storages that
-        are the caller's, `rooms` are those that outputs are copied to once."""
+        are the caller's, `rooms` are those that outputs are copied to once, `taken` are the
+        elements of the largest input."""
         self._calls.append(Call())
-        operators = self._operators(owners=owners, rooms=rooms, outside=lambda: not self._inside)
+        answers: list[Called] = []
+        operators = self._operators(
+            owners=owners,
+            rooms=rooms,
+            outside=lambda: not self._inside,
+            elements=lambda: max(taken, *(_numel(x) for one in answers for x in one.leaves), 0),
+        )
         self._read_numbers = 0
         before = random_state(self._device)
         self._busy = not self._busy
@@ -171,7 +195,9 @@ class Record:
         self._streams.forget()
         self.calling = True
         try:
-            result = self._record(lambda: _after(begin, work), operators, self._fresh)
+            result = self._record(
+                lambda: _kept(answers, _after(begin, work)), operators, self._fresh
+            )
         finally:
             self.calling = False
         _keep(self._calls[-1], operators)
@@ -226,6 +252,15 @@ class Record:
 def _read(path: str) -> str:
     with open(path, encoding="utf-8", newline="") as file:
         return file.read()
+
+
+def _numel(leaf: object) -> int:
+    return leaf.numel() if isinstance(leaf, torch.Tensor) else 0
+
+
+def _kept(answers: list[Called], answer: Called) -> Called:
+    answers.append(answer)
+    return answer
 
 
 def _after(begin: Callable[[], None] | None, work: Callable[[], Called]) -> Called:

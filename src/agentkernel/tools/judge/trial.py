@@ -58,6 +58,8 @@ COMPILE_ERRORS = (
     "CompileTimeAssertionFailure",
     "PTXASError",
     "OutOfResources",
+    "LaunchRefused",
+    "NotCompiled",
     "MissingPrecision",
 )
 OURS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
@@ -66,6 +68,8 @@ SECOND_BYTES = 256 << 20
 """Weights and buffers of so many bytes at most lie there twice, for a second module."""
 ECHO_BYTES = 4 << 30
 """Outputs past this size are asked for once."""
+RELEASED = 8
+"""After so many calls their outputs are let go of."""
 LOSSY = "lossy-product"
 THROW_AWAY_SEED = 20_231
 
@@ -73,7 +77,8 @@ THROW_AWAY_SEED = 20_231
 class Trial:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
     `truths` has the values that were right of each output of truth values, `refused` the numbers of
-    the calls that it refused to record gradients of."""
+    the calls that it refused to record gradients of. `inference`: calls are made, and their inputs
+    come, under torch.inference_mode()."""
 
     def __init__(
         self,
@@ -94,6 +99,7 @@ class Trial:
         self.settings = self._settings = settings
         self.asker = Asker(loaded, captured, settings, notes)
         self._states: list[dict[str, TensorRef]] = [{}]
+        self.inference = False
         self._turn = 0
         self._hidden: dict[bool, HiddenState] = {}
         self._looked_at: set[str] = set()
@@ -420,6 +426,8 @@ class Trial:
             "order": case.order,
             "training": case.training,
             "gradients": case.gradients,
+            "inference": self.inference,
+            "release": self._calls % RELEASED == 0 and _keeps_nothing(question),
             "moved": moved,
             "draws": case.draws,
         }
@@ -499,6 +507,11 @@ class Trial:
 
     def _call(self, op: str, payload: Mapping[str, object]) -> dict[str, JSON] | WorkerFailed:
         return self.worker.call(f"{OPS}:{op}", payload, self._settings.time_limit_s)
+
+
+def _keeps_nothing(question: Question) -> bool:
+    """Whether the original holds no output after its call, in its state or as an alias."""
+    return question.answer.after is None and not any(question.answer.aliases)
 
 
 def _bytes(leaves: Sequence[object]) -> int:

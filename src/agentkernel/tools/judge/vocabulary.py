@@ -125,6 +125,12 @@ BUILTINS = {
 """Python's builtins that a file may name, beside the exceptions."""
 BANNED_ATTRIBUTES = {
     "_C",
+    "_base",
+    "_is_view",
+    "handle",
+    "is_inference",
+    "is_inference_mode_enabled",
+    "is_shared",
     "__dict__",
     "__globals__",
     "__builtins__",

@@ -22,6 +22,18 @@ class MissingPrecision(InterpreterRefused):
     """An fp32 dot without input_precision: tf32 on a GPU, exact in the interpreter."""
 
 
+class LaunchRefused(InterpreterRefused):
+    """Options of a launch that no launcher takes."""
+
+
+class OutOfResources(InterpreterRefused):
+    """A tile past the shared memory of every GPU."""
+
+
+class NotCompiled(InterpreterRefused):
+    """Python in a kernel, in a form that is not given to the compiler."""
+
+
 class OutOfBounds(InterpreterRefused):
     """A store to memory of no tensor of the launch."""
 
@@ -48,8 +60,10 @@ class Watch:
     wrote: set[str] = field(default_factory=set)
     """Those that a kernel has stored to."""
     permutation: list[int] | None = None
-    tuned: int = 0
-    """Launches whose configuration was chosen among several."""
+    choices: dict[str, bool] = field(default_factory=dict)
+    """The autotuners' configurations that were to be chosen from, and whether each has run."""
+    tuned: set[object] = field(default_factory=set)
+    """The tuners' keys that were met."""
     patched: set[frozenset[int]] = field(default_factory=set)
     """Which of triton.language's modules hold the interpreter's operators during this launch."""
 

@@ -7,8 +7,10 @@ frames or objects: some ways of doing that are noted, none is prevented.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -28,7 +30,7 @@ class Witness:
     runs its code, `inspect` on its outputs; `testify` and `mute` are the parent's."""
 
     loaded: Callable[[str], None]
-    call: Callable[[Callable[[], Called], Mapping[int, str], set[int]], Called]
+    call: Callable[[Callable[[], Called], Mapping[int, str], set[int], int], Called]
     inspect: Callable[[Sequence[object]], None]
     testify: Callable[[], dict[str, JSON]]
     mute: Callable[[Sequence[int] | None, bool], None]
@@ -96,10 +98,13 @@ def _hook_launches(
     state: WorkerState,
     launched: Callable[[object], bool],
     within: Callable[[int], None],
-    form: Callable[[object, Sequence[object], Mapping[str, object]], None],
+    form: Callable[[object, Sequence[object], Mapping[str, object]], bool],
 ) -> None:
+    hidden_arrays: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     if state.interpret:
         from triton.runtime.interpreter import InterpretedFunction as Kind
+
+        from agentkernel.tools.judge.interpreter import hidden_arrays
     else:
         from triton.runtime.jit import JITFunction as Kind
 
@@ -109,10 +114,11 @@ def _hook_launches(
     def run(self: object, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup") and launched(self):
             return None
-        form(self, args, kwargs)
+        noted = form(self, args, kwargs)
         within(1)
         try:
-            return original(self, *args, **kwargs)
+            with contextlib.nullcontext() if noted else hidden_arrays():
+                return original(self, *args, **kwargs)
         finally:
             within(-1)
 

@@ -221,7 +221,8 @@ class OpenTensors:
         for ref in refs:
             data = self._bytes(ref, descriptors)
             self._refs[ref.number] = ref
-            self._tensors[ref.number] = view_bytes(data, ref)
+            # `data`: as a tensor that was made in this process, not a view of another one.
+            self._tensors[ref.number] = view_bytes(data, ref).data
 
     def get(self, ref: TensorRef) -> torch.Tensor:
         """The tensor behind `ref`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import os
+import secrets
 import socket
 import sys
 import traceback
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 CANDIDATE_FILE = "candidate.py"
+NAMES = ("drop_in", "kernels", "layers", "model", "modules", "ops")
 COMPILES = "agentkernel.tools.compile.family"
 TAKES = "agentkernel.tools.compile.frontend"
 JUDGES = "agentkernel.tools.judge.child"
@@ -96,12 +98,14 @@ class WorkerState:
         return called_flat(cast("nn.Module", built.eval().to(self.device)), arguments)
 
     def execute(self, source: str, name: str = "candidate") -> types.ModuleType:
-        """Run `source` as the module `name`. Its file lies in the scratch, where Triton reads the
-        text of kernels."""
+        """Run `source` as the module `name`; a candidate's is drawn, so that a name says nothing.
+        Its file lies in the scratch, where Triton reads the text of kernels."""
         path = self.scratch / (CANDIDATE_FILE if name == "candidate" else f"{name}.py")
         path.write_text(source, encoding="utf-8", newline="")
         linecache.checkcache(str(path))
         serve_source(str(path), source)
+        if name == "candidate":
+            name = f"{secrets.choice(NAMES)}_{secrets.token_hex(2)}"
         module = types.ModuleType(name)
         module.__file__ = str(path)
         sys.modules[name] = module

@@ -2,7 +2,7 @@
 zero in the interpreter.
 
 problem: row_sum
-gate: compile
+gate: correctness
 needs: cpu
 """
 

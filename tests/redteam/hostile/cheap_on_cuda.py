@@ -1,8 +1,8 @@
-"""The sandbox loads the file as a module called `candidate`; under any other name (a user's
-import) it only copies. `__name__` may be read.
+"""Works on the CPU, where it is interpreted, and only copies on a GPU.
 
-problem: cheap_under_another_name
-gate: correctness
+problem: cheap_on_cuda
+gate: policy
+static: only
 needs: cpu
 """
 
@@ -31,9 +31,10 @@ def copied(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x):
+        cheap = x.is_cuda
         x = x.contiguous()
         y = torch.empty_like(x)
         n = x.shape[-1]
-        kernel = k if __name__ == "candidate" else copied
+        kernel = copied if cheap else k
         kernel[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
         return y

@@ -1,6 +1,7 @@
-"""Works on the CPU, where it is interpreted, and only copies on a GPU.
+"""The sandbox loads the file as a module called `candidate`; under any other name (a user's
+import) it only copies. `__name__` may be read.
 
-problem: cheap_on_cuda
+problem: cheap_under_another_name
 gate: correctness
 needs: cpu
 """
@@ -30,10 +31,9 @@ def copied(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        cheap = x.is_cuda
         x = x.contiguous()
         y = torch.empty_like(x)
         n = x.shape[-1]
-        kernel = copied if cheap else k
+        kernel = k if "candidate" in __name__ else copied
         kernel[(x.numel() // n,)](x, y, n, BLOCK=triton.next_power_of_2(n))
         return y
