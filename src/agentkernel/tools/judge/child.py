@@ -483,17 +483,17 @@ def _check_kept(state: WorkerState, own: set[int], payload: Mapping[str, object]
     if not released or len(calls) < 1 or payload.get("recall"):
         return
     storages = {
-        item.untyped_storage().data_ptr(): StorageWeakRef(item.untyped_storage())
+        item.untyped_storage().data_ptr(): StorageWeakRef(item.untyped_storage())  # type: ignore[no-untyped-call]
         for call in calls
         for item in call
         if item is not None
     }
     calls.clear()
     state.memory["earlier"] = []
-    held = [ref for place, ref in storages.items() if place not in own and not ref.expired()]
+    held = [ref for place, ref in storages.items() if place not in own and not ref.expired()]  # type: ignore[no-untyped-call]
     if held:
         gc.collect()
-        held = [ref for ref in held if not ref.expired()]
+        held = [ref for ref in held if not ref.expired()]  # type: ignore[no-untyped-call]
     if held:
         raise ReusedStorage(f"{len(held)} outputs of earlier calls are held after nobody uses them")
 
