@@ -291,7 +291,9 @@ def _compared(
     rooms = {name: trial.worker.share(torch.zeros_like(value)) for name, value in eager.items()}
     label = f"{', '.join(filter(None, (case.label, way.label)))}: the gradient"
     try:
-        more = {"ends": shared, "gradients": rooms, "way": way._asdict()}
+        # A second call would leave its mark on what the module keeps, too.
+        alone = way._replace(beside="") if question.answer.after is not None else way
+        more = {"ends": shared, "gradients": rooms, "way": alone._asdict()}
         reply = trial.differentiate(case, question, memory, more)
         seen = ask(trial.worker, trial.settings) if trial.worker.alive else None
         if isinstance(reply, WorkerFailed):

@@ -231,6 +231,7 @@ def sort_events(
     library operator calls is the library's."""
     seen = False
     small = 0
+    names: dict[str, None] = {}
     for event in events:
         if "Torch-Compiled" in event.name or "CompiledFunction" in event.name:
             found.compute.append(f"{event.name} (compiled)")
@@ -254,8 +255,10 @@ def sort_events(
                 found.compute.append(f"{name} ({count} elements)")
             else:
                 small += max(1, count)
+                names[name] = None
     if small > min(SMALL_WORK, max(LEAST_WORK, found.elements() // SMALL_SHARE)):
-        found.compute.append(f"many operators on a few elements each ({small} elements)")
+        which = ", ".join(list(names)[:3])
+        found.compute.append(f"many operators on a few elements each ({which}: {small} elements)")
     return seen
 
 

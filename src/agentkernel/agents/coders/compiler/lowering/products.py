@@ -20,16 +20,17 @@ NARROW = 2
 """Most columns of a product that is lowered as sums over rows."""
 
 
-def product(state: Lowering, a: Node, b: Node) -> Node:
-    """a[..., M, K] @ b[..., K, N] as one node; operands may be views (a transposed weight)."""
+def product(state: Lowering, a: Node, b: Node, *, rounded: bool = True) -> Node:
+    """a[..., M, K] @ b[..., K, N] as one node; operands may be views (a transposed weight). Not
+    `rounded`, sums over rows stay in the type that they were computed in, for what is added."""
     columns = b.shape[-1]
     if len(b.shape) == 2 and columns.is_number and int(columns) <= NARROW:
-        return _narrow(state, a, b)
+        return _narrow(state, a, b, rounded)
     shape = (*a.shape[:-1], b.shape[-1])
     return state.b.library("product", (a, b), a.dtype, shape, state.call)
 
 
-def _narrow(state: Lowering, a: Node, b: Node) -> Node:
+def _narrow(state: Lowering, a: Node, b: Node, rounded: bool) -> Node:
     """a[..., M, K] @ b[K, N] for N of 1 or 2: [..., M, N], each column a sum over rows."""
     build = state.b
     sums = [
@@ -40,7 +41,7 @@ def _narrow(state: Lowering, a: Node, b: Node) -> Node:
         )
         for index in range(int(b.shape[-1]))
     ]
-    columns = [state.cast(item, a.dtype) for item in sums]
+    columns = [state.cast(item, a.dtype) for item in sums] if rounded else sums
     if len(columns) == 1:
         return columns[0]
     places = build.iota((sympy.Integer(len(columns)),), 0)
@@ -67,7 +68,7 @@ def _plain(a: Node, b: Node) -> bool:
 def _linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> Lowered:
     if not _plain(x, weight) or len(weight.shape) != 2:
         return state.library()
-    result = product(state, x, state.b.permute(weight, (1, 0)))
+    result = product(state, x, state.b.permute(weight, (1, 0)), rounded=bias is None)
     if bias is None:
         return result
     return state.b.pointwise("add", state.compute(result), state.compute(bias))
@@ -84,5 +85,5 @@ def _addmm(
 ) -> Lowered:
     if not _plain(x, y) or beta == 0:
         return state.library()
-    result = scaled_node(state, state.compute(product(state, x, y)), alpha)
+    result = scaled_node(state, state.compute(product(state, x, y, rounded=False)), alpha)
     return state.b.pointwise("add", result, scaled_node(state, state.compute(bias), beta))
