@@ -123,7 +123,7 @@ def past_the_end(right: str, store: str, kernel: str) -> Mistake:
     line = line_of(source, wrong)
     words = f"kernel {kernel} line {line}: store outside of every tensor"
     facts = {"kind": "fault", "fault": "run: out_of_bounds", "line": str(line)}
-    return Mistake(source, {**facts, "what happened": words, "case": "normal"}, line)
+    return Mistake(source, {**facts, "what happened": words, "case": ""}, line)
 
 
 LEFT_OUT = 4
@@ -204,7 +204,7 @@ class ModelNew(nn.Module):
 )
 SOFTMAX_FILLED = Mistake(
     SOFTMAX_TWO.replace('other=-float("inf")', "other=0.0"),
-    {"kind": "values", "pattern": "all", "output": "0", "case": "normal"},
+    {"kind": "values", "pattern": "all", "output": "0", "case": ""},
 )
 """Lanes past the row's end count as 0 in its maximum and as exp(0 - maximum) in its sum."""
 SOFTMAX_BEYOND = past_the_end(SOFTMAX_TWO, "at, y, mask=at < width", "row_shares")
