@@ -214,7 +214,7 @@ def call_once() -> None:
     state = WorkerState(scratch, device, interpret=device == "cpu")
     source = (scratch / "candidate.py").read_text(encoding="utf-8")
     names = ("init_args", "init_kwargs", "seed", "arguments")
-    model = state.load(source, "ModelNew", *(call.get(name) for name in names))
+    model = state.built(state.execute(source), "ModelNew", *(call.get(name) for name in names))
     values = [
         item.to(device) if isinstance(item, torch.Tensor) else item for item in call["inputs"]
     ]

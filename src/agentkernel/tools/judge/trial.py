@@ -95,8 +95,8 @@ class Trial:
         self._plans: dict[str, MemoryPlan] = {}
         self._held: dict[str, Held] = {}
         self.worker = worker
-        self.loaded = self._loaded = loaded
-        self.settings = self._settings = settings
+        self.loaded = loaded
+        self.settings = settings
         self.asker = Asker(loaded, captured, settings, notes)
         self._states: list[dict[str, TensorRef]] = [{}]
         self.inference = False
@@ -117,8 +117,8 @@ class Trial:
         import torch
 
         self.asker.read(source)
-        live = self._loaded.live is not None
-        expected = self._loaded.build(seed=THROW_AWAY_SEED, device=self._settings.device)
+        live = self.loaded.live is not None
+        expected = self.loaded.build(seed=THROW_AWAY_SEED, device=self.settings.device)
         wanted = {name: value.detach() for name, value in expected.state_dict().items()}
         initial = {
             name: self.worker.share(torch.zeros_like(value)) for name, value in wanted.items()
@@ -127,12 +127,12 @@ class Trial:
             "build",
             {
                 "source": source,
-                "init_args": self._loaded.init_args,
-                "init_kwargs": self._loaded.init_kwargs,
-                "arguments": self._loaded.problem.arguments,
+                "init_args": self.loaded.init_args,
+                "init_kwargs": self.loaded.init_kwargs,
+                "arguments": self.loaded.problem.arguments,
                 "seed": THROW_AWAY_SEED,
                 "initial": initial,
-                "unnamed_dot_allowed": self._settings.precision == "tf32",
+                "unnamed_dot_allowed": self.settings.precision == "tf32",
             },
         )
         if isinstance(reply, WorkerFailed):
@@ -253,7 +253,7 @@ class Trial:
     def _meta(self) -> nn.Module | None:
         """The original on the meta device; None where its constructor does not run there."""
         try:
-            return self._loaded.build(seed=0, device="meta")
+            return self.loaded.build(seed=0, device="meta")
         except (ProblemError, NotImplementedError, RuntimeError):
             return None
 
@@ -263,7 +263,7 @@ class Trial:
             self.worker,
             self.asker,
             self._captured,
-            self._settings,
+            self.settings,
             plan,
             self.call,
             self.held(case.shape, plan),
@@ -317,7 +317,7 @@ class Trial:
         self, case: Case, question: Question, reply: dict[str, JSON], memory: Memory
     ) -> Outcome:
         """What is wrong with the outputs, inputs and weights that a call has left."""
-        precision = self._settings.precision
+        precision = self.settings.precision
         self._note_values(question.answer.leaves)
         self._note_writes(case, question, reply)
         outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
@@ -344,8 +344,8 @@ class Trial:
         rounded where a result is fp32 and PyTorch's flags do not permit it, or a narrow sum."""
         import torch
 
-        rule = rule_of(self._settings.rule)
-        if self._settings.precision != "strict" or not rule.products:
+        rule = rule_of(self.settings.rule)
+        if self.settings.precision != "strict" or not rule.products:
             return None
         wide = (torch.float32, torch.float64)
         narrow = not any(isinstance(x, torch.Tensor) and x.dtype in wide for x in leaves)
@@ -469,15 +469,15 @@ class Trial:
         """Once: the constructor of the candidate must leave the same hidden state."""
         hidden = self._hidden_state(case, question)
         fresh = set(() if hidden is None else hidden.names) - self._looked_at
-        if not fresh or self._loaded.live is not None:
+        if not fresh or self.loaded.live is not None:
             return None
         self._looked_at |= fresh
-        expected = self._loaded.build(seed=THROW_AWAY_SEED, device=self._settings.device)
+        expected = self.loaded.build(seed=THROW_AWAY_SEED, device=self.settings.device)
         initial = HiddenState(self.worker, sorted(fresh))
         reply = self._call("look", initial.room_for(expected))
         if isinstance(reply, WorkerFailed):
             return _run_failure(reply, case.label)
-        label, precision = "as the constructor leaves it", self._settings.precision
+        label, precision = "as the constructor leaves it", self.settings.precision
         failure = initial.check(label, expected, None, reply, precision)
         initial.release()
         return failure
@@ -503,10 +503,10 @@ class Trial:
             if not close:
                 return InputsChanged(case=case.label, name=names[position])
         state = {name: self.worker.shared(ref) for name, ref in self._state.items()}
-        return check_state(case, answer, state, self._settings.precision)
+        return check_state(case, answer, state, self.settings.precision)
 
     def _call(self, op: str, payload: Mapping[str, object]) -> dict[str, JSON] | WorkerFailed:
-        return self.worker.call(f"{OPS}:{op}", payload, self._settings.time_limit_s)
+        return self.worker.call(f"{OPS}:{op}", payload, self.settings.time_limit_s)
 
 
 def _keeps_nothing(question: Question) -> bool:

@@ -26,8 +26,8 @@ def load(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Build the candidate with the shared weights. Payload: source, class_name, init_args,
     init_kwargs, seed, arguments, state (name -> TensorRef), flush_bytes."""
     state.memory["workbench"] = Workbench(Bench(state.device, cast(int, payload["flush_bytes"])))
-    module = state.load(
-        str(payload["source"]),
+    module = state.built(
+        state.execute(str(payload["source"])),
         str(payload["class_name"]),
         cast("Sequence[object]", payload["init_args"]),
         cast("Mapping[str, object]", payload["init_kwargs"]),

@@ -65,19 +65,6 @@ class WorkerState:
     tensors: OpenTensors = field(default_factory=OpenTensors)
     memory: dict[str, object] = field(default_factory=dict)
 
-    def load(
-        self,
-        source: str,
-        class_name: str,
-        init_args: Sequence[object] = (),
-        init_kwargs: Mapping[str, object] | None = None,
-        seed: int | None = None,
-        arguments: Structure | None = None,
-    ) -> nn.Module:
-        """Execute `source` as a module and build `class_name` of it."""
-        namespace = self.execute(source)
-        return self.built(namespace, class_name, init_args, init_kwargs, seed, arguments)
-
     def built(
         self,
         namespace: types.ModuleType,
