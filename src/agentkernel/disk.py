@@ -117,11 +117,11 @@ def read_regular(path: Path, most: int | None = None, *, typed: bool = False) ->
     handed_over = typed and (path.is_relative_to("/dev") or path.is_relative_to("/proc"))
     opened = path.open("rb") if handed_over else open_regular(path, linked=typed)
     with opened as file:
-        # A pipe has no size; a file that is too large is not read to see that.
         size = os.fstat(file.fileno()).st_size
-        data = (
-            b"" if most is not None and size > most else file.read(-1 if most is None else most + 1)
-        )
+        # A file that is too large is not read to see that. Room for all that is asked for is made
+        # at once, so no more is than the file has; a pipe has no size.
+        asked = -1 if most is None else most + 1 if handed_over else min(size, most) + 1
+        data = b"" if most is not None and size > most else file.read(asked)
     if most is not None and max(size, len(data)) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 import resource
 import shutil
 import sys
@@ -24,6 +25,8 @@ from watch import MOST_S, Fault, Watch  # noqa: E402
 ROOM_BYTES = 4 * 10**9
 """Of address space, so that a fault takes no machine with it."""
 PRECIOUS = b"precious\n"
+UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""In names that Chroma draws anew each time: a seed that finds a fault must find it again."""
 SUFFIXES = ("", ".html", ".json", ".jsonl", ".md", ".pkl", ".py", ".sqlite", ".sqlite3", ".yaml")
 
 
@@ -37,7 +40,7 @@ def main(name: str, examples: int, number: int, template: Path, folder: Path) ->
     shutil.copytree(template, place)
     os.chdir(place)
     run_no_problem()
-    found = sorted(place.rglob("*"))
+    found = sorted(place.rglob("*"), key=lambda path: UUID.sub("uuid", str(path)))
     files, kinds = [path.relative_to(place) for path in found], [kind_of(path) for path in found]
     if name in TARGETS:
         TARGETS[name](place, "\n".join(map(str, files)))  # what is imported on first use

@@ -270,6 +270,14 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         open_truth(tmp_path / "file" / "below")
 
 
+def test_no_link_in_the_folder_leads_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "knowledge").mkdir()
+    (tmp_path / "knowledge" / FILE_NAME).symlink_to(tmp_path / "other")
+    with pytest.raises(Exception, match="it is a symbolic link"):
+        open_truth(tmp_path / "knowledge")
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("damage", ["text", "name of a table", "format", "schema format"])
 def test_bytes_that_no_encoding_explains_are_mended(tmp_path: Path, damage: str) -> None:
     path = fill(tmp_path, 1000)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -338,6 +339,20 @@ def test_a_damaged_index_is_made_anew_with_one_line(
     assert find(again, "matrix product", limit=1) == ["pair/gemm"]
     assert open_vectors(tmp_path, EMBEDDER, said.append).seq == 4
     assert len(said) == 1
+
+
+def test_a_state_of_any_size_is_damage_that_costs_no_memory(
+    tmp_path: Path, index: DenseIndex, truth: MemoryTruth
+) -> None:
+    os.truncate(_folder(tmp_path) / "state.json", 2**30)
+    said: list[str] = []
+    tracemalloc.start()
+    again = open_vectors(tmp_path, EMBEDDER, said.append)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**27
+    assert len(said) == 1
+    assert again.catch_up(truth) == 4
 
 
 def test_a_reader_sees_that_another_process_began_again(

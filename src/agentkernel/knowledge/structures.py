@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.disk import open_append
+from agentkernel.disk import open_append, read_regular_text
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.errors import one_line
@@ -195,7 +195,7 @@ class StructureIndex:
             stamp = pointer.stat().st_mtime_ns
             if stamp == self._stamp:
                 return
-            table = _read(self._folder, json.loads(pointer.read_text("utf-8")), self._version)
+            table = _read(self._folder, json.loads(read_regular_text(pointer)), self._version)
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             if pointer.is_file() and self._say is not None:
                 self._say(f"Structure index was damaged ({one_line(error, 120)}): it is made anew.")

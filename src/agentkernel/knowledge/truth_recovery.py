@@ -19,6 +19,7 @@ from agentkernel.database import (
     replace_damaged,
     transaction,
 )
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.truth_pages import bodies_on_pages
 from agentkernel.knowledge.truth_schema import BATCH, connect, read_entry, writing
@@ -84,7 +85,7 @@ def lost_changes(path: Path) -> int:
 def _change_reached(state: Path) -> int:
     """0 where it cannot be read: what is wrong with an index is told when that one is opened."""
     try:
-        return int(json.loads(state.read_text(encoding="utf-8"))["seq"])
+        return int(json.loads(read_regular_text(state))["seq"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -63,7 +63,7 @@ def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
     damaged file, KnowledgeError for a newer format and OutputError where it cannot be written.
     """
     with writing(path):
-        refuse_strange(path, linked=True)
+        refuse_strange(path)
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )

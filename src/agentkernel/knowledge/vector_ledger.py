@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.knowledge import Filters
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, facts_in
@@ -106,7 +108,7 @@ class Ledger:
             return False
         if stamp == self._stamp:
             return False
-        state = json.loads(self._state.read_text(encoding="utf-8"))
+        state = _noted_in(self._state)
         try:
             self._take_in(state)
         except ValueError:
@@ -320,10 +322,20 @@ def crc_of(file: Path) -> int:
     return crc
 
 
+def _noted_in(state: Path) -> dict[str, Any]:
+    """Raises ValueError for what is no JSON, or is longer than any index has it; OSError."""
+    try:
+        return dict(json.loads(read_regular_text(state)))
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise ValueError(f"{state.name}: {error.strerror}") from error
+        raise
+
+
 def graph_damage(folder: Path) -> str | None:
     """Which file of the graph is not as it was written, where nobody wrote to the database since
     that was noted. Only files that somebody touched are read."""
-    noted = json.loads((folder / "state.json").read_text(encoding="utf-8")).get("graph", {})
+    noted = _noted_in(folder / "state.json").get("graph", {})
     for name, (size, moment, crc) in noted.items():
         path = folder / name
         found = file_stamp(path)
@@ -337,7 +349,7 @@ def database_unchanged(folder: Path) -> bool:
 
     Raises FileNotFoundError, ValueError, KeyError or TypeError where nothing of use was noted.
     """
-    noted = json.loads((folder / "state.json").read_text(encoding="utf-8"))["database"]
+    noted = _noted_in(folder / "state.json")["database"]
     try:
         return bool(noted == file_stamp(folder / DATABASE))
     except FileNotFoundError:
