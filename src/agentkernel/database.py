@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import shutil
 import sqlite3
 import tempfile
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from agentkernel.disk import explaining, hold, open_append, refuse_strange
 from agentkernel.errors import AgentKernelError, one_line
@@ -36,6 +37,8 @@ UNKNOWN_ROWS = 5_000_000
 SMALLEST_ROW_BYTES = 40
 """Both bound how many rows are asked for where the highest number cannot be read."""
 Row = tuple[object, ...]
+IsolationLevel = Literal["DEFERRED"] | None
+"""Who begins a transaction: Python before a change, or nobody but us."""
 Whole = Callable[[dict[str, object]], bool]
 """Whether a row of a damaged file, by its columns, is as it was written."""
 Writing = Callable[[Path], AbstractContextManager[None]]
@@ -192,11 +195,23 @@ def finish_replacing(path: Path, writing: Writing) -> None:
             new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
+def connect(
+    path: Path, *, linked: bool = False, isolation: IsolationLevel = None, timeout: float = 5.0
+) -> sqlite3.Connection:
+    """Open `path` to write, made where it is missing. Raises OSError where it or a file that SQLite
+    keeps beside it is none: SQLite follows a link there and writes. A link to the database itself
+    is what the user wants where `linked`."""
+    _refuse_strange(path, linked)
+    return sqlite3.connect(
+        path, timeout=timeout, isolation_level=isolation, check_same_thread=False
+    )
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """`path` for reading alone. On a disk that is read-only SQLite cannot open a journal that a
     killed writer left: there a copy is read."""
-    refuse_strange(path, linked=True)
+    _refuse_strange(path, linked=True)
     try:
         connection = _connect_to_read(path, "mode=ro")
         connection.execute("pragma schema_version").fetchone()
@@ -230,6 +245,27 @@ def reading_damaged(path: Path, table: str) -> sqlite3.Connection | None:
     return None
 
 
+def require_columns(connection: sqlite3.Connection, schema: str) -> None:
+    """Raises Damage where a table of the script `schema` lacks one of its columns."""
+    for table, columns in _columns(schema).items():
+        found = {str(row[1]) for row in connection.execute(f"pragma table_info({table})")}
+        if missing := columns - found:
+            raise Damage(f"{table} is without {', '.join(sorted(missing))}")
+
+
+@functools.cache
+def _columns(schema: str) -> dict[str, set[str]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as made:
+        made.executescript(schema)
+        rows = made.execute(
+            "select m.name, c.name from sqlite_schema m, pragma_table_info(m.name) c"
+        )
+        columns: dict[str, set[str]] = {}
+        for table, column in rows.fetchall():
+            columns.setdefault(str(table), set()).add(str(column))
+    return columns
+
+
 def copy_rows(
     source: sqlite3.Connection,
     target: sqlite3.Connection,
@@ -251,6 +287,14 @@ def copy_rows(
                     target.execute(f"insert into {table} ({names}) values ({marks})", row)
                     copied += 1
     return copied
+
+
+def _refuse_strange(path: Path, linked: bool) -> None:
+    refuse_strange(path, linked=linked)
+    # SQLite keeps them beside the file that a link leads to.
+    real = path.resolve() if linked else path
+    for suffix in (*SIDE_FILES, "-journal"):
+        refuse_strange(real.with_name(real.name + suffix))
 
 
 def _connect_to_read(path: Path, options: str) -> sqlite3.Connection:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -218,6 +221,35 @@ def test_rows_of_a_damaged_database_are_saved_by_who_works_on_the_run(tmp_path: 
     assert (len(again.records.candidates()), len(again.records.drafts())) == kept
     assert "rows were saved into a new one" in again.repaired[0]
     again.close()
+
+
+def test_a_renamed_column_is_damage_that_costs_no_other_table(tmp_path: Path) -> None:
+    store = run_with_rows(tmp_path)
+    with contextlib.closing(sqlite3.connect(store.folder / "run.sqlite")) as database:
+        database.execute("alter table events rename column seq to other")
+        database.execute("alter table drafts rename column value to other")
+    for opened in (read_run, open_run):
+        found = opened(tmp_path / "runs", store.id)
+        assert len(found.records.candidates()) == 40
+        assert found.records.events() == found.records.drafts() == ()
+        assert "is without" in found.repaired[0]
+        found.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("opened", [read_run, open_run])
+def test_sqlite_follows_no_link_out_of_a_run(
+    tmp_path: Path, opened: Callable[[Path, str], RunStore], suffix: str
+) -> None:
+    store = run_with_rows(tmp_path)
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    path = store.folder / f"run.sqlite{suffix}"
+    path.unlink(missing_ok=True)
+    path.symlink_to(other)
+    with pytest.raises(OutputError, match="it is a symbolic link"):
+        opened(tmp_path / "runs", store.id)
+    assert other.read_bytes() == b"precious"
 
 
 def test_a_changed_letter_of_a_candidate_is_damage(tmp_path: Path) -> None:

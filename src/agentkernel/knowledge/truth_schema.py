@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from agentkernel import database
 from agentkernel.database import Damage, Told, text_of, transaction
-from agentkernel.disk import refuse_strange
 from agentkernel.domain.knowledge import Entry
 from agentkernel.errors import KnowledgeError, one_line
 
@@ -63,10 +63,7 @@ def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
     damaged file, KnowledgeError for a newer format and OutputError where it cannot be written.
     """
     with writing(path):
-        refuse_strange(path)
-        connection = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        connection = database.connect(path, timeout=BUSY_S)
     connection.text_factory = text_of
     try:
         with writing(path):

@@ -17,12 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from agentkernel.database import (
     UNREADABLE,
     Damage,
+    connect,
     copy_rows,
     is_damage,
     new_of,
     reading,
     reading_damaged,
     replace_damaged,
+    require_columns,
     text_of,
 )
 from agentkernel.disk import refuse_strange
@@ -111,6 +113,7 @@ class Records:
         answer = self._db.execute("pragma quick_check(1)").fetchone()
         if answer is None or answer[0] != "ok":
             raise Damage(one_line(answer, 120))
+        require_columns(self._db, SCHEMA)
         for table in TABLES:
             rows = self._db.execute(f"select * from {table}")
             names = [column[0] for column in rows.description]
@@ -292,9 +295,10 @@ def _pair(key: str, value: Frozen) -> tuple[str, str]:
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:
-    if path != MEMORY:
-        refuse_strange(Path(path))
-    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    if isinstance(path, str):
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    else:
+        connection = connect(path)
     connection.text_factory = text_of
     return connection
 
@@ -401,6 +405,6 @@ def _is_whole(table: str, row: dict[str, object]) -> bool:
         return True
     try:
         value = VALUES[table](str(row["value"]))
-    except ValidationError:
+    except (KeyError, ValidationError):
         return False
-    return not isinstance(value, Candidate) or value.sha256 == row["sha256"]
+    return not isinstance(value, Candidate) or value.sha256 == row.get("sha256")

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from agentkernel.agents import protocols
 from agentkernel.agents.protocols import Attempt, Goals
-from agentkernel.disk import refuse_strange
+from agentkernel.database import connect
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES
@@ -58,8 +58,7 @@ def checkpoint_types() -> tuple[tuple[str, str], ...]:
 def open_saver(path: Path) -> Iterator[SqliteSaver]:
     """LangGraph's SQLite saver on `path`, which restores our own types and no others."""
     with saving(path):
-        refuse_strange(path)
-        connection = sqlite3.connect(path, check_same_thread=False)
+        connection = connect(path, isolation="DEFERRED")
     try:
         serde = JsonPlusSerializer(allowed_msgpack_modules=checkpoint_types())
         yield SqliteSaver(connection, serde=serde)

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from agentkernel import database
 from agentkernel.database import Damage, Told, text_of, transaction
 from agentkernel.disk import refuse_strange
 from agentkernel.errors import LibraryError, one_line
@@ -136,10 +137,7 @@ def connect(path: Path) -> sqlite3.Connection:
     another program, OutputError where it cannot be written.
     """
     with writing(path):
-        refuse_strange(path, linked=True)
-        connection = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        connection = database.connect(path, linked=True, timeout=BUSY_S)
     connection.text_factory = text_of
     try:
         with writing(path):

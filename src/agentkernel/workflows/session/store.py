@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from agentkernel.disk import refuse_strange
+from agentkernel.database import connect
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.session import Node, Tree
@@ -50,8 +50,7 @@ class SessionStore:
         self._lock = threading.Lock()
         self._written: dict[int, Node] = {}
         with saving(self.path):
-            refuse_strange(self.path)
-            self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            self._db = connect(self.path)
             try:
                 self._db.execute("pragma journal_mode=wal")
                 self._db.executescript(SCHEMA)
