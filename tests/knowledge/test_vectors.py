@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -318,10 +319,18 @@ def _flipped_graph(root: Path) -> None:
     path.write_bytes(data)
 
 
+def _other_type(root: Path) -> None:
+    """Chroma's Rust part panics over it."""
+    with contextlib.closing(sqlite3.connect(_folder(root) / "chroma.sqlite3")) as database:
+        database.execute("update databases set id = x'00'")
+        database.commit()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         _flipped_graph,
+        _other_type,
         *(_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts),
         *(_short_rows, _one_fact_less, _another_fact, _other_rows),
     ],

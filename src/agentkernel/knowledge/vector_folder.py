@@ -51,6 +51,20 @@ STALE_SECONDS = 7 * 24 * 3600.0
 """After this, an unused index of another embedder is removed."""
 
 
+@contextmanager
+def without_panic() -> Iterator[None]:
+    """Chroma's Rust part panics over rows that it never wrote, which is no Exception: raises
+    ChromaError in its place."""
+    from chromadb.errors import InternalError
+
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise InternalError(str(error)) from error
+
+
 class FolderStore:
     """Chroma for the rows and a ledger for what they belong to, in one folder."""
 
@@ -87,11 +101,13 @@ class FolderStore:
             self._follow(at_once=True)
             yield True
 
+    @without_panic()
     def clear(self) -> None:
         while names := self._collection.get(limit=self._most, include=[])["ids"]:
             self._collection.delete(ids=names)
         self._ledger.clear()
 
+    @without_panic()
     def replace(self, changed: Sequence[Rows], seq: int) -> None:
         """Old rows go first and the number is noted last: a repeat then mends a half batch."""
         directed = {item.entry_id: set(item.directed()) for item in changed}
@@ -128,6 +144,7 @@ class FolderStore:
                 return near[:limit]
         return self._ledger.nearest(vector, limit, groups, filters)
 
+    @without_panic()
     def _by_graph(self, vector: Vectors, depth: int, filters: Filters) -> list[Near]:
         """The entries of the nearest `depth` rows that pass, by Chroma's graph."""
         answer = self._collection.query(
@@ -249,6 +266,7 @@ def _created(folder: Path, lock: Path, fingerprint: str, width: int) -> FolderSt
         raise OSError(one_line(error, 120)) from error
 
 
+@without_panic()
 def _collection(folder: Path) -> tuple[Collection, int]:
     """The collection of a fresh client, and the client's largest batch."""
     client = _client(folder)
