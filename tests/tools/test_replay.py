@@ -11,18 +11,21 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.certificate import Certificate, ModuleGraph, Status
+from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.profile import ProfileFailed, Ratio
 from agentkernel.domain.verdict import RunFailed, Verdict
 from agentkernel.errors import ProblemError, RunNotFound
 from agentkernel.tools.capture import capture
-from agentkernel.tools.certificate import build_certificate, canonical_json
+from agentkernel.tools.certificate import build_certificate, canonical_json, read_certificate
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.live_module import write_live
 from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.regions.identity import problem_graph
 from agentkernel.tools.replay import (
     Replay,
     inspect_certificate,
@@ -85,6 +88,7 @@ def certify(
     judged: str | None = None,
     status: Status = "verified",
     edit: Callable[[Certificate], Certificate] = lambda item: item,
+    graph: ModuleGraph | None = None,
     **update: object,
 ) -> Path:
     """A certificate for `source` with the verdict that `judged` (the same, if None) really got."""
@@ -102,6 +106,7 @@ def certify(
         verdict=found,
         profile=None,
     )
+    made = made.model_copy(update={"graph": graph})
     path = folder / "certificate.json"
     write_certificate(path, edit(made.model_copy(update={"seeds": 1})))
     return path
@@ -187,6 +192,105 @@ def test_an_edit_that_no_certificate_has(tmp_path: Path) -> None:
     _, found = inspect_certificate(path)
     assert not found.holds
     assert "status" in found.edited[1]
+
+
+REJECTED: dict[str, object] = {
+    "accepted": False,
+    "gate": "run",
+    "failure": RunFailed(reason="raised", log="", case=""),
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "edited"),
+    [
+        ({"verdict": None}, {}, "verdict"),
+        ({}, REJECTED, "verdict"),
+        ({}, {**REJECTED, "accepted": True}, "verdict.accepted"),
+        ({"status": "kept_original"}, {}, "status"),
+        ({"candidate_source": None}, {}, "status"),
+        ({"graph": ModuleGraph(signature="0" * 16, text="n1 = relu(x)")}, {}, "graph.signature"),
+    ],
+)
+def test_what_contradicts_itself_is_not_executed(
+    tmp_path: Path, values: dict[str, object], verdict: dict[str, object], edited: str
+) -> None:
+    def contradicting(made: Certificate) -> Certificate:
+        assert made.verdict is not None
+        judged = made.verdict.model_copy(update=verdict)
+        return made.model_copy(update={"verdict": judged, **values})
+
+    path = certify(tmp_path, edit=contradicting)
+    found = replay(path)
+    assert (found.signature, found.edited, found.verdict) == ("valid", (edited,), None)
+    with pytest.raises(RunNotFound, match=f"{edited} does not fit"):
+        read_certificate(path)
+
+
+@pytest.mark.parametrize("name", ["certificate.json", "fast.certificate.json"])
+def test_another_drop_in_beside_it_is_said(tmp_path: Path, name: str) -> None:
+    path = certify(tmp_path).rename(tmp_path / name)
+    beside = tmp_path / ("plus_optimized.py" if name == "certificate.json" else "fast.py")
+    beside.write_text(RIGHT)
+    assert inspect_certificate(path)[1].edited == ()
+    beside.write_text(WRONG)
+    assert inspect_certificate(path)[1].edited == (beside.name,)
+
+
+@pytest.mark.parametrize("name", ["sizes", "class_name"])
+def test_a_record_that_its_source_does_not_give_decides(tmp_path: Path, name: str) -> None:
+    def other(made: Certificate) -> Certificate:
+        assert made.verdict is not None
+        problem = made.problem
+        if name == "sizes":
+            (spec,) = problem.shape_sets[0].tensors
+            small = ShapeSet(inputs=(spec.model_copy(update={"shape": (1, 1)}),))
+            problem = problem.model_copy(update={"shape_sets": (small,)})
+        else:
+            source = f"{problem.source}\nclass Other(Model): ...\n"
+            problem = problem.model_copy(update={"source": source, "class_name": "Other"})
+        verdict = made.verdict.model_copy(update={"problem": problem.sha256})
+        values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
+        return made.model_copy(update=values)
+
+    found = replay(certify(tmp_path, edit=other))
+    assert [item.what for item in found.differences if item.decisive] == ["problem"]
+    assert not found.holds
+
+
+def test_the_graph_of_another_module_decides(tmp_path: Path) -> None:
+    loaded = small_problem(tmp_path)
+    graph = problem_graph(loaded, capture(loaded))
+    assert replay(certify(tmp_path, graph=graph)).holds
+    text = graph.text.replace("add", "mul")
+    other = graph.model_copy(update={"text": text, "signature": sha256_text(text)[:16]})
+    found = replay(certify(tmp_path, graph=other))
+    assert [item.what for item in found.differences if item.decisive] == ["graph"]
+
+
+@pytest.mark.parametrize("name", ["gradients", "repeatable", "eval_only"])
+def test_a_claim_that_goes_further_decides(tmp_path: Path, name: str) -> None:
+    found = _judged(RIGHT)
+    claim = name != "eval_only"
+    then = found.model_copy(update={name: claim})
+    less = found.model_copy(update={name: not claim})
+    assert [item.what for item in verdict_differences(then, less) if item.decisive] == [name]
+    assert not any(item.decisive for item in verdict_differences(less, then))
+    elsewhere = less.model_copy(update={"device": "another"})
+    assert not any(item.decisive for item in verdict_differences(then, elsewhere))
+
+
+def test_kernelbench_is_asked_again_where_it_was(tmp_path: Path) -> None:
+    def claiming(made: Certificate) -> Certificate:
+        assert made.verdict is not None
+        return made.model_copy(
+            update={"verdict": made.verdict.model_copy(update={"kernelbench": True})}
+        )
+
+    found = replay(certify(tmp_path, edit=claiming))
+    assert found.verdict is not None
+    assert found.verdict.kernelbench is True
+    assert found.holds
 
 
 def test_a_kept_baseline_has_nothing_to_replay(tmp_path: Path) -> None:

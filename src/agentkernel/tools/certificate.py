@@ -8,10 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentkernel.disk import read_regular_text
+from agentkernel.disk import fitting, read_regular_text
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, ModuleGraph, Signature, Status
 from agentkernel.domain.plan import Plan
+from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.errors import AgentKernelError, RunNotFound
@@ -25,6 +27,10 @@ from agentkernel.tools.signing import (
     signed_text,
 )
 from agentkernel.tools.store import Manifest
+
+CERTIFICATE = "certificate.json"
+HANDED_OVER: tuple[Status, ...] = ("met", "improved", "verified")
+"""What a run ends with that hands over a candidate, which its judge accepted."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +132,35 @@ def read_sealed(path: Path) -> Sealed:
     return Sealed(certificate, signature, state)
 
 
+def drop_in_name(problem: Problem) -> str:
+    """`layernorm_optimized.py`."""
+    return f"{fitting(Path(problem.path).stem or problem.name)}_optimized.py"
+
+
+def drop_in_beside(path: Path, problem: Problem) -> Path:
+    """Where the run that wrote the certificate at `path` put its drop-in: under its own name, or
+    `out.py` beside `out.certificate.json`."""
+    stem = path.name.removesuffix(f".{CERTIFICATE}")
+    name = drop_in_name(problem) if stem == path.name else f"{stem}.py"
+    return path.with_name(name)
+
+
 def hash_errors(certificate: Certificate) -> tuple[str, ...]:
-    """Names of the hashes that do not fit what they stand for."""
+    """Names of the entries that do not fit what they stand for: hashes, and a status without the
+    candidate and the verdict that give it."""
     wrong = []
     verdict, source = certificate.verdict, certificate.candidate_source
+    if (certificate.status in HANDED_OVER) is not (source is not None):
+        wrong.append("status")
+    if source is not None and (verdict is None or not verdict.accepted):
+        wrong.append("verdict")
+    if verdict is not None and verdict.accepted is not (
+        verdict.failure is None and verdict.gate == "accepted"
+    ):
+        wrong.append("verdict.accepted")
+    graph = certificate.graph
+    if graph is not None and graph.signature != sha256_text(graph.text)[:16]:
+        wrong.append("graph.signature")
     if certificate.problem.sha256 != certificate.problem_sha256:
         wrong.append("problem_sha256")
     if verdict is not None and verdict.problem not in ("", certificate.problem_sha256):

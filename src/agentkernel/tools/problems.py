@@ -239,6 +239,14 @@ def restore_problem(problem: Problem, live: object | None = None) -> LoadedProbl
     return from_namespace(problem, namespace)
 
 
+def declared_problem(loaded: LoadedProblem) -> Problem:
+    """What the source of a problem in the KernelBench convention declares, whatever its record
+    says. Raises ProblemError where it is none any more."""
+    assert loaded.namespace is not None
+    problem = loaded.problem
+    return _load_convention(Path(problem.path), problem.source, loaded.namespace).problem
+
+
 def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProblem:
     """Bind a stored problem to the module object that its source made."""
     module_class = getattr(namespace, problem.class_name)

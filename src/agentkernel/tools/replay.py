@@ -9,7 +9,9 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
-from agentkernel.tools.certificate import Sealed, hash_errors, read_sealed
+from agentkernel.errors import ProblemError
+from agentkernel.tools.certificate import Sealed, drop_in_beside, hash_errors, read_sealed
+from agentkernel.tools.judge.rule import NEWEST
 from agentkernel.tools.live_module import LIVE, read_live, sha256_of
 from agentkernel.tools.signing import SignatureState, is_known, is_own
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 MOST_SEEDS = 32
 """A stranger's certificate may not keep this machine busy for days."""
 UNSIGNED = "unsigned: nothing vouches for it"
+CLAIMS = {"gradients": True, "repeatable": True, "kernelbench": True, "eval_only": False}
+"""What a verdict says beside its finding, and the value that says most."""
 NOT_JUDGED = "could not be judged here"
 
 
@@ -97,6 +101,7 @@ def inspect_certificate(path: Path, live: Path | None = None) -> tuple[Sealed, R
             *edited,
             *hash_errors(certificate),
             *_other_module(live, certificate),
+            *_other_drop_in(path, certificate),
         ),
         "nothing": _nothing(certificate),
         "times_replayed": False if certificate.basis == "measured" else None,
@@ -134,11 +139,16 @@ def _other_module(live: Path, certificate: Certificate) -> tuple[str, ...]:
     return () if there in (None, certificate.live_sha256) else (LIVE,)
 
 
+def _other_drop_in(path: Path, certificate: Certificate) -> tuple[str, ...]:
+    """Whether the drop-in that lies beside the certificate at `path` is not the one judged."""
+    file = drop_in_beside(path, certificate.problem)
+    there = sha256_of(file) if certificate.candidate_sha256 is not None else None
+    return () if there in (None, certificate.candidate_sha256) else (file.name,)
+
+
 def _nothing(certificate: Certificate) -> str:
     if certificate.candidate_source is None:
         return f"status {certificate.status}: it hands over no candidate, there is none to judge"
-    if certificate.verdict is None:
-        return "it carries no verdict to compare with"
     return ""
 
 
@@ -162,6 +172,7 @@ def _judge_again(
     differences = [
         *version_differences(certificate.versions, installed_versions()),
         *_changed("judge", certificate.judge_sha256[:16], judge_sha256()[:16]),
+        *record_differences(loaded, captured, certificate),
         *verdict_differences(then, now),
         *(fresh_differences(then, again) if again is not None else ()),
     ]
@@ -244,6 +255,7 @@ def replay_settings(
         seed=then.seed,
         seeds=max(1, min(seeds, MOST_SEEDS)),
         declared_sizes=then.declared_sizes,
+        kernelbench=then.kernelbench is not None,
         allow_unsandboxed=allow_unsandboxed,
     )
 
@@ -259,12 +271,45 @@ def version_differences(then: Versions, now: Versions) -> list[Difference]:
     ]
 
 
+def record_differences(
+    loaded: LoadedProblem, captured: Captured, certificate: Certificate
+) -> list[Difference]:
+    """Where what the certificate says of the problem is not what its source gives: a verdict at
+    other sizes or on another class, or the graph of another module, decides."""
+    from agentkernel.tools.problems import declared_problem
+    from agentkernel.tools.regions.identity import problem_graph
+    from agentkernel.tools.versions import installed_versions
+
+    found = []
+    if loaded.problem.origin == "file":
+        told, declared = (
+            f"{problem.class_name} at {' and '.join(item.label for item in problem.shape_sets)}"
+            for problem in (loaded.problem, declared_problem(loaded))
+        )
+        found += _changed("problem", told, declared, decisive=True)
+    if certificate.graph is not None:
+        try:
+            graph = problem_graph(loaded, captured)
+        except ProblemError:
+            return found
+        # Another torch captures another graph.
+        same = certificate.versions.torch == installed_versions().torch
+        found += _changed("graph", certificate.graph.signature, graph.signature, decisive=same)
+    return found
+
+
 def verdict_differences(then: Verdict, now: Verdict) -> list[Difference]:
-    """Where it was judged, what was found (decisive), how large the errors were."""
+    """Where it was judged, what was found (decisive), how large the errors were. On the same device
+    a claim that goes further than what is found now decides too."""
     found = _changed("device", then.device, now.device)
+    found += _changed("precision rule", str(then.rule), str(NEWEST.version))
     if not _undecided(now):
         found += _changed("verdict", _finding(then), _finding(now), decisive=True)
     if now.accepted:
+        for name, claim in CLAIMS.items():
+            before, after = getattr(then, name), getattr(now, name)
+            further = before is claim and then.device == now.device
+            found += _changed(name, str(before), str(after), decisive=further)
         found += _changed("kernels", ", ".join(then.launches), ", ".join(now.launches))
         found += _changed("error", _error(then.worst_error), _error(now.worst_error))
         found += _changed(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentkernel.agents.evidence import refusal_facts
 from agentkernel.agents.protocols import Attempt
-from agentkernel.disk import fitting, read_regular_text
+from agentkernel.disk import read_regular_text
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.problem import Problem
@@ -19,7 +19,7 @@ from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
-from agentkernel.tools.certificate import build_certificate, canonical_json
+from agentkernel.tools.certificate import build_certificate, canonical_json, drop_in_name
 from agentkernel.tools.ours import is_certificate, is_drop_in, require_all_ours, require_ours
 from agentkernel.tools.profile.picture import picture_of, roofline_svg
 from agentkernel.tools.report import Entry, render_report
@@ -110,7 +110,7 @@ def placed_result(store: RunStore, result: Result) -> Result:
 
     return result.model_copy(
         update={
-            "candidate": place(result.candidate, _drop_in_name(store.manifest.problem)),
+            "candidate": place(result.candidate, drop_in_name(store.manifest.problem)),
             "certificate": place(result.certificate, "certificate.json"),
             "report": place(result.report, "report.md"),
         }
@@ -156,7 +156,7 @@ def _drawing(certificate: Certificate) -> str | None:
 
 def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
     """Into the run folder always, and to `--out` where it was given."""
-    name = _drop_in_name(store.manifest.problem)
+    name = drop_in_name(store.manifest.problem)
     files = {"certificate.json": canonical_json(certificate), "report.md": plain(report)}
     if drawing is not None:
         files[PICTURE] = plain(drawing)
@@ -184,16 +184,12 @@ def _write(store: RunStore, certificate: Certificate, report: str, drawing: str 
 
 def require_free(problem: Problem, out: Path) -> None:
     """Raise OutputError where a run of `problem` with `--out` would write over somebody's file."""
-    name = _drop_in_name(problem)
+    name = drop_in_name(problem)
     places = _outside(out, name)
     certificate, drop_in = places.pop("certificate.json"), places.pop(name)
     require_ours(drop_in, is_drop_in(certificate))
     require_ours(certificate, is_certificate)
     require_all_ours(places.values(), certificate.is_file())
-
-
-def _drop_in_name(problem: Problem) -> str:
-    return f"{fitting(Path(problem.path).stem or problem.name)}_optimized.py"
 
 
 def _places(store: RunStore, name: str) -> dict[str, Path]:
