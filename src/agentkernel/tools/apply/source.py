@@ -62,13 +62,12 @@ def check_kernel(kernel: Kernel) -> None:
     if sha256_text(kernel.source) != kernel.sha256:
         raise KernelRefused(f"{name} has changed since it was verified. {NEXT}")
     certificate = kernel.certificate
+    if certificate.verdict is None or not certificate.verdict.accepted:
+        raise KernelRefused(f"{name} was not accepted by the judge. {NEXT}")
     wrong = hash_errors(certificate)
     if certificate.candidate_sha256 != kernel.sha256 or wrong:
         text = ", ".join(wrong) or f"candidate {str(certificate.candidate_sha256)[:10]!r}"
         raise KernelRefused(f"{name} has the certificate of another text ({text}). {NEXT}")
-    verdict = certificate.verdict
-    if verdict is None or not verdict.accepted or verdict.candidate != kernel.sha256:
-        raise KernelRefused(f"{name} was not accepted by the judge. {NEXT}")
 
 
 def keeps_gradients(kernel: Kernel) -> bool:

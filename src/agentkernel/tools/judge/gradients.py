@@ -21,11 +21,13 @@ from agentkernel.source_text import parse_source
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.execution import Testimony, ask, weigh
 from agentkernel.tools.judge.kernel_text import backward_only
+from agentkernel.tools.judge.layouts import Layout
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
 from agentkernel.tools.judge.reference import doubled, doubled_value
 from agentkernel.tools.judge.training import is_random
 from agentkernel.tools.judge.trial import Trial, is_refusal
+from agentkernel.tools.judge.values import Distribution
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
@@ -49,13 +51,15 @@ class Pass(NamedTuple):
     """One way to differentiate a call: how the gradients of its outputs lie in memory (`ends`),
     what requires a gradient (`wanted`), whether a second call comes before its backward pass and is
     differentiated `beside` it, first or last; in `training` mode; the gradients themselves
-    differentiated (`twice`)."""
+    differentiated (`twice`); the `values` of the inputs and their `layout`."""
 
     ends: Form = "plain"
     wanted: Wanted = "all"
     beside: Beside = ""
     training: bool = False
     twice: bool = False
+    values: Distribution = "normal"
+    layout: Layout = "contiguous"
 
     @property
     def label(self) -> str:
@@ -70,12 +74,14 @@ class Pass(NamedTuple):
 
 SMALL = (
     Pass(beside="first"),
-    Pass("strided", "inputs", "last"),
+    Pass("strided", "inputs", "last", values="sparse"),
     Pass("expanded", "parameters", training=True),
     Pass(twice=True),
+    Pass(values="large", layout="sliced"),
 )
-"""At the smallest shape; the first pass is the one that a candidate refuses which records none."""
-WIDE = (Pass("transposed"),)
+"""At the smallest shape; the first pass is the one that a candidate refuses which records none.
+Zeros are where a derivative jumps, and large values where one overflows."""
+WIDE = (Pass("transposed", layout="swapped"),)
 """At the largest shape of the plan."""
 
 
@@ -108,7 +114,9 @@ def judge_gradients(
     """Differentiate one call of the candidate, and of the reference in its dtype and in fp64."""
     if not declares_gradients(source):
         return Judged()
-    case = dataclasses.replace(case, training=way.training)
+    case = dataclasses.replace(
+        case, training=way.training, distribution=way.values, layout=way.layout
+    )
     question = trial.asker.ask(case)
     if isinstance(question, NotApplicable):
         return Judged(note=f"gradients not judged: {question.reason}")
@@ -333,16 +341,17 @@ def _mismatch(
     import torch
 
     right = exact[name] if name in exact else torch.zeros_like(found).double()
-    if not bool(right.isfinite().all()):
-        return None
-    size = max(float(right.norm()), torch.finfo(found.dtype).tiny)
-    error = float((found.double() - right).norm()) / size
-    allowed = FACTOR * float((eager[name].double() - right).norm()) / size
+    # Where eager has no number either, nothing is asked.
+    known = right.isfinite() & eager[name].isfinite()
+    size = max(float(right[known].norm()), torch.finfo(found.dtype).tiny)
+    error = float((found.double() - right)[known].norm()) / size
+    allowed = FACTOR * float((eager[name].double() - right)[known].norm()) / size
     allowed = max(allowed, ROUNDINGS * torch.finfo(found.dtype).eps)
     if error <= allowed:
         return None
-    far = (found.double() - right).abs().flatten()
-    worst = int(torch.where(far.isnan(), math.inf, far).argmax()) if far.numel() else 0
+    far = (found.double() - right).abs()
+    far = torch.where(known, torch.where(far.isnan(), math.inf, far), 0.0).flatten()
+    worst = int(far.argmax()) if far.numel() else 0
     return Mismatch(
         case=f"{label} of {name}",
         output=index,

@@ -75,6 +75,10 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
             return Training(failure=outcome.failure)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
             return Training(failure=outcome.failure)
+        if random and _same_state(question):
+            changed = trial.changed(case, question, memory)
+            if changed is not None:
+                return Training(failure=changed)
         if random and (wide is None or wide == case.shape):
             return _judge_random(trial, case, question, memory)
     finally:
@@ -118,6 +122,13 @@ def is_random(model: nn.Module, inputs: Sequence[object]) -> bool:
     one = _outputs(model, inputs, training=True, seed=1)
     other = _outputs(model, inputs, training=True, seed=2)
     return _distance(one, other) > RANDOM
+
+
+def _same_state(question: Question) -> bool:
+    """Whether what is drawn leaves no mark on the state dict."""
+    count = sum(hasattr(leaf, "numel") for leaf in question.answer.leaves)
+    one, other = (_outputs(question.model, question.inputs, True, seed)[count:] for seed in (1, 2))
+    return _distance(one, other) <= RANDOM
 
 
 def _outputs(

@@ -330,7 +330,7 @@ class Trial:
         lossy = self._lossy(case, outcome, question.answer.leaves)
         if lossy is not None:
             return outcome.failed(lossy)
-        changed = self._changed(case, question, memory)
+        changed = self.changed(case, question, memory)
         hidden, after = self._hidden_state(case, question), question.answer.after
         if changed is None and hidden is not None:
             exact = question.answer.exact_after
@@ -492,7 +492,8 @@ class Trial:
                 changed = True
         return changed
 
-    def _changed(self, case: Case, question: Question, memory: Memory) -> Failure | None:
+    def changed(self, case: Case, question: Question, memory: Memory) -> Failure | None:
+        """What is wrong with the inputs and the state dict that a call has left."""
         answer = question.answer
         names = [spec.name for spec in case.shape.inputs.inputs]
         for position, flat in memory.storages():
