@@ -1,5 +1,8 @@
 """What is free by itself and adds up, which operators are foreign, and what was written to."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -172,3 +175,16 @@ def test_what_is_bookkeeping_depends_on_the_call(elements: int, seen: bool) -> N
 
     found = recorded(work, elements=lambda: elements)
     assert any("few elements" in item for item in found.compute) is seen
+
+
+def test_a_log_does_not_import_torchs_compiler() -> None:
+    """It takes as long as importing torch does, in every worker."""
+    text = (
+        "import sys, torch\n"
+        "from agentkernel.tools.judge.operators import Operators, record_operators\n"
+        "found = Operators()\n"
+        "record_operators(lambda: torch.ones(100) + 1, found)\n"
+        "assert found.compute and not found.hidden\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60)

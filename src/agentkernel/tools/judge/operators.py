@@ -313,6 +313,12 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._note = note
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not by torch's wrapper, which imports all of torch._dynamo for the first operator and
+        costs more than `note` for each."""
+        return False
+
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
     ):
