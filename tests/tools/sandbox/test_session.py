@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from agentkernel.errors import SandboxUnavailable, TimeIsUp
+from agentkernel.tools.sandbox.fork_server import close_servers
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import WorkerFailed, close_spares, expect_worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
@@ -65,6 +66,22 @@ def test_an_expected_worker_is_used_once_and_for_its_own_wishes(run, nothing_lef
     with open_worker(device="cpu", interpret=False) as other:
         assert run(other, "import os\nreturn os.environ.get('TRITON_INTERPRET')") is None
     close_spares()
+
+
+LOADED = "import sys\nreturn [name in sys.modules for name in ('torch._dynamo', 'triton')]"
+
+
+def test_no_worker_imports_what_its_kind_does_not_need(run):
+    """A front end comes before and after one that compiles, from one fork server."""
+    close_spares()
+    close_servers()
+    kinds = [(True, False), (False, True), (False, False), (False, True)]
+    found = []
+    for interpret, frontend in kinds:
+        with open_worker(device="cpu", interpret=interpret, frontend=frontend) as worker:
+            found.append(run(worker, LOADED))
+    assert [triton for _, triton in found] == [True] * 4
+    assert [dynamo for dynamo, _ in found][:3] == [False, False, True]
 
 
 def test_what_nobody_took_ends_with_its_process(tmp_path):

@@ -90,7 +90,9 @@ def check_compiled(
         return None
     payload = {"source": source, "target": _target(), "forms": forms}
     unsandboxed = settings.allow_unsandboxed
-    with open_worker(device="cpu", interpret=False, allow_unsandboxed=unsandboxed) as worker:
+    with open_worker(
+        device="cpu", interpret=False, frontend=True, allow_unsandboxed=unsandboxed
+    ) as worker:
         reply = worker.call(TAKE, payload, LIMIT_S)
     if isinstance(reply, WorkerFailed):
         if reply.reason == "raised":

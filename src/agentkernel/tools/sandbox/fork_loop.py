@@ -35,21 +35,32 @@ def main() -> NoReturn:
     sys.path[:] = wish["paths"] + [path for path in sys.path if path not in wish["paths"]]
     sys.path[:] = _launcher().import_order(sys.path, wish["paths"])
     line = socket.socket(fileno=int(wish["line_fd"]))
-    with _watching(line):
-        importlib.import_module("agentkernel.tools.sandbox.worker").imports(
-            wish["device"], wish["interpret"]
-        )
+    # Most workers that compile do so for the front end alone: the rest is imported on request.
+    least = wish["device"] == "cpu" and not wish["interpret"]
+    _import(line, wish, least)
     if wish["device"] == "cuda" and _cuda_has_started():
         sys.exit("an import started CUDA, which does not live on in a fork")
     # Nobody waits for what is forked here: whoever asked holds a descriptor of the process.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    gc.collect()
-    gc.freeze()
     while True:
         words, fds, _, _ = socket.recv_fds(line, MOST_WORDS, len(FDS))
         if not words:
             os._exit(0)
-        _fork(line, json.loads(words), fds)
+        request = json.loads(words)
+        if least and not request["config"].get("frontend"):
+            least = False
+            _import(line, wish, least)
+        _fork(line, request, fds)
+
+
+def _import(line: socket.socket, wish: dict[str, object], frontend: bool) -> None:
+    """What `worker.imports` says, as no work of the garbage collector's in what is forked."""
+    with _watching(line):
+        importlib.import_module("agentkernel.tools.sandbox.worker").imports(
+            wish["device"], wish["interpret"], frontend
+        )
+    gc.collect()
+    gc.freeze()
 
 
 @contextlib.contextmanager

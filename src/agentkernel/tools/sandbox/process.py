@@ -48,6 +48,7 @@ class SandboxProcess:
         device: Literal["cpu", "cuda"],
         interpret: bool,
         limits: Limits,
+        frontend: bool = False,
     ) -> None:
         self._limits = limits
         self._log = bytearray()
@@ -63,7 +64,7 @@ class SandboxProcess:
         self._status, status = os.pipe()
         ends = {"socket_fd": theirs.fileno(), "life_fd": life, "status_fd": status}
         config = base_config(walls, self._folder, device == "cuda", limits)
-        config |= {"device": device, "interpret": interpret}
+        config |= {"device": device, "interpret": interpret, "frontend": frontend}
         environment = worker_environment(self.scratch, device, interpret, limits.threads)
         self._process: subprocess.Popen[bytes] | Forked
         try:

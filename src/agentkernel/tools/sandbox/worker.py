@@ -42,9 +42,9 @@ RECORDS = (
 )
 """What a witness and a call import late: a tenth of a second for each worker that has to."""
 INTERPRETS = "agentkernel.tools.judge.interpreter"
-LATE = ("torch._dynamo", "triton.experimental.gluon")
-"""torch imports the first, for seconds, once an operator runs inside a dispatch mode; Triton the
-second with the first launch."""
+LATE = ("triton.experimental.gluon",)
+"""Triton imports it with the first launch."""
+DYNAMO = "torch._dynamo"
 COMPILER = ("triton.compiler.code_generator", "triton.experimental.gluon")
 """What the first kernel that is compiled imports."""
 MEASURES = "agentkernel.tools.search.worker_ops"
@@ -111,7 +111,7 @@ def serve(line: int, config: Mapping[str, object], hatch: socket.socket) -> None
     state = WorkerState(Path(str(config["scratch"])), device, bool(config["interpret"]))
     late = bool(config.get("late"))
     abi = 0 if late else lock_files(config)
-    warm_up(device, state.interpret)
+    warm_up(device, state.interpret, bool(config.get("frontend")))
     if late:
         abi = lock_files(config)
     locks = lock_calls(config, abi, hatch)
@@ -127,10 +127,10 @@ def serve(line: int, config: Mapping[str, object], hatch: socket.socket) -> None
         send_reply(sock, number, answer(message, request[1], state))
 
 
-def warm_up(device: str, interpret: bool) -> None:
+def warm_up(device: str, interpret: bool, frontend: bool) -> None:
     """Import and start all that needs more than a candidate may have, or that would be waited
     for."""
-    imports(device, interpret)
+    imports(device, interpret, frontend)
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -138,14 +138,15 @@ def warm_up(device: str, interpret: bool) -> None:
         try_device()
 
 
-def imports(device: str, interpret: bool) -> None:
-    """Import what a worker of this kind is asked for most. Starts no thread and no device."""
+def imports(device: str, interpret: bool, frontend: bool = False) -> None:
+    """Import what a worker of this kind is asked for most; with `frontend`, only what Triton's
+    front end takes. Starts no thread and no device."""
     import torch  # noqa: F401 - part of the start, not of the first op's time
     import triton  # noqa: F401
 
-    for module in _likely_ops(device, interpret):
+    for module in (TAKES, *COMPILER) if frontend else _likely_ops(device, interpret):
         importlib.import_module(module)
-    if not interpret:
+    if not interpret and not frontend:
         hash_compiler()
     answer_for_sources()
 
@@ -170,7 +171,7 @@ def try_device() -> None:
 def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:
     """What a worker of this kind is asked for most: imported before anyone waits."""
     if device == "cuda":
-        return (JUDGES, WITNESSES, *RECORDS, *LATE, MEASURES)
+        return (JUDGES, WITNESSES, *RECORDS, DYNAMO, *LATE, MEASURES)
     return (
         (JUDGES, WITNESSES, *RECORDS, *LATE, INTERPRETS)
         if interpret
