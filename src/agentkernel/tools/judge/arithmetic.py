@@ -158,8 +158,10 @@ def to_f32(handle: object) -> npt.NDArray[np.float32]:
 
 def is_bf16(handle: object) -> bool:
     """True for a handle whose elements are bf16 bit patterns."""
-    kind: object = getattr(getattr(handle, "dtype", None), "scalar", None)
-    return kind is tl.bfloat16 or (isinstance(kind, tl.dtype) and kind.name == "bf16")
+    kind: object = getattr(handle, "dtype", None)
+    if type(kind) is not tl.dtype:
+        kind = getattr(kind, "scalar", None)
+    return isinstance(kind, tl.dtype) and bool(kind.name == "bf16")
 
 
 def _wide(handle: object) -> object:

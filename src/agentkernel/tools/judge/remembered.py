@@ -143,13 +143,19 @@ def _arithmetic_types() -> None:
 
     def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
         left, right = lhs.type, rhs.type
-        if (
-            type(left) is tl.block_type
-            and type(right) is tl.block_type
-            and left.shape.values == right.shape.values
-        ):
-            return lhs, rhs
+        if type(left) is tl.block_type and type(right) is tl.block_type:
+            if left.shape.values == right.shape.values:
+                return lhs, rhs
+        elif type(left) is tl.block_type and SCALARS.get(right.name) is right:
+            return lhs, spread(self, rhs, left)
+        elif type(right) is tl.block_type and SCALARS.get(left.name) is left:
+            return spread(self, lhs, right), rhs
         return broadcast(self, lhs, rhs)
+
+    def spread(self: Any, scalar: Any, block: Any) -> Any:
+        kind = tl.block_type(scalar.type, block.shape)
+        handle = self.builder.create_splat(kind.to_ir(self.builder), scalar.handle)
+        return self.tensor(handle, kind)
 
     def computation_type_impl(
         self: Any, a_ty: Any, a_is_scalar: bool, b_ty: Any, b_is_scalar: bool, div_or_mod: bool
@@ -173,15 +179,24 @@ def _arithmetic_types() -> None:
     ) -> Any:
         if type(lhs) is tl.tensor and type(rhs) is tl.tensor:
             kind = lhs.dtype
-            if type(kind) is tl.dtype and lhs.type.name == rhs.type.name:
+            if type(kind) is tl.dtype and kind.name == rhs.dtype.name:
                 kept = kind
                 if arithmetic_check:
                     kept = computation_type_impl(self, kind, False, rhs.dtype, False, div_or_mod)
                 if kept.name == kind.name:
-                    return lhs, rhs
+                    return broadcast_impl_value(self, lhs, rhs)
+        elif type(lhs) is tl.tensor and type(rhs) in (int, float) and of_number is not None:
+            kind = lhs.dtype
+            if type(kind) is tl.dtype and arithmetic_check:
+                of_rhs = self.to_tensor_type(rhs)
+                kept = computation_type_impl(self, kind, False, of_rhs, True, div_or_mod)
+                if kept.name == kind.name:
+                    return broadcast_impl_value(self, lhs, of_number(self, rhs, kept))
         return check(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
 
     check = TritonSemantic.binary_op_type_checking_impl
+    # Triton 3.6 has no such part.
+    of_number = getattr(TritonSemantic, "_cast_to_computation_type", None)
     TritonSemantic.binary_op_type_checking_impl = binary_op_type_checking_impl
     TritonSemantic.broadcast_impl_value = broadcast_impl_value
     TritonSemantic.computation_type_impl = computation_type_impl
