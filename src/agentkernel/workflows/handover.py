@@ -90,7 +90,9 @@ def report_entry(attempt: Attempt) -> Entry:
 def saved_result(store: RunStore) -> Result | None:
     """The final result of a finished run; None where it was interrupted or is damaged."""
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
-        found = Result.model_validate_json(read_regular_text(store.result_path))
+        saved = Result.model_validate_json(read_regular_text(store.result_path))
+        # A folder that was moved is as finished as before.
+        found = placed_result(store, saved)
         files = (found.candidate, found.certificate, found.report)
         if not found.interrupted and all(Path(item).is_file() for item in files if item):
             return found
