@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from agentkernel.agents.coders.compiler.coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.capture import capture
-from agentkernel.tools.judge.gradients import _laid_out, gradients, record, rolled
+from agentkernel.tools.judge.gradients import Pass, _laid_out, gradients, record, rolled
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target
 
@@ -92,8 +93,28 @@ def test_gradients_that_come_in_lie_in_memory_as_asked(form: str, stride: tuple[
 def test_a_second_derivative_is_of_the_first_ones() -> None:
     x = torch.tensor([1.0, 2.0])
     recorded = record(lambda x: x**3, {}, [x])
-    found = gradients(recorded, [recorded.result], [torch.ones(2)], twice=True)
+    found = gradients(recorded, [recorded.result], [torch.ones(2)], Pass(twice=True))
     assert torch.allclose(found["input 0"], 2 * (3 * x**2) * (6 * x))
+
+
+def test_a_graph_can_be_differentiated_again() -> None:
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.room = x.detach().clone()
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return ctx.room.mul_(2.0) * gradient
+
+    x = torch.tensor([1.0, 2.0])
+    found = []
+    for way in (Pass(), Pass(again=True)):
+        recorded = record(Once.apply, {}, [x])
+        found.append(gradients(recorded, [recorded.result], [torch.ones(2)], way)["input 0"])
+    assert torch.equal(found[0], 2 * x)
+    assert torch.equal(found[1], 4 * x)
 
 
 def test_what_is_not_wanted_requires_no_gradient_meanwhile() -> None:

@@ -348,7 +348,7 @@ def _is_ref(item: object) -> bool:
 def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Differentiate one call for `ends`, gradients of its outputs, in the `way` that
     `gradients.Pass` says; those of inputs and parameters go to the buffers in `gradients`. The call
-    is watched and its outputs delivered as by `run`."""
+    is watched; its outputs are delivered as by `run`, and once more after the backward pass."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -369,8 +369,14 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
     reply = _watched(call, values, payload, state)
     second = record(model, named, rolled(values), way.wanted) if way.beside else None
     if second is not None and way.beside == "first":
-        gradients(second, tree_leaves(second.result), ends)
-    found = gradients(recorded[0], tree_leaves(recorded[0].result), ends, way.twice)
+        gradients(second, tree_leaves(second.result), ends, Pass())
+    leaves = tree_leaves(recorded[0].result)
+    found = gradients(recorded[0], leaves, ends, way)
+    # The caller still holds the outputs: what the backward pass did to them counts.
+    for leaf, ref in zip(leaves, cast("Sequence[object]", payload["outputs"]), strict=False):
+        if isinstance(leaf, torch.Tensor) and _is_ref(ref):
+            with torch.no_grad():
+                _deliver(leaf, state.open(ref))
     rooms = cast("Mapping[str, object]", payload["gradients"])
     with torch.no_grad():
         for name, ref in rooms.items():
