@@ -1,3 +1,4 @@
+import contextlib
 import signal
 import sqlite3
 import subprocess
@@ -276,6 +277,23 @@ def test_no_link_in_the_folder_leads_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="it is a symbolic link"):
         open_truth(tmp_path / "knowledge")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["update bodies set doc = -doc where doc = 3", "pragma user_version = -7"],
+)
+def test_rows_and_numbers_that_cannot_be_are_mended(tmp_path: Path, statement: str) -> None:
+    path = fill(tmp_path, 5)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
+    said: list[str] = []
+    with open_truth(tmp_path, said.append) as truth:
+        assert len(list(truth.entries())) >= 4
+    assert "was damaged" in said[0]
+    with open_truth(tmp_path, pytest.fail) as truth:
+        assert truth.last_seq
 
 
 @pytest.mark.parametrize("damage", ["text", "name of a table", "format", "schema format"])

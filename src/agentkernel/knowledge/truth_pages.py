@@ -56,7 +56,7 @@ class _Pages:
         try:
             length, at = _varint(page, at)
             doc, at = _varint(page, at)
-            if length > MOST_BODY_BYTES:
+            if not 0 <= length <= MOST_BODY_BYTES:
                 return None
             record = self._payload(page, at, length)
             head, next_type = _varint(record, 0)
@@ -92,11 +92,13 @@ class _Pages:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer and the place after it. Raises IndexError past the end."""
+    """A variable-length integer, 64 bits with a sign, and the place after it. Raises IndexError
+    past the end."""
     value = 0
     for step in range(8):
         byte = data[at + step]
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
             return value, at + step + 1
-    return value << 8 | data[at + 8], at + 9
+    value = value << 8 | data[at + 8]
+    return value - (value >> 63 << 64), at + 9

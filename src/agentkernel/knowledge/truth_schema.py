@@ -81,7 +81,7 @@ def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: Path, first_seq: int) -> None:
     found = int(connection.execute("pragma user_version").fetchone()[0])
-    if found > HIGHEST_FORMAT:
+    if not 0 <= found <= HIGHEST_FORMAT:
         raise Damage(f"format {found}")
     if found > FORMAT:
         raise KnowledgeError(
@@ -122,6 +122,9 @@ def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
         answer = connection.execute("pragma quick_check(1)").fetchone()
         if answer != ("ok",):
             raise Damage(one_line(answer[0], 120))
+        bare = "select id from entries where doc not in (select doc from bodies) limit 1"
+        if connection.execute(bare).fetchone() is not None:
+            raise Damage("an entry has no body")
 
 
 def read_entry(body: object) -> Entry:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from agentkernel.database import Damage
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN, WON, read_won
@@ -187,9 +188,10 @@ class Writer:
         return None if row is None else _Known(*row)
 
     def _body(self, doc: int) -> Entry:
-        return read_entry(
-            self._db.execute("select body from bodies where doc = ?", (doc,)).fetchone()[0]
-        )
+        row = self._db.execute("select body from bodies where doc = ?", (doc,)).fetchone()
+        if row is None:
+            raise Damage(f"entry {doc} has no body")
+        return read_entry(row[0])
 
 
 def beats(newer: Entry, older: Entry, now: datetime) -> bool:

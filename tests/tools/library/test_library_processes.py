@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sqlite3
 import subprocess
@@ -238,6 +239,18 @@ def test_a_file_of_version_1_becomes_one_of_today(tmp_path: Path) -> None:
             assert connection.execute(columns).fetchall() == made.execute(columns).fetchall()
     connection.close()
     made.close()
+
+
+def test_a_format_below_zero_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "library.sqlite"
+    Library(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("pragma user_version = -7")
+        database.commit()
+    said: list[str] = []
+    with Library(path, said.append) as library:
+        assert library.count() == 0
+    assert "damaged" in said[0]
 
 
 def test_a_damaged_file_of_version_1_keeps_its_kernels(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def refuse_foreign(path: Path, head: Head) -> None:
             f"{str(path)!r} is a database of another program. Expected a library of kernels. "
             "Next: name another file with --library."
         )
-    if head.format > HIGHEST_FORMAT:
+    if not 0 <= head.format <= HIGHEST_FORMAT:
         raise Damage(f"format {head.format}")
     if head.format > FORMAT:
         raise LibraryError(
