@@ -223,6 +223,12 @@ HONEST = {
         ("@triton.jit\n", TUNED),
         (CALL, 'add_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)'),
     ],
+    "the text of what launches, as anywhere": [
+        (
+            RETURN,
+            "        assert 'hook' not in ''.join(map(repr, [add_kernel.run]))\n" + RETURN,
+        ),
+    ],
     "a named tuple, views and small sums": [
         (
             "class ModelNew",

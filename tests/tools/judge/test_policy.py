@@ -71,6 +71,19 @@ RESOLVED = {
     "operators under another name": ("from torch import ops as lib", "import"),
     "a function by its own name": ("from torch import load as read\nread", "torch-namespace"),
     "a module in a list": ("spaces = [torch]", "module-value"),
+    "a field of a format string": ('said = "{0.is_cuda}".format(1)', "banned-attribute"),
+    "an item of a format string": ('said = "{:{0[1]}}".format(1, 2)', "banned-attribute"),
+    "a format string by name": ('text = "{0.x}"\nsaid = text.format(1)', "banned-attribute"),
+    "a format that is computed": ('said = ("{0" + ".x}").format(1)', "banned-attribute"),
+    "a format as a function": ('said = list(map(str.format, "a"))', "banned-attribute"),
+    "the text of a method": ("said = repr(add_kernel.run)", "text-of-code"),
+    "the text of a class": ("said = f'{torch.Tensor}'", "text-of-code"),
+    "the text of a function by name": ("relu = torch.relu\nsaid = '%s' % relu", "text-of-code"),
+    "a question of torch's state": (
+        "probe = torch.are_deterministic_algorithms_enabled",
+        "banned-attribute",
+    ),
+    "a question by its own name": ("from torch import initial_seed as s", "banned-attribute"),
     "a module in an expression": ("found = (t := torch)", "module-value"),
 }
 HARMLESS = (
@@ -80,6 +93,11 @@ HARMLESS = (
     "known = hasattr(tl, 'x')",
     "from torch.nn import functional, Module\nrelu = functional.relu",
     "found = [input for input in range(3)]",
+    'said = "{:>{width}} {0!r}".format(1, width=3)',
+    "text = '{a}'\ntext += ', {b}'\nsaid = text.format(a=1, b=2)",
+    "assert not torch.are_deterministic_algorithms_enabled()",
+    "def refuse(x):\n    raise TypeError('{0.dtype} {1}'.format(x, torch.relu))",
+    "said = f'{torch.float32} {type(1).__name__} {torch.relu.__name__}'",
 )
 
 

@@ -625,6 +625,8 @@ def _hook_launches(state: WorkerState) -> None:
         return
     from triton.runtime.jit import JITFunction
 
+    from agentkernel.tools.judge.watch import named_as
+
     launches: list[str] = []
     state.memory["launches"] = launches
     original = JITFunction.run
@@ -634,4 +636,4 @@ def _hook_launches(state: WorkerState) -> None:
             launches.append(str(self.fn.__name__))  # type: ignore[attr-defined]
         return original(self, *args, **kwargs)
 
-    JITFunction.run = watched
+    JITFunction.run = named_as(original, watched)

@@ -35,6 +35,7 @@ from agentkernel.tools.judge.watch import (
     Watch,
     candidate_line,
     is_own,
+    named_as,
     watch,
 )
 
@@ -90,7 +91,7 @@ def _hook_launches() -> None:
             watch.traces.add(watch.starts[-1], watch.ends[-1], _item_bytes(argument))
         return convert(argument)
 
-    interpreter.InterpretedFunction.run = watched_run
+    interpreter.InterpretedFunction.run = named_as(run, watched_run)
     interpreter._implicit_cvt = watched_convert
 
 
@@ -225,7 +226,7 @@ def _hook_autotuner() -> None:
         finally:
             self.configs = every  # type: ignore[attr-defined]
 
-    Autotuner.run = take_turns
+    Autotuner.run = named_as(run, take_turns)
 
 
 def _pruned(

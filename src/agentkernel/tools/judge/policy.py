@@ -7,7 +7,8 @@ the sandbox and the comparison with the oracle.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import string
+from collections.abc import Iterator, Sequence
 
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import PolicyViolation
@@ -18,7 +19,13 @@ from agentkernel.tools.judge.kernel_text import (
     kernel_functions,
     reachable,
 )
-from agentkernel.tools.judge.resolve import KNOWN, builtin_uses, is_dunder, module_at
+from agentkernel.tools.judge.resolve import (
+    KNOWN,
+    builtin_uses,
+    is_code_at,
+    is_dunder,
+    module_at,
+)
 from agentkernel.tools.judge.vocabulary import (
     BANNED_ATTRIBUTES,
     COMPUTE_METHODS,
@@ -27,9 +34,12 @@ from agentkernel.tools.judge.vocabulary import (
     LIBRARY_METHODS,
     LIBRARY_OPS,
     MODULE_QUESTIONS,
+    TELLING_QUESTIONS,
     TORCH_COMPUTE_SPACES,
     TORCH_PLAIN,
 )
+
+TEXT_BUILTINS = {"format", "print", "repr", "str"}
 
 
 def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
@@ -69,6 +79,7 @@ class _Reading:
         for node in ast.walk(self.tree):
             yield from self._names(node)
         yield from self._told_apart()
+        yield from self._texts()
         yield from self._handed_on()
         yield from self._shape_of_file()
         for node in ast.walk(self._class() or ast.Module(body=[], type_ignores=[])):
@@ -86,6 +97,8 @@ class _Reading:
             allowed = full in IMPORTS or (base in IMPORTS and (module is None or module in KNOWN))
             if not allowed or alias.name == "*" or getattr(node, "level", False):
                 yield self._at(node, "import", f"{full} is not among {', '.join(sorted(IMPORTS))}")
+            elif alias.name in BANNED_ATTRIBUTES | TELLING_QUESTIONS:
+                yield self._at(node, "banned-attribute", alias.name)
             elif isinstance(node, ast.ImportFrom) or alias.asname:
                 self.modules[alias.asname or alias.name] = full
             else:
@@ -124,12 +137,18 @@ class _Reading:
             *(f for f in functions(self.tree) if id(f) in built),
         ]
         free = {id(node) for function in inside for node in ast.walk(function)}
+        refusing: set[int] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _only_raises(node)):
-                free |= {id(item) for item in ast.walk(node.test)}
+                refusing |= {id(item) for item in ast.walk(node.test)}
             elif isinstance(node, ast.Compare) and "__main__" in map(_constant, node.comparators):
                 free |= {id(item) for item in ast.walk(node)}
         for node in ast.walk(self.tree):
+            if id(node) in refusing:
+                continue
+            if isinstance(node, ast.Attribute) and node.attr in TELLING_QUESTIONS:
+                text = f"{node.attr}: it may decide on a raise alone"
+                yield self._at(node, "banned-attribute", text)
             if id(node) in free:
                 continue
             if isinstance(node, ast.Name) and node.id == "__name__":
@@ -142,6 +161,60 @@ class _Reading:
                         yield self._at(node, "banned-attribute", name)
             elif isinstance(node, ast.Compare) and any(map(_device_type, ast.walk(node))):
                 yield self._at(node, "banned-attribute", "device.type: it may decide on a raise")
+
+    def _texts(self) -> Iterator[PolicyViolation]:
+        """Attributes that a format string names, and the text of functions and classes, which says
+        where they were defined. In the message of an error both may stand."""
+        said = {
+            id(item)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Raise | ast.Assert)
+            for item in ast.walk(node)
+        }
+        strings = _strings(self.tree)
+        code = self._code_names()
+        for node in ast.walk(self.tree):
+            if id(node) in said:
+                continue
+            if isinstance(node, ast.Attribute) and node.attr in {"format", "format_map"}:
+                known = _texts_of(node.value, strings)
+                if known is None or not all(map(_plain_fields, known)):
+                    text = f"{node.attr}: of a string that is written out, with plain fields"
+                    yield self._at(node, "banned-attribute", text)
+            for value in _made_text(node):
+                if any(self._is_code(item, code) for item in _items(value)):
+                    text = f"the text of {ast.unparse(value)[:60]}, which is code"
+                    yield self._at(node, "text-of-code", text)
+
+    def _code_names(self) -> set[str]:
+        """The file's own functions, classes and kernels, and names that are assigned one."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        found = {node.name for node in ast.walk(self.tree) if isinstance(node, kinds)}
+        found |= self.kernels
+        while True:
+            more = {
+                target.id
+                for node in ast.walk(self.tree)
+                if isinstance(node, ast.Assign)
+                and any(self._is_code(item, found) for item in _items(node.value))
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            if more <= found:
+                return found
+            found |= more
+
+    def _is_code(self, node: ast.expr, named: set[str]) -> bool:
+        """Whether it is a function, a class or a method, as far as names say."""
+        if isinstance(node, ast.Lambda):
+            return True
+        if isinstance(node, ast.Name) and node.id in named:
+            return True
+        root = self._path(node).split(".")[0]
+        method = isinstance(node, ast.Attribute) and node.attr not in HARMLESS_DUNDERS
+        if method and root in self.kernels:
+            return True
+        return self._imported(node) and is_code_at(self._path(node))
 
     def _follow(self) -> None:
         """Names that are assigned a module: `libdevice = tl.extra.cuda.libdevice`."""
@@ -344,6 +417,77 @@ class _Reading:
     def _at_line(self, line: int, rule: str, text: str) -> PolicyViolation:
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
+
+
+def _made_text(node: ast.AST) -> Iterator[ast.expr]:
+    """What is turned into text here: by an f-string, `str`, `format`, `%` and the like."""
+    if isinstance(node, ast.FormattedValue):
+        yield node.value
+    elif isinstance(node, ast.Call):
+        by_name = isinstance(node.func, ast.Name) and node.func.id in TEXT_BUILTINS
+        if by_name or (isinstance(node.func, ast.Attribute) and node.func.attr == "format"):
+            yield from (*node.args, *(item.value for item in node.keywords))
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        written = isinstance(node.left, ast.JoinedStr) or isinstance(_constant(node.left), str)
+        yield from [node.right] if written else []
+
+
+def _items(node: ast.expr) -> Iterator[ast.expr]:
+    """The value itself, or what a display of several holds."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        for item in node.elts:
+            yield from _items(item)
+    elif isinstance(node, ast.IfExp):
+        yield from (*_items(node.body), *_items(node.orelse))
+    elif isinstance(node, ast.Starred | ast.NamedExpr):
+        yield from _items(node.value)
+    else:
+        yield node
+
+
+def _strings(tree: ast.AST) -> dict[str, list[str] | None]:
+    """The strings that a name is given; None for one that is given anything else, too."""
+    found: dict[str, list[str] | None] = {}
+    plain: set[int] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign | ast.AugAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        added = not isinstance(node, ast.AugAssign) or isinstance(node.op, ast.Add)
+        value = _constant(node.value)
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(value, str) and added:
+                plain.add(id(target))
+                known = found.setdefault(target.id, [])
+                if known is not None:
+                    known.append(value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            if id(node) not in plain:
+                found[node.id] = None
+        elif isinstance(node, ast.arg):
+            found[node.arg] = None
+    return found
+
+
+def _texts_of(node: ast.expr, strings: dict[str, list[str] | None]) -> Sequence[str] | None:
+    """The strings that it may be; None where nobody knows."""
+    value = _constant(node)
+    if isinstance(value, str):
+        return [value]
+    return strings.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _plain_fields(text: str) -> bool:
+    """Whether the fields of a format string, and of their own formats, are names and numbers."""
+    try:
+        fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(text)]
+    except ValueError:
+        return True  # it raises wherever it is used
+    return all(
+        name is None or (not set(name) & set(".[") and _plain_fields(spec or ""))
+        for name, spec in fields
+    )
 
 
 def _only_raises(node: ast.If) -> bool:

@@ -77,6 +77,15 @@ def module_at(path: str) -> str | None:
     return item.__name__ if isinstance(item, ModuleType) else None
 
 
+def is_code_at(path: str) -> bool:
+    """Whether `torch.relu`, `torch.Tensor.add` and the like is a function, a class or a method."""
+    item = _object_at(path)
+    if item is None and path.count("."):
+        owner = _object_at(path.rpartition(".")[0])
+        item = getattr(owner, path.rpartition(".")[2], None) if isinstance(owner, type) else None
+    return callable(item)
+
+
 def _object_at(path: str) -> object:
     first, *rest = path.split(".")
     item: object = _root(first)

@@ -156,6 +156,17 @@ BANNED_ATTRIBUTES = {
     "inspect",
     "threading",
 }
+TELLING_QUESTIONS = {
+    "are_deterministic_algorithms_enabled",
+    "get_deterministic_debug_mode",
+    "get_num_interop_threads",
+    "get_num_threads",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "is_deterministic_algorithms_warn_only_enabled",
+}
+"""What torch answers otherwise in the judge's process than in a user's, in constructors too."""
 HARMLESS_DUNDERS = {"__all__", "__init__", "__name__", "__version__"}
 MODULE_QUESTIONS = {
     "buffers",

@@ -100,6 +100,8 @@ def _hook_launches(
     within: Callable[[int], None],
     form: Callable[[object, Sequence[object], Mapping[str, object]], bool],
 ) -> None:
+    from agentkernel.tools.judge.watch import named_as
+
     hidden_arrays: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     if state.interpret:
         from triton.runtime.interpreter import InterpretedFunction as Kind
@@ -122,7 +124,7 @@ def _hook_launches(
         finally:
             within(-1)
 
-    Kind.run = run
+    Kind.run = named_as(original, run)
 
 
 def _hook_compiled(launched: Callable[[object], bool]) -> None:
