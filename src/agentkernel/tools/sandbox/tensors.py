@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import math
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +21,9 @@ from agentkernel.tools.sandbox.own_block import own_block
 if TYPE_CHECKING:
     import torch
 
+ALIGNMENT = 64
+"""Bytes, at which torch's own allocator begins tensors on the CPU."""
+PAGE = 4096
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _numbers = itertools.count(1)
 
@@ -37,6 +41,8 @@ class TensorRef:
     nbytes: int
     span: CudaSlice | None = None
     device: str = "cpu"
+    begin: int = 0
+    """Bytes of its memory file before it."""
 
 
 @dataclass(eq=False)
@@ -117,7 +123,8 @@ def share_room(shape: Sequence[int], dtype: torch.dtype, device: str) -> Shared:
 
 
 def _share_room(shape: tuple[int, ...], dtype: torch.dtype) -> Shared:
-    fd, data = _memory_file(math.prod(shape) * dtype.itemsize)
+    begin = _drawn_begin()
+    fd, data = _memory_file(math.prod(shape) * dtype.itemsize, begin)
     ref = TensorRef(
         number=next(_numbers),
         kind="memory",
@@ -126,6 +133,7 @@ def _share_room(shape: tuple[int, ...], dtype: torch.dtype) -> Shared:
         stride=_strides(shape),
         offset=0,
         nbytes=data.numel(),
+        begin=begin,
     )
     return Shared(ref, view_bytes(data, ref), fd)
 
@@ -160,7 +168,8 @@ def _fill(own: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def _share_memory(tensor: torch.Tensor) -> Shared:
     span = _extent(tensor.shape, tensor.stride()) * tensor.element_size()
-    fd, data = _memory_file(span)
+    begin = _drawn_begin()
+    fd, data = _memory_file(span, begin)
     ref = TensorRef(
         number=next(_numbers),
         kind="memory",
@@ -169,6 +178,7 @@ def _share_memory(tensor: torch.Tensor) -> Shared:
         stride=tuple(tensor.stride()),
         offset=0,
         nbytes=data.numel(),
+        begin=begin,
     )
     mapped = view_bytes(data, ref)
     _fill(mapped, tensor)
@@ -255,7 +265,7 @@ class OpenTensors:
         if ref.span is not None:
             return self._mappings.bytes_of(ref.span)
         fd = next(descriptors)  # type: ignore[call-overload]
-        data = _map(fd, max(ref.nbytes, 1))
+        data = _map(fd, max(ref.nbytes, 1), ref.begin)
         os.close(fd)
         if ref.kind == "memory":
             return data
@@ -272,18 +282,26 @@ def view_bytes(data: torch.Tensor, ref: TensorRef) -> torch.Tensor:
     return data[:size].view(dtype).as_strided(ref.shape, ref.stride, ref.offset)
 
 
-def _memory_file(nbytes: int) -> tuple[int, torch.Tensor]:
+def _drawn_begin() -> int:
+    """Where in a page a tensor begins: anywhere that torch's own allocator may begin one."""
+    return ALIGNMENT * secrets.randbelow(PAGE // ALIGNMENT)
+
+
+def _memory_file(nbytes: int, begin: int = 0) -> tuple[int, torch.Tensor]:
     size = max(16, (nbytes + 15) // 16 * 16)
     fd = os.memfd_create("agentkernel-tensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
+    os.ftruncate(fd, begin + size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-    return fd, _map(fd, size)
+    return fd, _map(fd, size, begin)
 
 
-def _map(fd: int, size: int) -> torch.Tensor:
+def _map(fd: int, size: int, begin: int) -> torch.Tensor:
+    """The file's `size` bytes from `begin` on, in a storage that holds nothing else."""
     import torch
 
-    return torch.from_file(f"/proc/self/fd/{fd}", shared=True, size=size, dtype=torch.uint8)
+    path = f"/proc/self/fd/{fd}"
+    data = torch.from_file(path, shared=True, size=begin + size, dtype=torch.uint8)
+    return torch.frombuffer(memoryview(data.numpy())[begin:], dtype=torch.uint8)
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
