@@ -439,12 +439,16 @@ def witnessed(**call):
             dict.fromkeys(("triton", "mixed"), "torch-compute"),
         ),
         ({"library": ["mm"]}, {"triton": "torch-compute"}),
+        (
+            {"library": ["mm", "_scaled_dot_product_flash_attention_for_cpu"]},
+            dict.fromkeys(("triton", "mixed"), "torch-compute"),
+        ),
         ({"moved": ["cast from a to b (9000 elements)"]}, {"triton": "torch-compute"}),
     ],
 )
 def test_each_policy_refuses_its_own(call, refused):
     for policy in ("triton", "mixed", "any"):
-        found = weigh(witnessed(**call), policy, ["first"])
+        found = weigh(witnessed(**call), policy, ["first"], {"product"})
         assert (found.rule if found else None) == refused.get(policy)
         assert found is None or found.case == "first"
 
@@ -458,7 +462,7 @@ def test_what_is_allowed_is_reported_once():
 
 def test_a_reply_that_makes_no_sense_is_no_evidence():
     seen = read_testimony({"kernels": 3, "calls": [7, {"launches": "x"}], "violations": [[1]]})
-    assert weigh(seen, "triton", []).rule == "no-kernel"
+    assert weigh(seen, "triton", [], ()).rule == "no-kernel"
 
 
 def test_what_is_computed_after_the_call_is_no_answer(judged):

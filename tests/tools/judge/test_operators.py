@@ -15,9 +15,13 @@ from agentkernel.tools.judge.operators import (
     Operators,
     _Sums,
     is_foreign,
+    library_kind,
+    library_kinds,
     only_free,
     record_operators,
+    with_leftovers,
 )
+from agentkernel.tools.judge.record import POOL, Leftovers
 
 FEW = 8
 
@@ -188,3 +192,61 @@ def test_a_log_does_not_import_torchs_compiler() -> None:
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+
+
+def attended(x):
+    return torch.softmax(x @ x.mT, -1) @ x
+
+
+@pytest.mark.parametrize(
+    ("work", "kinds"),
+    [
+        (lambda x: x.sum(-1), set()),
+        (lambda x: (x * x).mean(-1), set()),
+        (lambda x: torch.softmax(x[: x.shape[0]], -1), set()),
+        (lambda x: (x[:, None] * x[None]).sum(-1), {"product", "convolution"}),
+        (lambda x: torch.cdist(x, x), {"product", "convolution"}),
+        (lambda x: torch.softmax(x @ x.mT, -1), {"product", "convolution"}),
+        (attended, {"product", "convolution", "attention"}),
+        (lambda x: torch.nn.functional.conv1d(x, x[:, :, None]), {"product", "convolution"}),
+        (
+            lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+            {"product", "attention"},
+        ),
+    ],
+)
+def test_a_library_is_free_for_what_the_original_has(work, kinds):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return work(x)
+
+    exported = torch.export.export(Model(), (torch.randn(8, 8),))
+    assert library_kinds(exported.graph) == kinds
+
+
+def test_what_kind_a_library_operator_is():
+    assert library_kind("mkldnn_convolution") == "convolution"
+    assert library_kind("_scaled_dot_product_flash_attention_for_cpu") == "attention"
+    assert library_kind("addmm") == "product"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_what_fresh_memory_holds_is_drawn(dtype):
+    rooms = []
+
+    def allocate():
+        while len(rooms) < 64:
+            room = torch.empty((3, POOL), dtype=dtype)
+            rooms.append(room.t())
+
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        with_leftovers(allocate, Leftovers("cpu").fill)
+        own = torch.empty((POOL, 3), dtype=dtype)
+    finally:
+        torch.set_deterministic_debug_mode("default")
+    alike = [bool(((x == own) | ((x != x) & (own != own))).all()) for x in rooms]
+    assert 8 < sum(alike) < 56
+    assert any(bool((room == 0).all()) for room in rooms)
+    assert any(len(room.float().unique()) > 1 for room in rooms)
+    assert all(room._version == 0 for room in rooms)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import torch
     from torch import nn
 
@@ -44,20 +46,24 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     # As use_deterministic_algorithms(True, warn_only=True), which imports all of torch._inductor.
     torch.set_deterministic_debug_mode("warn")
     witness = install(state)
-    namespace = state.execute(str(payload["source"]))
+    source = str(payload["source"])
+    namespace = cast("ModuleType", witness.loading(lambda: state.execute(source)))
 
     def make() -> nn.Module:
-        return state.built(
-            namespace,
-            "ModelNew",
-            cast("Sequence[object]", payload["init_args"]),
-            cast("Mapping[str, object]", payload["init_kwargs"]),
-            cast(int, payload["seed"]),
-            cast("Structure | None", payload.get("arguments")),
+        built = witness.loading(
+            lambda: state.built(
+                namespace,
+                "ModelNew",
+                cast("Sequence[object]", payload["init_args"]),
+                cast("Mapping[str, object]", payload["init_kwargs"]),
+                cast(int, payload["seed"]),
+                cast("Structure | None", payload.get("arguments")),
+            )
         )
+        return cast("nn.Module", built)
 
     model = make()
-    witness.loaded(str(payload["source"]))
+    witness.loaded(source)
     state.memory["make"] = make
     state.memory["model"] = model
     state.memory["training"] = False

@@ -10,13 +10,14 @@ that give such are asked with zeros there too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import CaseResult, ExecutionFailed, Failure, Mismatch, RunFailed
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.finding import Outcome
+from agentkernel.tools.judge.operators import Library, library_kind
 from agentkernel.tools.judge.races import find_race
 from agentkernel.tools.judge.record import differs, random_state
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -80,7 +81,9 @@ def check_execution(
     kept = tuple(call for at, call in enumerate(seen.calls) if at not in trial.refused)
     seen = dataclasses.replace(seen, calls=kept)
     labels = [item.label for item in judged]
-    failure: Failure | None = _complete(seen, labels) or weigh(seen, settings.policy, labels)
+    failure: Failure | None = _complete(seen, labels) or weigh(
+        seen, settings.policy, labels, trial.library
+    )
     if failure is None:
         failure = _draws(seen, trial, cases, labels)
     notes += report(seen)
@@ -129,8 +132,11 @@ def _complete(seen: Testimony, labels: Sequence[str]) -> ExecutionFailed | None:
     return ExecutionFailed(rule="global-state", text=text)
 
 
-def weigh(seen: Testimony, policy: Policy, labels: Sequence[str]) -> ExecutionFailed | None:
-    """The first thing that the policy does not allow."""
+def weigh(
+    seen: Testimony, policy: Policy, labels: Sequence[str], library: Collection[Library]
+) -> ExecutionFailed | None:
+    """The first thing that the policy does not allow; `library` are the kinds of a library's
+    operators that the original has use for."""
     for rule in RULES:
         for found, text, index in seen.violations:
             if found == rule:
@@ -141,17 +147,20 @@ def weigh(seen: Testimony, policy: Policy, labels: Sequence[str]) -> ExecutionFa
             return ExecutionFailed(
                 rule="no-kernel", text="forward launched no kernel of its own", case=case
             )
-        found_here = _forbidden(call, policy)
+        found_here = _forbidden(call, policy, library)
         if found_here:
             text = f"computed by torch: {', '.join(found_here[:8])}"
             return ExecutionFailed(rule="torch-compute", text=text, case=case)
     return None
 
 
-def _forbidden(call: CallSeen, policy: Policy) -> tuple[str, ...]:
+def _forbidden(call: CallSeen, policy: Policy, library: Collection[Library]) -> tuple[str, ...]:
     if policy == "any":
         return ()
-    return call.operators if policy == "mixed" else call.operators + call.library + call.moved
+    if policy == "mixed":
+        needless = [name for name in call.library if library_kind(name) not in library]
+        return (*call.operators, *(f"{name}, which the original has not" for name in needless))
+    return call.operators + call.library + call.moved
 
 
 def report(seen: Testimony) -> list[str]:

@@ -321,7 +321,7 @@ def _compared(
         if outcome.failure is not None:
             return Judged(outcome.failure)
         if isinstance(seen, Testimony):
-            watched = weigh(seen, policy, [label])
+            watched = weigh(seen, policy, [label], trial.library)
             if watched is not None:
                 return Judged(watched)
         for index, (name, ref) in enumerate(rooms.items()):

@@ -40,6 +40,8 @@ from agentkernel.tools.judge.watch import (
 )
 
 INT_SENTINEL = 0x5A
+LEFTOVERS = (*(float("nan"),) * 8, 0.0, 0.0, 1.0, -1.0, 0.625, -2.5, 60.0, -100.0)
+_draw = random.SystemRandom()
 LOOP = "interpreter_loop"
 OWN_OPTIONS = frozenset({"grid", "warmup", "debug", "pre_run_hooks"})
 MOST_OF = {"num_warps": 32, "num_ctas": 16, "num_stages": 32}
@@ -453,9 +455,14 @@ def _require_inside(ptrs: object, mask: object, what: str) -> None:
 
 
 def _poison(handle: object, where: npt.NDArray[np.bool_]) -> object:
+    """NaN in every second load, other values in the rest: what is undefined says nothing of where
+    it runs, and shows in some program."""
     data = np.array(handle.data)  # type: ignore[attr-defined]
+    undefined = LEFTOVERS[_draw.randrange(len(LEFTOVERS))]
     if is_bf16(handle):
-        data[where] = 0x7FC0
+        data[where] = np.float32(undefined).view(np.uint32) >> 16
+    elif data.dtype.kind == "f":
+        data[where] = undefined
     else:
-        data[where] = np.nan if data.dtype.kind == "f" else INT_SENTINEL
+        data[where] = INT_SENTINEL if undefined != undefined else abs(int(undefined))
     return interpreter.TensorHandle(data, handle.dtype)  # type: ignore[attr-defined]

@@ -12,11 +12,14 @@ import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, get_args
 
 import torch
 from torch.autograd import profiler
 from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
 
 TINY_ELEMENTS = 64
 """Arithmetic on tensors up to this size is bookkeeping, and so many numbers may be read."""
@@ -131,6 +134,17 @@ LIBRARY_PREFIXES = (
     "thnn_conv",
 )
 
+PRODUCTS = {
+    *("addbmm", "addmm", "addmv", "addr", "baddbmm", "bilinear", "bmm", "cdist", "chain_matmul"),
+    *("cosine_similarity", "dot", "einsum", "ger", "gru", "gru_cell", "inner", "kron", "linear"),
+    *("lstm", "lstm_cell", "matmul", "matrix_power", "mm", "mv", "outer", "rnn_relu", "rnn_tanh"),
+    *("rnn_relu_cell", "rnn_tanh_cell", "tensordot", "vdot"),
+}
+PRODUCT_PREFIXES = ("linalg_", "fft_", "stft", "istft", "_trilinear", "_scaled_mm", "_grouped_mm")
+BUILTIN_MODULES = {"_operator", "builtins", "math", "operator", "torch"}
+"""Whose functions compute with sizes in a graph."""
+Library = Literal["product", "convolution", "attention"]
+
 
 @dataclass
 class Operators:
@@ -187,6 +201,54 @@ def _spaces() -> set[str]:
 def is_library(name: str) -> bool:
     """True for a library's matrix product, convolution or attention."""
     return name in LIBRARY or name.startswith(LIBRARY_PREFIXES)
+
+
+def library_kind(name: str) -> Library:
+    """Of a library's operator, as `is_library` knows them."""
+    if "attention" in name or "dot_product" in name:
+        return "attention"
+    return "convolution" if "conv" in name else "product"
+
+
+def library_kinds(graph: Graph) -> frozenset[Library]:
+    """The kinds of library operators that compute something which `graph`, of a captured module,
+    computes too: a sum is no product with ones, a softmax no attention. A convolution may be done
+    as a product and the other way round, and so may the attention that is written out."""
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    names = [_base_name(node) for node in calls]
+    if not all(names):
+        return frozenset(get_args(Library))
+    products = sum(_multiplies(name) for name in names) + sum(map(_is_summed_product, calls))
+    found: set[Library] = set()
+    if products or any("conv" in name for name in names):
+        found |= {"product", "convolution"}
+    if any("attention" in name for name in names):
+        found |= {"product", "attention"}
+    if products > 1 and any("softmax" in name for name in names):
+        found.add("attention")
+    return frozenset(found)
+
+
+def _base_name(node: Node) -> str:
+    """`softmax` of aten.softmax.int; "" for what is no operator of torch's own."""
+    space, dot, rest = str(node.target).partition(".")
+    if callable(node.target) and getattr(node.target, "__module__", "") in BUILTIN_MODULES:
+        return str(getattr(node.target, "__name__", ""))
+    return rest.partition(".")[0] if dot and space == "aten" else ""
+
+
+def _multiplies(name: str) -> bool:
+    return name in PRODUCTS or name.startswith(PRODUCT_PREFIXES)
+
+
+def _is_summed_product(node: Node) -> bool:
+    """Whether it adds up what two tensors give when they are multiplied."""
+    if _base_name(node) not in {"sum", "mean"} or not node.args:
+        return False
+    factors = cast("Node", node.args[0])
+    if _base_name(factors) not in {"mul", "multiply"}:
+        return False
+    return len({item for item in factors.args if hasattr(item, "op")}) > 1
 
 
 @functools.cache
@@ -482,6 +544,22 @@ def record_operators(
     return answer[0]
 
 
+def with_leftovers(
+    call: Callable[[], object],
+    fresh: Callable[[torch.Tensor], object],
+    *,
+    _mode: type[Dispatched] = Dispatched,
+) -> object:
+    """What `call()` returns; `fresh` gets all memory that an operator gave unwritten."""
+
+    def note(operator: Operator, given: Arguments, result: object) -> None:
+        if str(operator._schema.name) in FRESH:
+            fresh(cast("torch.Tensor", result))
+
+    with _mode(note):
+        return call()
+
+
 def _lists(shapes: object) -> list[object]:
     return list(shapes) if isinstance(shapes, list | tuple) else []
 
@@ -497,4 +575,12 @@ def _profiler(kind: type[profiler.profile]) -> profiler.profile | None:
         return None
 
 
-__all__ = ["Operators", "elements", "is_free", "is_library", "record_operators", "sort_events"]
+__all__ = [
+    "Operators",
+    "elements",
+    "is_free",
+    "is_library",
+    "record_operators",
+    "sort_events",
+    "with_leftovers",
+]

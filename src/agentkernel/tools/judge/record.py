@@ -20,8 +20,43 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
 
 Fresh = Callable[[torch.Tensor], object]
+POOL = 509
+"""Values that fresh memory may hold, over and over: a prime, so that rows differ."""
 KEPT = 40
 """So many different findings of one kind are reported."""
+
+
+class Leftovers:
+    """What fresh memory holds: torch's own fill (NaN, the largest number) in every second
+    allocation; zeros, one large value or what looks like old results in the others. A kernel can
+    tell no judge by it, and what nobody wrote is wrong in some call. Truth values are True in all:
+    each of two is right by accident too often."""
+
+    def __init__(self, device: str) -> None:
+        self._draw = random.SystemRandom()
+        old = [self._draw.gauss(0.0, 1.0) * (self._draw.random() < 0.9) for _ in range(POOL)]
+        floats = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+        kinds = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+        values = torch.tensor(old, device=device)
+        self._pools = {kind: values.to(kind) for kind in floats}
+        self._pools |= {kind: (values * 16).abs().to(kind) for kind in kinds}
+
+    def fill(self, room: torch.Tensor) -> None:
+        """Fill all of its storage, which nobody else holds yet."""
+        pool = self._pools.get(room.dtype)
+        drawn = self._draw.random()
+        if drawn < 0.5 or pool is None or pool.device != room.device or not room.numel():
+            return
+        flat = torch.empty(0, dtype=room.dtype, device=room.device)
+        flat.set_(room.untyped_storage())
+        if drawn < 0.625:
+            flat.zero_()
+        elif drawn < 0.75:
+            flat.fill_(self._draw.choice((-1, 1)) * self._draw.choice((7, 60, 100)))
+        else:
+            whole = flat.numel() // POOL * POOL
+            flat[:whole].view(-1, POOL).copy_(pool)
+            flat[whole:].copy_(pool[: flat.numel() - whole])
 
 
 @dataclass
@@ -58,7 +93,9 @@ class Record:
         self._calls: list[Call] = []
         self._violations: dict[tuple[str, str], int] = {}
         self._muted: set[int] | None = set()
-        self._zero, self._fresh = torch.Tensor.zero_, cast("Fresh | None", None)
+        self._zero = torch.Tensor.zero_
+        self._fresh: Fresh | None = Leftovers(device).fill
+        self._with_leftovers = operators.with_leftovers
         self._inside = 0
         self._forms = Forms()
         self._read_numbers = 0
@@ -152,6 +189,10 @@ class Record:
             for text in self._changes(self._before, self._take_ambient())[:KEPT]:
                 self.note("global-state", text)
 
+    def loading(self, work: Callable[[], object]) -> object:
+        """What `work`, which runs the candidate's file or builds its module, gives."""
+        return work() if self._fresh is None else self._with_leftovers(work, self._fresh)
+
     def loaded(self, source: str) -> None:
         """After the candidate's file, which holds `source`, has run and its module was built."""
         self._source = source
@@ -243,8 +284,9 @@ class Record:
         return list(self._calls[-1].wrote)
 
     def mute(self, which: Sequence[int] | None, zeros: bool) -> None:
-        """Launches of these kernels (None: all) do nothing from now on; with `zeros`, memory that
-        nobody wrote to holds zeros in place of torch's own fill (NaN, True, the largest number)."""
+        """Launches of these kernels (None: all) do nothing from now on, and memory that
+        nobody wrote to holds torch's own fill (NaN, True, the largest number); with `zeros`, it
+        holds zeros."""
         self._muted = None if which is None else set(which)
         self._fresh = self._zero if zeros else None
 

@@ -33,6 +33,7 @@ from agentkernel.tools.judge.held import Held, free_of
 from agentkernel.tools.judge.large import LargeCase, Rooms
 from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
+from agentkernel.tools.judge.operators import library_kinds
 from agentkernel.tools.judge.question import Asker, NotApplicable, Question, rehearse
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -89,6 +90,7 @@ class Trial:
         notes: list[str],
     ) -> None:
         self._captured = captured
+        self.library = library_kinds(captured.graph.graph)
         self._room = room_on(settings.device, settings.device_bytes)
         self._free = free_of(settings.device)
         self._before = self._free() if self._free else 0

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Witness:
-    """What `child` calls: `loaded` after the candidate was loaded, `call` around all of a call that
-    runs its code, `inspect` on its outputs; `testify` and `mute` are the parent's."""
+    """What `child` calls: `loading` around all that loads the candidate, `loaded` afterwards,
+    `call` around all of a call that runs its code, `inspect` on its outputs; `testify` and `mute`
+    are the parent's."""
 
+    loading: Callable[[Callable[[], object]], object]
     loaded: Callable[[str], None]
     call: Callable[[Callable[[], Called], Mapping[int, str], set[int], int], Called]
     inspect: Callable[[Sequence[object]], None]
@@ -84,6 +86,7 @@ def _make_witness(state: WorkerState) -> Witness:
         record.watch_device()
         _hook_jiterator(record.left_torch)
     return Witness(
+        record.loading,
         record.loaded,
         record.call,
         record.inspect,

@@ -301,7 +301,7 @@ def _map(fd: int, size: int, begin: int) -> torch.Tensor:
 
     path = f"/proc/self/fd/{fd}"
     data = torch.from_file(path, shared=True, size=begin + size, dtype=torch.uint8)
-    return torch.frombuffer(memoryview(data.numpy())[begin:], dtype=torch.uint8)
+    return torch.frombuffer(data.numpy().data[begin:], dtype=torch.uint8)
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
