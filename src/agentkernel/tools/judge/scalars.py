@@ -9,6 +9,9 @@ from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.source_text import read_literal
 from agentkernel.tools.judge.cases import Case
 
+LARGE = 100.0
+"""So many times itself, and of the other sign, is a fraction that is far from its own."""
+
 
 def scalar_cases(case: Case) -> list[Case]:
     """`case` with one scalar argument changed in each; none where there is no number or flag."""
@@ -20,21 +23,26 @@ def scalar_cases(case: Case) -> list[Case]:
 
 def varied(inputs: ShapeSet) -> Iterator[ShapeSet]:
     """The same tensors, each number and flag in turn at other values."""
+    longest = max((size for spec in inputs.tensors for size in spec.shape), default=0)
     for position, spec in enumerate(inputs.inputs):
         if not isinstance(spec, ScalarSpec):
             continue
-        for value in others(read_literal(spec.literal)):
+        for value in others(read_literal(spec.literal), longest):
             changed = ScalarSpec(name=spec.name, literal=repr(value))
             specs = (*inputs.inputs[:position], changed, *inputs.inputs[position + 1 :])
             yield ShapeSet(inputs=specs)
 
 
-def others(value: object) -> tuple[object, ...]:
-    """A flag's other value, a number's neighbours on both sides; nothing for what is neither."""
+def others(value: object, longest: int = 0) -> tuple[object, ...]:
+    """A flag's other value; a number's neighbours on both sides, zero, its negative and a large
+    one, which for an integer is past the `longest` dimension; nothing for what is neither."""
     if isinstance(value, bool):
         return (not value,)
+    ends: tuple[float, ...]
     if isinstance(value, int):
-        return (value + 1, value - 1)
-    if isinstance(value, float):
-        return (1.5 * value + 0.25, -0.75 * value - 0.125)
-    return ()
+        ends = (value + 1, value - 1, 0, -value, abs(value) + longest + 1)
+    elif isinstance(value, float):
+        ends = (1.5 * value + 0.25, -0.75 * value - 0.125, 0.0, 2.0 + abs(value), -LARGE * value)
+    else:
+        return ()
+    return tuple(x for x in dict.fromkeys(ends) if x != value)

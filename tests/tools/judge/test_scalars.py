@@ -1,0 +1,28 @@
+"""Are scalar arguments asked past one, at zero, below it and past every size?"""
+
+from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
+from agentkernel.source_text import read_literal
+from agentkernel.tools.judge.scalars import others, varied
+
+
+def test_numbers_are_asked_on_every_side():
+    assert others(True) == (False,)
+    assert others("mean") == ()
+    assert others(0, 7) == (1, -1, 8)
+    found = others(0.01)
+    assert 0.0 in found
+    assert max(found) > 2
+    assert min(found) <= -1
+    assert 0.01 not in found
+    assert len(set(others(0.0))) == len(others(0.0))
+
+
+def test_an_integer_is_asked_past_the_longest_dimension():
+    inputs = ShapeSet(
+        inputs=(
+            TensorSpec(name="x", dtype="float32", shape=(4, 60)),
+            ScalarSpec(name="shift", literal="5"),
+        )
+    )
+    values = [read_literal(item.inputs[1].literal) for item in varied(inputs)]
+    assert values == [6, 4, 0, -5, 66]
