@@ -8,6 +8,7 @@ points at, in fp64, is as large as the reference's, but for what honest evaluati
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -35,12 +36,14 @@ ULPS = 8
 
 @dataclass(frozen=True)
 class Pick:
-    """Indices `places` into dimension `dim` of `source` (None: into all of it, flat)."""
+    """Indices `places` into dimension `dim` of `source` (None: into all of it, flat). `stable`:
+    those of equal values ascend."""
 
     places: torch.Tensor
     source: torch.Tensor
     dim: int | None
     distinct: bool
+    stable: bool = False
 
 
 class Picks(Honest):  # type: ignore[no-untyped-call]
@@ -70,21 +73,29 @@ class Picks(Honest):  # type: ignore[no-untyped-call]
                 if dim is not None and source.ndim != places.ndim:
                     places = places.unsqueeze(dim)
                 kept = source.detach().clone()
-                self.seen.append(Pick(places, kept, dim, name in DISTINCT))
+                stable = bool(given.get("stable"))
+                self.seen.append(Pick(places, kept, dim, name in DISTINCT, stable))
         elif isinstance(source, torch.Tensor) and isinstance(result, torch.Tensor):
             pick = self.of(source) if name in FOLLOWED else None
             if pick is not None and not result.is_floating_point():
                 places = result.reshape(pick.places.shape)
-                self.seen.append(Pick(places, pick.source, pick.dim, pick.distinct))
+                self.seen.append(dataclasses.replace(pick, places=places))
         return result
 
     def of(self, leaf: torch.Tensor) -> Pick | None:
         """What `leaf` points at, where it is such indices or a view of all of them."""
         for pick in reversed(self.seen):
             same = pick.places.data_ptr() == leaf.data_ptr() and pick.places.dtype == leaf.dtype
-            if same and pick.places.numel() == leaf.numel() and leaf.is_contiguous():
+            if same and pick.places.numel() == leaf.numel() and _in_order(leaf, pick.places):
                 return pick
         return None
+
+
+def _in_order(leaf: torch.Tensor, places: torch.Tensor) -> bool:
+    """Whether the elements of two views of the same memory come in the same order."""
+    if leaf.shape == places.shape:
+        return leaf.stride() == places.stride()
+    return leaf.is_contiguous() and places.is_contiguous()
 
 
 def points_as_well(
@@ -107,7 +118,13 @@ def points_as_well(
     size = pick.source.numel() if pick.dim is None else pick.source.shape[pick.dim]
     if bool(((mine < 0) | (mine >= size)).any()) or (pick.distinct and _repeats(mine, pick.dim)):
         return False
-    values = [_at(pick.source, pick.dim, place).double() for place in (mine, theirs, pick.places)]
+    values = [_at(pick.source, pick.dim, place) for place in (mine, theirs, pick.places)]
+    if pick.stable and _descends(mine, values[0], cast("int", pick.dim)):
+        return False
+    if not pick.source.is_floating_point():
+        # 64 bits tell apart what fp64 does not.
+        return bool(((values[0] == values[1]) | (values[0] == values[2])).all())
+    values = [value.double() for value in values]
     room = _room(model, inputs, training, index, pick, (mine, theirs))
     near = ((values[0] - values[1]).abs() <= room) | ((values[0] - values[2]).abs() <= room)
     same = (values[0] == values[1]) | (values[0].isnan() & values[1].isnan())
@@ -147,6 +164,13 @@ def _at(source: torch.Tensor, dim: int | None, places: torch.Tensor) -> torch.Te
     if dim is None or source.ndim == 0:
         return source.reshape(-1)[places]
     return source.gather(dim, places)
+
+
+def _descends(places: torch.Tensor, values: torch.Tensor, dim: int) -> bool:
+    """Whether of two equal values beside each other the later one comes first."""
+    if places.ndim == 0:
+        return False
+    return bool(((values.diff(dim=dim) == 0) & (places.diff(dim=dim) < 0)).any())
 
 
 def _repeats(places: torch.Tensor, dim: int | None) -> bool:
