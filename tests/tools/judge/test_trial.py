@@ -301,6 +301,7 @@ TRAINING = [
      " self.norm.bias, True) if self.training else self.norm(x)", "wrong"),
     ("0.0", DROPPED, "self.calls = getattr(self, 'calls', 0) + self.training\n"
      "        return self.norm(x) * (2 if self.training and self.calls > 1 else 1)", "wrong"),
+    ("0.0", "self.norm(x)", "self.norm(x.clamp(-50, 50) if self.training else x)", "wrong"),
     ("0.4", "", "", "right"),
     ("0.4", "nn.Dropout(0.4)", "nn.Dropout(0.3)", "wrong"),
     ("0.4", "self.drop(self.norm(x))", "self.norm(x)", "wrong"),

@@ -22,12 +22,14 @@ from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.trial import Trial, is_refusal
+from agentkernel.tools.judge.values import Distribution
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+AGAIN: tuple[Distribution, ...] = ("large", "normal")
 RANDOM = 1e-2
 """Norm-wise: less is rounding that changes from call to call."""
 CALLS = 12
@@ -97,9 +99,14 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
 
 
 def _judge_again(trial: Trial, case: Case) -> Training:
-    """A second call, on other values and weights: what is kept from the first one shows."""
-    outcome = trial.run(dataclasses.replace(case, seed=case.seed + SEED_STEP))
-    return Training(failure=None if isinstance(outcome, NotApplicable) else outcome.failure)
+    """A second call, on large values and with other weights: what is kept from the first one
+    shows. Where the original takes none, on other plain ones."""
+    again = dataclasses.replace(case, seed=case.seed + SEED_STEP)
+    for distribution in AGAIN:
+        outcome = trial.run(dataclasses.replace(again, distribution=distribution))
+        if not isinstance(outcome, NotApplicable):
+            return Training(failure=outcome.failure)
+    return Training()
 
 
 def _judge_large(trial: Trial, case: Case) -> Training:
