@@ -40,6 +40,7 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
     assert {case.layout for case in required} == {
         "contiguous",
         "strided",
+        "stepped",
         "expanded",
         "offset",
         "sliced",
@@ -154,10 +155,17 @@ def test_every_place_of_every_line_outweighs_its_line_once(prepared):
          (0, 1)),
         ("x", "(x >> 3) ^ x", "torch.randint(0, 9, (4, 60))", (0,)),
         ("x", "x.sum(0).float().exp()", "torch.randint(0, 9, (4, 60), dtype=torch.int32)", (0,)),
+        ("x", "x.argmax(-1)", "torch.randint(0, 9, (4, 60))", (0,)),
+        ("x", "torch.cat([x[:, 1:], x[:, :1]], 1)", "torch.randint(0, 9, (4, 60))", (0,)),
+        ("x", "x.topk(3)[0] * 2", "torch.randint(0, 9, (4, 60))", (0,)),
+        ("x", "x.sort(-1)[1] + x", "torch.randint(0, 9, (4, 60))", (0,)),
+        ("x, y", "x.gather(1, x.argmin(1, keepdim=True)) + x[:, y]",
+         "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4,))", (0,)),
+        ("x", "x.roll(1, -1)[x[0] % 4]", "torch.randint(0, 9, (4, 60))", ()),
         ("x, y", "x[y]", "torch.randn(9, 60), torch.randint(0, 9, (4,))", ()),
         ("x, y", "x >> y", "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4, 60))", ()),
         ("x, y", "(x + y)[x[0] * 0]", "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4, 60))",
-         ()),
+         (1,)),
         ("x", "x.relu()", "torch.randn(4, 60)", ()),
     ],
 )  # fmt: skip
@@ -180,6 +188,8 @@ def test_integers_of_exact_arithmetic_are_drawn_over_their_type(
             assert int(value.abs().max()) > most // 8
             assert int(((value.abs() > 100) & (value.abs() < 1 << 15)).sum()) > 5
             assert bool((value < 0).any())
+            largest = value.sort(-1).values[..., -2:].diff()
+            assert int(largest.min()) < 8  # no narrower type tells the two apart
         elif not value.is_floating_point():
             assert int(value.max()) < 9
 
@@ -457,6 +467,101 @@ def test_weights_have_any_sign_and_size():
     assert torch.equal(odd.mask.sum(-1), plain.mask.sum(-1))
     assert not torch.equal(odd.index, plain.index)
     assert torch.equal(odd.index.sort().values, plain.index)
+
+
+class Kept(torch.nn.Module):
+    """What a module keeps that the same constructor makes the same everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("correction", torch.zeros(48))
+        self.register_buffer("gain", torch.full((48,), 3.0))
+        self.register_buffer("zero_point", torch.zeros(48, dtype=torch.int32))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mask", torch.full((48, 48), -math.inf).triu(1))
+        self.table = torch.nn.Parameter(torch.randn(48, 8))
+
+
+@torch.no_grad()
+def test_what_is_the_same_everywhere_in_a_state_gets_other_values():
+    """The kinds of a correction that is zero at the start, of zero points, of a mask that is taken
+    for causal, of a count that is never high and of a row of zeros that is never met."""
+    plain, odd, few = Kept(), Kept(), Kept()
+    masked = plain.mask.isinf()
+    randomise_state(odd, 4, sign=-1, least=-3)
+    randomise_state(few, 4, sign=1, least=0)
+    for module in (odd, few):
+        for value in (module.correction, module.gain):
+            assert float(value.min()) < 0 < float(value.max())
+        assert len(module.zero_point.unique()) > 1
+        assert not torch.equal(module.mask.isinf(), masked)
+        assert torch.equal(module.mask.isinf().sum(-1), masked.sum(-1))
+        assert int((module.table == 0).all(-1).sum()) >= 1
+    assert int(odd.zero_point.min()) < 0 <= int(few.zero_point.min())
+    assert int(few.step) == 1_000
+    assert int(odd.step) == 100_000
+    randomise_state(plain, 4, sign=1)
+    assert int(plain.step) == 0
+    assert float(plain.correction.abs().max()) == 0
+
+
+def test_a_module_that_looks_up_by_a_buffer_is_asked_for_rows_that_there_are(prepared):
+    text = (
+        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('kinds', torch.zeros(6, dtype=torch.int64))\n"
+        "        self.table = nn.Parameter(torch.randn(2, 6))\n\n"
+        "    def forward(self, x):\n        return x + self.table[self.kinds]\n\n\n"
+        "def get_inputs():\n    return [torch.randn(4, 6, 6)]\n"
+    )
+    for distribution in ("uniform", "spiked"):
+        _, question = asked(prepared, text, distribution)
+        assert isinstance(question, Question), question
+        assert int(question.model.kinds.min()) >= 0
+        assert int(question.model.kinds.max()) == 1
+
+
+def test_special_values_meet_where_a_module_is_elementwise(prepared):
+    """The kind of 0 * NaN, and of two infinities."""
+    shapes = "torch.randn(16, 9), torch.randn(16, 9)"
+    _, question = asked(prepared, FORM.format("x, y", "x * y", shapes), "nan")
+    words = {
+        (str(a), str(b))
+        for a, b in zip(*(item.flatten().tolist() for item in question.inputs), strict=True)
+    }
+    for pair in (("nan", "0.0"), ("inf", "0.0"), ("-inf", "-inf"), ("inf", "-inf"), ("nan", "inf")):
+        assert pair in words
+        assert pair[::-1] in words
+    oracle = question.answer.oracle[0]
+    zero_by_nan = (question.inputs[0] == 0) & question.inputs[1].isnan()
+    assert bool(oracle[zero_by_nan].isnan().all())
+    shapes = "torch.randn(16, 9), torch.randn(9), torch.randn(16, 1)"
+    _, question = asked(prepared, FORM.format("x, y, z", "x * y + z", shapes), "nan")
+    for value in question.inputs[:2]:
+        assert bool(value.isnan().any())
+        assert bool((value == -math.inf).any())
+    shapes = "torch.randn(16, 9), torch.randn(9, 16)"
+    _, question = asked(prepared, FORM.format("x, y", "x @ y", shapes), "nan")
+    assert int(question.inputs[0].isnan().sum()) <= 4
+
+
+def test_every_tensor_is_asked_turned_and_with_a_step():
+    """The kind of a single input that is taken for the transpose of something contiguous."""
+    x, y = torch.arange(12.0).reshape(3, 4), torch.arange(8.0).reshape(2, 4)
+    turned, stepped = arranged([x, 2.0, y], "strided"), arranged([x, 2.0, y], "stepped")
+    assert [item.stride() for item in (turned[0], stepped[2])] == [(1, 3), (1, 2)]
+    assert [item.stride()[-1] for item in (stepped[0], turned[2])] == [2, 2]
+    for found in (turned, stepped):
+        assert torch.equal(found[0], x)
+        assert found[1] == 2.0
+        assert torch.equal(found[2], y)
+
+
+def test_large_values_are_as_large_as_the_reference_takes(prepared):
+    for body, least in (("x.softmax(-1)", 1e14), ("x ** 4", 1e4), ("x.exp()", 1.0)):
+        _, question = asked(prepared, FORM.format("x", body, "torch.randn(16, 30)"), "large")
+        assert isinstance(question, Question), question
+        assert float(question.inputs[0].abs().max()) > least
 
 
 def asked(prepared, text, distribution):

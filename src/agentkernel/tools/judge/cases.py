@@ -242,6 +242,7 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
         *([Case(shape, "normal", seed + 12, layout="permuted")] if deep else []),
         *([Case(shape, "normal", seed + 14, layout="swapped")] if deep else []),
         Case(shape, "normal", seed, layout="strided"),
+        Case(shape, "normal", seed + 1, layout="stepped"),
         Case(shape, "normal", seed, layout="expanded"),
         Case(shape, "uniform", seed, layout="offset", echoes=few),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -61,16 +62,23 @@ COMPARING = {
 """Operators that go another way on either side of a number among their arguments."""
 EXACT = {
     "__and", "__or", "__xor", "abs", "add", "alias", "amax", "amin", "_assert_tensor_metadata",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "clamp_max", "clamp_min",
-    "clone", "cumsum", "eq", "expand", "flip", "gcd", "ge", "gt", "le", "lt", "max", "maximum",
-    "min", "minimum", "mul", "ne", "neg", "permute", "reshape", "select", "sign", "slice",
-    "squeeze", "sub", "sum", "t", "_to_copy", "to", "transpose", "unsqueeze", "_unsafe_view",
-    "view", "where",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cat", "clamp", "clamp_max",
+    "clamp_min", "clone", "constant_pad_nd", "cumsum", "diagonal", "eq", "expand", "flip", "gcd",
+    "ge", "gt", "le", "lt", "masked_fill", "max", "maximum", "min", "minimum", "mul", "ne", "neg",
+    "permute", "repeat", "reshape", "roll", "select", "sign", "slice", "split",
+    "split_with_sizes", "squeeze", "stack", "sub", "sum", "t", "_to_copy", "to", "transpose",
+    "tril", "triu", "unbind", "unfold", "unsqueeze", "_unsafe_view", "view", "where",
 }
+POINTING = {"argmax", "argmin", "argsort", "cummax", "cummin", "kthvalue", "max", "min", "sort",
+            "topk"}
+"""Operators that give places, of the integers that they order: these are small again."""
+MOVING = {"gather", "index", "index_select", "masked_select", "take"}
+"""Operators that take any integer as the first argument, from where elements are moved."""
 FORMS = {
     "alias", "clone", "detach", "expand", "permute", "reshape", "select", "slice", "squeeze", "t",
     "_to_copy", "to", "transpose", "unsqueeze", "_unsafe_view", "view",
 }
+ELEMENTWISE = {"hardswish", "isclose", "isreal", "rsub"}
 BY_NUMBER = {
     "__lshift", "__rshift", "bitwise_left_shift", "bitwise_right_shift", "floor_divide", "fmod",
     "remainder",
@@ -133,7 +141,7 @@ def _is_pointwise(node: Node) -> bool:
     import torch
 
     tags = getattr(node.target, "tags", ())
-    return torch.Tag.pointwise in tags or _name(node) in FORMS
+    return torch.Tag.pointwise in tags or _name(node) in FORMS | ELEMENTWISE
 
 
 def _row_dim(node: Node) -> int:
@@ -170,13 +178,33 @@ def _exact_from(start: Node) -> bool:
                 continue
             seen.add(user)
             name = _name(user)
+            if user.target is operator.getitem:
+                # The second of two results says where the first was found.
+                if user.args[1] == 0 or _name(item) not in POINTING:
+                    left.append(user)
+                continue
             by_number = name in BY_NUMBER and len(user.args) > 1 and type(user.args[1]) is int
-            if name not in EXACT and not (by_number and user.args[0] is item):
+            first = by_number or name in MOVING or name in POINTING
+            if name not in EXACT and not (first and _only_first(user, item)):
                 return False
             counted = True
-            if _kind(user) in ("integer", "other"):
+            place = name in POINTING and _kind(user) == "integer" and name.startswith("arg")
+            if _kind(user) in ("integer", "other") and not place:
                 left.append(user)
     return counted
+
+
+def _only_first(user: Node, item: Node) -> bool:
+    """Whether `item` is the first argument of `user`, and no other one."""
+    return (
+        bool(user.args)
+        and user.args[0] is item
+        and user.all_input_nodes.count(item) == 1
+        and all(
+            item not in (argument if isinstance(argument, list | tuple) else (argument,))
+            for argument in user.args[1:]
+        )
+    )
 
 
 def _kind(node: Node) -> str:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal, cast
 if TYPE_CHECKING:
     import torch
 
-Layout = Literal["contiguous", "strided", "expanded", "offset", "sliced", "permuted", "swapped"]
+Layout = Literal[
+    "contiguous", "strided", "stepped", "expanded", "offset", "sliced", "permuted", "swapped"
+]
 MARGIN = 5
 """Elements by which the rows that inputs are slices of are wider."""
 MIDDLE_MARGIN = 2
@@ -30,6 +32,8 @@ def arranged(values: Sequence[object], layout: Layout) -> list[object]:
     """`values` laid out as asked; "expanded" repeats the first row. Scalars as they are."""
     if layout == "strided":
         return strided(values)
+    if layout == "stepped":
+        return strided(values, turned=True)
     if layout == "expanded":
         return _each(values, _expanded)
     if layout == "offset":
@@ -41,11 +45,11 @@ def arranged(values: Sequence[object], layout: Layout) -> list[object]:
     return list(values)
 
 
-def strided(values: Sequence[object]) -> list[object]:
+def strided(values: Sequence[object], turned: bool = False) -> list[object]:
     """The same values off their usual places: transposed, and in turns every other element of a
-    larger tensor from its second on. Scalars as they are."""
+    larger tensor from its second on, which the first one is where `turned`. Scalars as they
+    are."""
     found: list[object] = []
-    turned = False
     for value in values:
         if not hasattr(value, "shape"):
             found.append(value)

@@ -30,6 +30,7 @@ from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.tally import specials
 from agentkernel.tools.judge.values import (
     DOMAINS,
+    SMALL,
     Distribution,
     Domain,
     Sampler,
@@ -99,6 +100,8 @@ class Asker:
         self.rounding = rounding(captured, settings.device)
         self.permitted = permitted(captured)
         ignored = ignored_values(captured)
+        rows = rows_of(captured)
+        self._elementwise = rows.pointwise
         self._sampler = Sampler(
             loaded,
             settings.device,
@@ -106,26 +109,28 @@ class Asker:
             ignored,
             constants_of(captured),
             wide_inputs(captured),
-            rows_of(captured),
+            rows,
         )
 
     def read(self, source: str) -> None:
         """Draw the numbers that a candidate's text names, too."""
         self._sampler.add_constants(literals_of(source))
 
-    def model(self, seed: int, sign: int = 0) -> nn.Module:
+    def model(self, seed: int, sign: int = 0, least: int | None = None) -> nn.Module:
         """The reference with parameters and buffers off their initial values; with a `sign`, those
-        of any sign and size."""
+        of any sign and size, with a `least` buffers that are the same everywhere too."""
         model = copy.deepcopy(self.base)
-        randomise_state(model, seed, sign)
+        randomise_state(model, seed, sign, least)
         return model
 
     def ask(self, case: Case) -> Question | NotApplicable:
         """The first scale and range of integers with which the reference gives finite values."""
         sign = SIGNS.get(case.distribution, 0) if self.base.state_dict() else 0
-        if sign:
-            # A module that takes a root or a logarithm of its weights gives no numbers here.
-            result = self._ask(self.model(case.seed, sign), case)
+        # A module that takes a root or a logarithm of its weights gives no numbers with a sign, one
+        # that looks up by a buffer none with other integers there.
+        bold = dict.fromkeys((0 if self._looks_up else -SMALL, 0, None))
+        for least in bold if sign else ():
+            result = self._ask(self.model(case.seed, sign, least), case)
             if isinstance(result, Question):
                 return result
         return self._ask(self.model(case.seed), case)
@@ -266,7 +271,7 @@ class Asker:
         try:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
-            answer = call_reference(model, inputs, case.training)
+            answer = call_reference(model, inputs, case.training, self._elementwise)
             known = None
             if rule_of(self._settings.rule).honest and not answer.no_oracle:
                 known = Population(model, inputs, case.training, self.permitted)

@@ -37,7 +37,7 @@ Distribution = Literal[
 ]
 CONSTANTS: dict[str, float] = {"zeros": 0.0, "ones": 1.0, "constant": 0.75}
 TINY = {"float16": 1e-3, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-5}
-LARGE = (1e4, 1e3, 1e2, 1e1)
+LARGE = (1e15, 1e6, 1e4, 1e3, 1e2, 1e1)
 SPIKES = (1e2, 1e1, 1.0)
 HEIGHTS = (2.0, 40.0)
 """Of the one element of a row that stands above all others: from where its neighbours count as much
@@ -61,6 +61,10 @@ largest overflow, and those of the smallest are zero."""
 SCALED_WEIGHT = 1.5
 ZERO_WEIGHTS = 0.125
 """Of parameters with signs and sizes of their own, so many are zero."""
+AHEAD = (1_000, 100_000)
+"""So far ahead are counts of calls: past a warm-up, and past most schedules."""
+SMALL = 3
+"""The largest of small integers, as zero points and kinds of tokens are."""
 WIDE_BITS = (63.0, 31.0, 15.0, 7.0)
 MEANS: dict[str, tuple[float, ...]] = {
     "float16": (1e3, 1e2, 1e1),
@@ -72,6 +76,10 @@ MEANS: dict[str, tuple[float, ...]] = {
 apart."""
 SPECIAL_SHARE = 32
 """One element in so many is NaN or infinite, at most four of a tensor: most rows stay finite."""
+MEETING = (math.nan, math.inf, -math.inf, 0.0, 1.0)
+"""Values of which every two meet at some place."""
+NEAR = 8
+"""Integers that only a wide type tells apart lie so close together."""
 IGNORED_SHARE = 0.25
 SAMPLE_LIMIT_BYTES = 8 << 30
 THIN_BYTES = 256 << 20
@@ -150,6 +158,8 @@ class Sampler:
                 values.append(value if cap is None or exact else value.clamp_(max=cap))
         if distribution == "rows":
             _special_rows(values, self._rows, generator, seed)
+        if distribution == "nan" and self._rows.pointwise:
+            _meet(values, generator)
         return values
 
     def fill(
@@ -410,7 +420,8 @@ def _with_exact(
 def _wide(
     shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator, bits: float, signed: bool
 ) -> torch.Tensor:
-    """Integers of every length up to `bits` and those of the type; below zero where `signed`."""
+    """Integers of every length up to `bits` and those of the type; below zero where `signed`. Some
+    lie beside each other past all others, which only a type of their own width tells apart."""
     import torch
 
     most = torch.iinfo(dtype).max
@@ -419,6 +430,9 @@ def _wide(
     length = torch.randint(bits + 1, tuple(shape), generator=generator, device=device)
     drawn = torch.randint(most, tuple(shape), generator=generator, device=device)
     drawn >>= most.bit_length() - length
+    far = (1 << bits) - 1 - torch.randint(NEAR, tuple(shape), generator=generator, device=device)
+    chance = torch.rand(tuple(shape), generator=generator, device=device)
+    drawn = torch.where(chance < CONSTANT_SHARE, far, drawn) if bits > NEAR.bit_length() else drawn
     chance = torch.rand(tuple(shape), generator=generator, device=device)
     return torch.where((chance < 0.5) & signed, -drawn, drawn).to(dtype)
 
@@ -465,6 +479,33 @@ def _special_rows(values: list[object], rows: Rows, generator: torch.Generator, 
             for size in lines.shape[:-1]
         ]
         lines[tuple(where)] = -math.inf
+
+
+def _meet(values: Sequence[object], generator: torch.Generator) -> None:
+    """Of elementwise modules of two inputs and more: every two of `MEETING` lie at one place of
+    the first two, as far as there are places, and any of them at that of the others, in place."""
+    import torch
+
+    floats = [x for x in values if isinstance(x, torch.Tensor) and x.dtype.is_floating_point]
+    if len(floats) < 2:
+        return
+    try:
+        shape = torch.broadcast_shapes(*(x.shape for x in floats))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return
+    pairs = [(a, b) for a in MEETING for b in MEETING]
+    size, device = math.prod(shape), generator.device
+    places = torch.randperm(size, generator=generator, device=device)[: len(pairs)].tolist()
+    taken: set[tuple[int, tuple[int, ...]]] = set()
+    for place, pair in zip(places, pairs, strict=False):
+        others = torch.randint(len(MEETING), (len(floats),), generator=generator, device=device)
+        where = [int(x) for x in torch.unravel_index(torch.tensor(place), shape)]
+        for number, value in enumerate(floats):
+            own = where[len(shape) - value.ndim :]
+            own_place = tuple(min(at, n - 1) for at, n in zip(own, value.shape, strict=True))
+            if (number, own_place) not in taken:  # one that is repeated meets others elsewhere
+                taken.add((number, own_place))
+                value[own_place] = (*pair, *(MEETING[int(x)] for x in others))[number]
 
 
 def _spread(value: torch.Tensor, seed: int) -> None:
@@ -551,13 +592,14 @@ def scales(distribution: Distribution, inputs: ShapeSet) -> tuple[float, ...]:
     return (1.0,)
 
 
-def randomise_state(model: nn.Module, seed: int, sign: int = 0) -> None:
+def randomise_state(model: nn.Module, seed: int, sign: int = 0, least: int | None = None) -> None:
     """Move parameters and buffers off their initial values, in place, reproducibly.
 
     Zeros, signs and infinities of plain buffers stay: they may be masks. With a `sign`, parameters
     may have any sign and size and be zero, one of a single element is past 1 on that side, and
-    buffers of integers and truth values have their slices along the last dimension in another
-    order."""
+    masks and indices have their slices along the last dimension in another order. With a `least`
+    too, buffers of one value everywhere get others: a count is far ahead, other integers are from
+    `least` on, small ones or 0 and 1, floats of both signs; and some rows of matrices are zero."""
     import torch
 
     with torch.no_grad():
@@ -566,18 +608,63 @@ def randomise_state(model: nn.Module, seed: int, sign: int = 0) -> None:
                 continue
             generator = torch.Generator(device=value.device)
             generator.manual_seed(seed * 1009 + position)
-            if not value.dtype.is_floating_point:
+            is_parameter = name in _parameter_names(model)
+            known = name.rpartition(".")[2] in ("running_mean", "running_var")
+            plain = not (is_parameter or known)
+            if least is not None and plain and bool((value == value.flatten()[0]).all()):
+                _replace(value, generator, sign, least)
+            elif not value.dtype.is_floating_point:
                 if sign and value.ndim:
                     _reorder(value, generator)
-                continue
-            is_parameter = name in _parameter_names(model)
-            _perturb(name, value, generator, is_parameter=is_parameter)
-            if sign and is_parameter:
-                _scatter(value, generator, sign)
+            else:
+                _perturb(name, value, generator, is_parameter=is_parameter)
+                if sign and is_parameter:
+                    _scatter(value, generator, sign)
+                    if least is not None:
+                        _without_rows(value, generator)
+                elif sign and plain and value.ndim and _is_mask(value):
+                    _reorder(value, generator)
+
+
+def _is_mask(value: torch.Tensor) -> bool:
+    """Whether some places of a floating buffer are left out: zero, or infinite."""
+    return bool((value.isinf() | (value == 0)).any())
+
+
+def _replace(value: torch.Tensor, generator: torch.Generator, sign: int, least: int) -> None:
+    """Other values for a buffer of one value everywhere, in place."""
+    import torch
+
+    shape, device = value.shape, value.device
+    if value.dtype.is_floating_point:
+        noise = torch.randn(shape, generator=generator, device=device)
+        one = value.numel() == 1
+        noise = sign * (1 + noise.abs()) if one else noise
+        value.copy_(noise * torch.where(value == 0, AHEAD[0] if one else 1.0, value.float()))
+    elif value.dtype == torch.bool:
+        value.copy_(torch.rand(shape, generator=generator, device=device) < 0.5)
+    elif value.numel() == 1:
+        value.copy_(value + AHEAD[sign < 0])
+    else:
+        value.copy_(
+            torch.randint(
+                least, (SMALL if least else 1) + 1, shape, generator=generator, device=device
+            )
+        )
+
+
+def _without_rows(value: torch.Tensor, generator: torch.Generator) -> None:
+    """Some rows of a matrix are zero, as those of padding and of pruned weights are."""
+    import torch
+
+    if value.ndim < 2 or len(value) < 2:
+        return
+    order = torch.randperm(len(value), generator=generator, device=value.device)
+    value[order[: max(1, int(ZERO_WEIGHTS * len(value)))]] = 0.0
 
 
 def _reorder(value: torch.Tensor, generator: torch.Generator) -> None:
-    """Of a mask each row keeps as many True as it had, of indices each row its own."""
+    """Of a mask each row keeps as many elements as it had, of indices each row its own."""
     import torch
 
     order = torch.randperm(value.shape[-1], generator=generator, device=value.device)
