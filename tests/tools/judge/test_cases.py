@@ -623,6 +623,16 @@ def test_the_largest_tile_of_a_file_is_known():
         ("triton.Config({'BLOCK': 512}, num_warps=4)", 512),
         ("tl.arange(0, 64)", 64),
         ("k[(1,)](x, 4096)", 0),
+        ("k[(1,)](x, n, BLOCK=min(n, WIDE))", 2048),
+        (
+            "@triton.jit\ndef k(x, B):\n    for i in range(8):\n        x += B\nk[(1,)](x, B=128)",
+            1024,
+        ),
+        (
+            "@triton.jit\ndef k(x, n, B):\n    for i in range(0, n, B):\n        x += B\n"
+            "k[(1,)](x, n, B=128)",
+            128,
+        ),
     ):
         assert largest_tile(ast.parse(head + line)) == tile
 

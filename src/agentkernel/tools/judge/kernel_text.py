@@ -10,6 +10,8 @@ LANES = 4
 """What is divided by less is a pair or a third, not a width of vectors."""
 RANKS = 8
 """What is compared with a larger number may be a size."""
+LARGEST_WALKED = 1 << 14
+"""Rows of more elements, walked in tiles, are too long to be interpreted for one question."""
 LARGEST, MOST_BITS, MOST_VALUES, CHAIN = 1 << 24, 24, 16, 3
 """Of the numbers that a file computes: larger ones are no sizes that can be asked."""
 ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -112,8 +114,9 @@ def telling_sizes(tree: ast.Module) -> list[int]:
 
 
 def largest_tile(tree: ast.Module) -> int:
-    """The largest number that kernels are launched or configured with by name, or count up to; 0
-    where there is none. One tile of that size may have been taken for a whole row."""
+    """The largest number that kernels are launched or configured with by name, or count up to, as
+    many times as a kernel walks in a loop of a number of its own; 0 where there is none. Tiles of
+    that size together may have been taken for a whole row."""
     named = _constants(tree)
     found: list[ast.expr] = []
     for node in ast.walk(tree):
@@ -123,7 +126,21 @@ def largest_tile(tree: ast.Module) -> int:
             found += [x for item in node.args if isinstance(item, ast.Dict) for x in item.values]
         elif isinstance(node, ast.Call) and last_word(node.func) == "arange":
             found += node.args
-    return max(_numbers(found, named), default=0)
+    tile = max(_numbers(found, named), default=0)
+    walked = [tile * count for count in _counted(tree, named)]
+    return max((size for size in walked if size <= LARGEST_WALKED), default=tile)
+
+
+def _counted(tree: ast.Module, named: Mapping[str, set[int]]) -> list[int]:
+    """How often the loops of kernels run, as far as a number says so."""
+    loops = [
+        node
+        for _, item in kernel_functions(tree)
+        for node in ast.walk(item)
+        if isinstance(node, ast.Call) and last_word(node.func) in ("range", "static_range")
+    ]
+    ends = [call.args[0] if len(call.args) == 1 else call.args[1] for call in loops if call.args]
+    return [count for count in _numbers(ends, named) if count > 1]
 
 
 def _numbers(nodes: Sequence[ast.expr], named: Mapping[str, set[int]]) -> list[int]:
@@ -160,6 +177,8 @@ def _folded(node: ast.expr, named: Mapping[str, set[int]]) -> set[int]:
         return {node.value} if type(node.value) is int else set()
     if isinstance(node, ast.Name | ast.Attribute):
         return named.get(last_word(node), set())
+    if isinstance(node, ast.Call) and last_word(node.func) in ("min", "max"):
+        return set().union(*(_folded(item, named) for item in node.args))
     if not isinstance(node, ast.BinOp) or type(node.op) not in ARITHMETIC:
         return set()
     compute = ARITHMETIC[type(node.op)]
