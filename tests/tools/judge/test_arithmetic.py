@@ -1,5 +1,10 @@
 """Are values rounded as a GPU rounds them?"""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -40,3 +45,15 @@ def test_a_watch_keeps_the_first_refusal():
     assert watch.refusal is first
     watch.reset("reversed")
     assert watch.refusal is None
+
+
+def test_a_step_that_is_not_associative_gives_another_result():
+    script = Path(__file__).with_name("interpreted_trees.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "place": True,
+        "top": True,
+        "run": True,
+        "back": True,
+        "not associative": False,
+    }

@@ -6,7 +6,7 @@ rounded to nearest even; sums in a narrow type round at every level.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -260,6 +260,96 @@ def _hook_reductions() -> None:
 
     interpreter.ReduceOps.sum = narrow_sum
     interpreter.ScanOps.cumsum = checked_cumsum
+    interpreter.ReduceOps.generic_reduce = _reduced_as_a_tree
+    interpreter.ScanOps.generic_scan = _scanned_as_a_tree
+
+
+Arrays = list[Array]
+
+
+def _reduced_as_a_tree(self: object, values: Sequence[tl.tensor]) -> list[object]:
+    """Pairs of neighbours, then pairs of these: as a GPU does, where left to right would take a
+    step for associative that is not."""
+    axis: int | None = self.axis  # type: ignore[attr-defined]
+    kinds = [value.dtype for value in values]
+    shape = values[0].handle.data.shape
+    along = (
+        [v.handle.data.reshape(-1) for v in values]
+        if axis is None
+        else [np.moveaxis(v.handle.data, axis, -1) for v in values]
+    )
+    while along[0].shape[-1] > 1:
+        left, right = [x[..., ::2] for x in along], [x[..., 1::2] for x in along]
+        along = _combined(self, left, right, kinds)
+    found = [x[..., 0] for x in along]
+    if self.keep_dims:  # type: ignore[attr-defined]
+        ones = [1] * len(shape)
+        found = [x.reshape(ones) if axis is None else np.expand_dims(x, axis) for x in found]
+    return [_packed(self, x, kind) for x, kind in zip(found, kinds, strict=True)]
+
+
+def _scanned_as_a_tree(self: object, values: Sequence[tl.tensor]) -> list[object]:
+    """Each place with the one before it, then with the one two before it, four, eight."""
+    axis: int = self.axis  # type: ignore[attr-defined]
+    kinds = [value.dtype for value in values]
+    along = [np.moveaxis(value.handle.data, axis, -1) for value in values]
+    count, step = along[0].shape[-1], 1
+    while step < count:
+        # The first places have none before them; a block has to keep its size, a power of two.
+        first = [x[..., :step] for x in along]
+        left = [np.concatenate((x[..., :step], x[..., :-step]), axis=-1) for x in along]
+        later = [x[..., step:] for x in _combined(self, left, along, kinds)]
+        along = [np.concatenate(both, axis=-1) for both in zip(first, later, strict=True)]
+        step *= 2
+    found = [np.moveaxis(x, -1, axis) for x in along]
+    return [_packed(self, x, kind) for x, kind in zip(found, kinds, strict=True)]
+
+
+def _packed(self: object, data: npt.NDArray[np.generic], kind: object) -> object:
+    given = np.ascontiguousarray(data) if data.ndim else data.item()
+    return self.to_tensor(given, kind)  # type: ignore[attr-defined]
+
+
+def _combined(self: object, left: Arrays, right: Arrays, kinds: Sequence[object]) -> Arrays:
+    """The step at all places at once; one by one, where it asks for a truth value."""
+    truth = tl.tensor.__bool__
+    tl.tensor.__bool__ = _no_truth
+    try:
+        return _step(self, left, right, kinds)
+    except _TruthOfMany:
+        tl.tensor.__bool__ = truth
+        found = [np.empty_like(item) for item in left]
+        for place in np.ndindex(left[0].shape):
+            alone = [[x[place].reshape(1) for x in side] for side in (left, right)]
+            for room, value in zip(found, _step(self, *alone, kinds), strict=True):
+                room[place] = value.reshape(-1)[0]
+        return found
+    finally:
+        tl.tensor.__bool__ = truth
+
+
+class _TruthOfMany(Exception):
+    """A step branches, and is to do so at each place by itself."""
+
+
+def _no_truth(self: tl.tensor) -> bool:
+    raise _TruthOfMany
+
+
+def _step(self: object, left: Arrays, right: Arrays, kinds: Sequence[object]) -> Arrays:
+    given = [
+        _packed(self, x, kind)
+        for side in (left, right)
+        for x, kind in zip(side, kinds, strict=True)
+    ]
+    result = self.combine_fn.fn(*given)  # type: ignore[attr-defined]
+    results = result if isinstance(result, tuple) else (result,)
+    return [
+        np.broadcast_to(x.handle.data if isinstance(x, tl.tensor) else x, old.shape).astype(
+            old.dtype
+        )
+        for x, old in zip(results, left, strict=True)
+    ]
 
 
 def _hook_not_a_number() -> None:
