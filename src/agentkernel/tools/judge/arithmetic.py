@@ -320,8 +320,8 @@ def _combined(self: object, left: Arrays, right: Arrays, kinds: Sequence[object]
         tl.tensor.__bool__ = truth
         found = [np.empty_like(item) for item in left]
         for place in np.ndindex(left[0].shape):
-            alone = [[x[place].reshape(1) for x in side] for side in (left, right)]
-            for room, value in zip(found, _step(self, *alone, kinds), strict=True):
+            one, other = ([x[place].reshape(1) for x in side] for side in (left, right))
+            for room, value in zip(found, _step(self, one, other, kinds), strict=True):
                 room[place] = value.reshape(-1)[0]
         return found
     finally:
