@@ -254,8 +254,8 @@ def _apart(shape: CaseShape, seed: int) -> list[Case]:
 
 
 def wide_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
-    """Integers over the range of their type."""
-    return Case(small_shape(declared, odd), "wide", seed + 12)
+    """Integers over the range of their type, in rows in which some lie beside each other."""
+    return Case(_wide_rows(declared, odd), "wide", seed + 12)
 
 
 def _wide_rows(primary: CaseShape, odd: Sequence[CaseShape]) -> CaseShape:
