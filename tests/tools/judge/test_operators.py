@@ -250,3 +250,15 @@ def test_what_fresh_memory_holds_is_drawn(dtype):
     assert any(bool((room == 0).all()) for room in rooms)
     assert any(len(room.float().unique()) > 1 for room in rooms)
     assert all(room._version == 0 for room in rooms)
+
+
+def test_what_fresh_memory_holds_can_be_had_again():
+    found = []
+    for seed in (7, 7, 8):
+        leftovers = Leftovers("cpu", seed)
+        rooms = [torch.full((2 * POOL,), 5.0) for _ in range(32)]
+        for room in rooms:
+            leftovers.fill(room)
+        found.append(torch.stack(rooms))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])

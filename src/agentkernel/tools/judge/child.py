@@ -37,14 +37,16 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     from agentkernel.tools.judge.witness import install
 
     if state.interpret:
-        from agentkernel.tools.judge.interpreter import harden
+        from agentkernel.tools.judge.interpreter import draw_leftovers, harden
 
         harden().unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
+        draw_leftovers(cast("int | None", payload.get("leftovers")))
     else:
         _hook_launches(state)
         state.memory.setdefault("allocated", torch.cuda.memory_allocated)
     # As use_deterministic_algorithms(True, warn_only=True), which imports all of torch._inductor.
     torch.set_deterministic_debug_mode("warn")
+    state.memory["leftovers"] = payload.get("leftovers")
     witness = install(state)
     source = str(payload["source"])
     namespace = cast("ModuleType", witness.loading(lambda: state.execute(source)))

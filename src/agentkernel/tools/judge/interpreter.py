@@ -41,7 +41,7 @@ from agentkernel.tools.judge.watch import (
 
 INT_SENTINEL = 0x5A
 LEFTOVERS = (*(float("nan"),) * 8, 0.0, 0.0, 1.0, -1.0, 0.625, -2.5, 60.0, -100.0)
-_draw = random.SystemRandom()
+_draw = random.Random()
 LOOP = "interpreter_loop"
 OWN_OPTIONS = frozenset({"grid", "warmup", "debug", "pre_run_hooks"})
 MOST_OF = {"num_warps": 32, "num_ctas": 16, "num_stages": 32}
@@ -452,6 +452,11 @@ def _require_inside(ptrs: object, mask: object, what: str) -> None:
                 f"kernel {watch.kernel} line {candidate_line()}: {what} outside of every tensor"
             )
         )
+
+
+def draw_leftovers(seed: int | None) -> None:
+    """Draw what masked lanes hold from `seed` on, so that a judgement can be had again."""
+    _draw.seed(seed)
 
 
 def _poison(handle: object, where: npt.NDArray[np.bool_]) -> object:

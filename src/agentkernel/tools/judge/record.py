@@ -32,8 +32,9 @@ class Leftovers:
     tell no judge by it, and what nobody wrote is wrong in some call. Truth values are True in all:
     each of two is right by accident too often."""
 
-    def __init__(self, device: str) -> None:
-        self._draw = random.SystemRandom()
+    def __init__(self, device: str, seed: int | None = None) -> None:
+        """The same for the same `seed`, so that a judgement can be had again."""
+        self._draw = random.Random(seed)
         old = [self._draw.gauss(0.0, 1.0) * (self._draw.random() < 0.9) for _ in range(POOL)]
         floats = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         kinds = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
@@ -74,7 +75,10 @@ class Call:
 class Record:
     """What was seen since the last testimony. Only the hooks and the witness hold it."""
 
-    def __init__(self, device: str, interpret: bool, file: str) -> None:
+    def __init__(
+        self, device: str, interpret: bool, file: str, leftovers: int | None = None
+    ) -> None:
+        """`leftovers` seeds what fresh memory holds."""
         from agentkernel.tools.judge import ambient, operators, outliving
         from agentkernel.tools.judge.graphs import Graphs
 
@@ -94,7 +98,7 @@ class Record:
         self._violations: dict[tuple[str, str], int] = {}
         self._muted: set[int] | None = set()
         self._zero = torch.Tensor.zero_
-        self._fresh: Fresh | None = Leftovers(device).fill
+        self._fresh: Fresh | None = Leftovers(device, leftovers).fill
         self._with_leftovers = operators.with_leftovers
         self._inside = 0
         self._forms = Forms()

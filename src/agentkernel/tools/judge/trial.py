@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import (
     CompileFailed,
     ExecutionFailed,
@@ -133,6 +134,7 @@ class Trial:
                 "init_kwargs": self.loaded.init_kwargs,
                 "arguments": self.loaded.problem.arguments,
                 "seed": THROW_AWAY_SEED,
+                "leftovers": int(sha256_text(f"{self.settings.seed} leftovers")[:12], 16),
                 "initial": initial,
                 "unnamed_dot_allowed": self.settings.precision == "tf32",
             },

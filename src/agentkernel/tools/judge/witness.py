@@ -77,7 +77,8 @@ def _make_witness(state: WorkerState) -> Witness:
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # two lines a call otherwise
     file = str(state.scratch / CANDIDATE_FILE)
-    record = Record(state.device, state.interpret, file)
+    leftovers = cast("int | None", state.memory.get("leftovers"))
+    record = Record(state.device, state.interpret, file, leftovers)
     _hook_launches(state, record.launched, record.within, record.form)
     _hook_numbers(record.left_torch)
     watch_events(file, lambda: record.calling, record.note)
