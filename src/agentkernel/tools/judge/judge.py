@@ -88,6 +88,9 @@ LARGER_ELEMENTS = 1 << 28
 CONFIGURATION_CALLS = 64
 """So many calls are made for the configurations of autotuners that no other call has taken."""
 GRADIENT_ELEMENTS = 1 << 12
+WIDE_ELEMENTS, WIDE_S = 1 << 14, 30.0
+"""The wide pass has at most so many elements as would take so long at the rate of the first one, of
+which most is not the kernels' own time, and may always have the former."""
 RANDOM_ELEMENTS = 1 << 11
 """Of so many it shows whether they are drawn one by one."""
 STAND_IN_ELEMENTS = 1 << 26
@@ -521,14 +524,18 @@ def _judge_gradients(
     required = [case.shape for case in plan if case.required]
     shapes = [case.shape for case in plan if case.shape.elements >= GRADIENT_ELEMENTS]
     small, sure = (min(found, key=lambda x: x.elements) for found in (shapes or required, required))
-    wide = _much_wider(trial.loaded, captured) or max(required, key=lambda x: x.elements)
-    wide = wide if trial.fits(wide) else sure
     for shape in dict.fromkeys((small, sure)):
+        began = time.monotonic()
         judged = _differentiated(trial, shape, SMALL[0], source, settings, findings)
         if judged.asked:
             small = shape
             break
     findings.gradients = judged.kept
+    rate = shape.elements / max(time.monotonic() - began, 1e-3)
+    room = max(WIDE_ELEMENTS, int(rate * WIDE_S))
+    wide = _much_wider(trial.loaded, captured, min(INTERPRETED_ODD_ELEMENTS, room))
+    wide = wide or max(required, key=lambda x: x.elements)
+    wide = wide if trial.fits(wide) else sure
     ways = [*((small, way) for way in SMALL[1:]), *((wide, way) for way in WIDE)]
     for shape, way in ways:
         if judged.failure is not None or not findings.gradients:
@@ -538,16 +545,16 @@ def _judge_gradients(
     return judged.failure
 
 
-def _much_wider(loaded: LoadedProblem, captured: Captured) -> CaseShape | None:
-    """The declared sizes but for one, the last that is free to grow to `INTERPRETED_ODD_ELEMENTS`;
-    None where none is."""
+def _much_wider(loaded: LoadedProblem, captured: Captured, most: int) -> CaseShape | None:
+    """The declared sizes but for one, the last that is free to grow to `most` elements; None where
+    none is."""
     first = loaded.problem.shape_sets[0]
     declared = {item.symbol: item.size for item in captured.free_dims}
-    more = INTERPRETED_ODD_ELEMENTS // max(1, count_elements(first))
+    more = most // max(1, count_elements(first))
     for name in reversed(declared) if more > 1 else ():
         sizes = declared | {name: more * declared[name]}
         grown = replace_sizes(first, captured.free_dims, sizes)
-        if captured.admits(sizes) and count_elements(grown) <= INTERPRETED_ODD_ELEMENTS:
+        if captured.admits(sizes) and count_elements(grown) <= most:
             return CaseShape(grown, "odd", 0)
     return None
 
