@@ -11,6 +11,8 @@ from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 
 Status = Literal["met", "improved", "verified", "kept_original", "kept_compiled", "failed"]
+HANDED_OVER: tuple[Status, ...] = ("met", "improved", "verified")
+"""What a run ends with that hands over a candidate, which its judge accepted."""
 
 
 class Versions(Frozen):

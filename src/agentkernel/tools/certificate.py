@@ -11,7 +11,13 @@ from pydantic import ValidationError
 from agentkernel.disk import fitting, read_regular_text
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.certificate import Certificate, ModuleGraph, Signature, Status
+from agentkernel.domain.certificate import (
+    HANDED_OVER,
+    Certificate,
+    ModuleGraph,
+    Signature,
+    Status,
+)
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Profile
@@ -29,8 +35,6 @@ from agentkernel.tools.signing import (
 from agentkernel.tools.store import Manifest
 
 CERTIFICATE = "certificate.json"
-HANDED_OVER: tuple[Status, ...] = ("met", "improved", "verified")
-"""What a run ends with that hands over a candidate, which its judge accepted."""
 
 
 @dataclass(frozen=True)

@@ -169,10 +169,11 @@ def _judge_again(
     settings = replay_settings(certificate, resolved, allow_unsandboxed=allow_unsandboxed)
     now = judge(loaded, captured, source, settings)
     again = _under_a_fresh_seed(loaded, captured, source, settings, then, now)
+    versions = installed_versions()
     differences = [
-        *version_differences(certificate.versions, installed_versions()),
+        *version_differences(certificate.versions, versions),
         *_changed("judge", certificate.judge_sha256[:16], judge_sha256()[:16]),
-        *record_differences(loaded, captured, certificate),
+        *record_differences(loaded, captured, certificate, versions),
         *verdict_differences(then, now),
         *(fresh_differences(then, again) if again is not None else ()),
     ]
@@ -272,13 +273,13 @@ def version_differences(then: Versions, now: Versions) -> list[Difference]:
 
 
 def record_differences(
-    loaded: LoadedProblem, captured: Captured, certificate: Certificate
+    loaded: LoadedProblem, captured: Captured, certificate: Certificate, now: Versions
 ) -> list[Difference]:
     """Where what the certificate says of the problem is not what its source gives: a verdict at
-    other sizes or on another class, or the graph of another module, decides."""
+    other sizes or on another class decides, and the graph of another module under the same torch;
+    another one captures another graph."""
     from agentkernel.tools.problems import declared_problem
     from agentkernel.tools.regions.identity import problem_graph
-    from agentkernel.tools.versions import installed_versions
 
     found = []
     if loaded.problem.origin == "file":
@@ -292,8 +293,7 @@ def record_differences(
             graph = problem_graph(loaded, captured)
         except ProblemError:
             return found
-        # Another torch captures another graph.
-        same = certificate.versions.torch == installed_versions().torch
+        same = certificate.versions.torch == now.torch
         found += _changed("graph", certificate.graph.signature, graph.signature, decisive=same)
     return found
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 FACTOR = 4.0
 """Of eager's own error."""
-ROUNDINGS = {1: 4.0, 2: 4.0}
-"""Of the gradient's dtype, where eager is exact, by its bytes; 64 of wider ones."""
+ROUNDINGS, NARROW_ROUNDINGS = 64.0, 4.0
+"""Of the gradient's dtype, where eager is exact; the fewer of one of at most 16 bits, whose sums
+are carried in fp32."""
 OUT_OF_MEMORY = "OutOfMemoryError"
 Gradients = Mapping[str, "torch.Tensor"]
 
@@ -351,7 +352,8 @@ def _mismatch(
     size = max(float(right[known].norm()), torch.finfo(found.dtype).tiny)
     error = float((found.double() - right)[known].norm()) / size
     allowed = FACTOR * float((eager[name].double() - right)[known].norm()) / size
-    allowed = max(allowed, ROUNDINGS.get(found.element_size(), 64.0) * torch.finfo(found.dtype).eps)
+    roundings = NARROW_ROUNDINGS if found.element_size() <= 2 else ROUNDINGS
+    allowed = max(allowed, roundings * torch.finfo(found.dtype).eps)
     if error <= allowed:
         return None
     far = (found.double() - right).abs()

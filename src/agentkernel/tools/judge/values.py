@@ -602,13 +602,14 @@ def randomise_state(model: nn.Module, seed: int, sign: int = 0, least: int | Non
     `least` on, small ones or 0 and 1, floats of both signs; and some rows of matrices are zero."""
     import torch
 
+    parameters = _parameter_names(model)
     with torch.no_grad():
         for position, (name, value) in enumerate(sorted(model.state_dict().items())):
             if value.numel() == 0:
                 continue
             generator = torch.Generator(device=value.device)
             generator.manual_seed(seed * 1009 + position)
-            is_parameter = name in _parameter_names(model)
+            is_parameter = name in parameters
             known = name.rpartition(".")[2] in ("running_mean", "running_var")
             plain = not (is_parameter or known)
             if least is not None and plain and bool((value == value.flatten()[0]).all()):

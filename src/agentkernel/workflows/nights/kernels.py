@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.certificate import HANDED_OVER
 from agentkernel.domain.night import RegionStatus
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
@@ -24,7 +25,6 @@ from agentkernel.workflows.state import OptimizeRequest
 if TYPE_CHECKING:
     from agentkernel.tools.regions import RegionCall
 
-HANDED_OVER = ("met", "improved", "verified")
 SPENT = 0.9
 """A search that took this share of its budget was ended by it."""
 

@@ -10,7 +10,12 @@ from agentkernel.domain.session import Node
 from agentkernel.errors import AgentKernelError, OutputError, RunNotFound
 from agentkernel.plain_text import plain
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
-from agentkernel.tools.certificate import build_certificate, canonical_json, read_certificate
+from agentkernel.tools.certificate import (
+    build_certificate,
+    canonical_json,
+    drop_in_name,
+    read_certificate,
+)
 from agentkernel.tools.store import find_run, read_manifest
 from agentkernel.workflows.outcome import decide_outcome
 from agentkernel.workflows.session.gather import attempt_of
@@ -71,7 +76,7 @@ def run_folder(work: Work, node: Node) -> Path:
 def drop_in_path(work: Work, path: str | None) -> Path:
     """Where a drop-in goes: beside the module, or as typed. Raises OutputError for a path that
     would destroy something."""
-    name = drop_in_name(work)
+    name = drop_in_name(work.module)
     module = Path(work.module.path) if work.module.path else None
     if path is None:
         usual = module.parent / name if module is not None else work.folder / name
@@ -129,11 +134,6 @@ def typed_path(path: str) -> Path:
     return found
 
 
-def drop_in_name(work: Work) -> str:
-    """`layernorm_optimized.py`."""
-    return f"{Path(work.module.path).stem or work.module.name}_optimized.py"
-
-
 def write_drop_in(work: Work, node: Node, path: Path) -> tuple[str, ...]:
     """The candidate at `path` and its certificate beside it. Raises OutputError, RunNotFound."""
     certificate = canonical_json(certificate_of(work, node))
@@ -157,7 +157,7 @@ def write_session(
     texts = {name: text if name == SCRIPT else plain(text) for name, text in texts.items()}
     files = {**texts, work.file_name(None): work.module.source}
     _spare_all(files, folder)
-    drop_in = folder / drop_in_name(work)
+    drop_in = folder / drop_in_name(work.module)
     if node is not None:
         _spare(work, drop_in, str(drop_in))
     make_folder(folder)
