@@ -69,7 +69,7 @@ def main(name: str, examples: int, number: int, template: Path, folder: Path) ->
     if name not in TARGETS:
         for each in [name] if name in PLANTED else [x for x in PLANTED if x != "dies"]:
             try:
-                # A busy machine may take seconds to hand out a gigabyte: only what hangs is cut short.
+                # A busy machine takes seconds to hand out a gigabyte; what hangs is cut short.
                 read(PLANTED[each], (), 3.0 if each in ("hangs", "waits") else 10 * MOST_S)
             except (Exception, Fault) as error:  # noqa: BLE001 - each is told
                 print(each, type(error).__name__, str(error).partition("\n")[0])

@@ -80,13 +80,26 @@ def routes(module: nn.Module, frees: list[float], shape: tuple[int, ...] = BIG) 
 
 
 def test_the_first_route_that_fits_is_taken() -> None:
+    quarter = (1 << 14, 1 << 13)
+    assert routes(Call(torch.relu), [300, 80, 18], quarter) == ["whole", "whole", "slices"]
     assert routes(Call(torch.relu), [300, 80, 24, 13, 9]) == [
-        "whole",
+        "slices",
         "slices",
         "slices",
         "slices",
         "none",
     ]
+
+
+def test_gradients_are_asked_where_those_of_all_sides_have_room() -> None:
+    """Of a pooling the outputs are small, and the gradients of its inputs are not."""
+    with torch.device("meta"):
+        pool = Call(lambda x: F.avg_pool2d(x[None], 4)).eval()
+        loaded = problem_from_module(pool, [torch.empty((1 << 14, 1 << 14))])
+    captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
+    asked = [plan_memory(captured, inputs, Room(free << 30)) for free in (16, 7)]
+    assert [plan.route for plan in asked] == ["whole", "whole"]
+    assert [plan.differentiates for plan in asked] == [True, False]
 
 
 def test_without_slices_fp64_is_kept_on_the_host_or_left_out() -> None:

@@ -39,6 +39,9 @@ HOST_BYTES_PER_S = 5e9
 """Of a copy through pageable memory."""
 WHOLE_SHARE = 0.9
 """Of what is free, whole copies may take: an allocator's blocks do not lie side by side."""
+WHOLE_BYTES = 24 << 30
+"""Past that the declared size is asked in slices wherever there are some, even where more is free:
+all cases with whole copies of it would take minutes, and as many gradients more than there is."""
 PIECE = 1 << 24
 """Elements of an output that are compared at once where no axis makes slices."""
 SLICE_BYTES = 4 << 30
@@ -113,6 +116,14 @@ class MemoryPlan:
     def peak(self) -> Stage:
         """The stage that holds most on the device."""
         return max(self.stages, key=lambda stage: stage.device)
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether eager's gradients, those in fp64 and the candidate's have room beside each other:
+        a backward pass keeps what forward made, and each input has a gradient of its size."""
+        held = self.footprint
+        wanted = 2 * held.double + 5 * (held.inputs + held.weights + held.outputs) + 2 * held.work
+        return self.route == "whole" and wanted + self.room.reserve <= WHOLE_SHARE * self.room.free
 
     @property
     def seconds(self) -> float:
@@ -222,8 +233,10 @@ def plan_memory(
     held = measure(captured, inputs, module)
     whole = _whole_stages(held, room)
     most = WHOLE_SHARE * room.free
-    if all(stage.device <= most for stage in whole):
-        return MemoryPlan(held, whole, "whole", room, again=_again(held, whole) <= most)
+    fits = all(stage.device <= most for stage in whole)
+    uncut = MemoryPlan(held, whole, "whole", room, again=_again(held, whole) <= most)
+    if fits and uncut.peak.device <= WHOLE_BYTES:
+        return uncut
     if held.eager + room.reserve > room.free:
         reason = (
             f"eager itself takes {gigabytes(held.eager)} of {gigabytes(room.free)}, of which "
@@ -236,6 +249,8 @@ def plan_memory(
         if plan is not None:
             return plan
         found = "one slice in fp64 takes more than is free"
+    if fits:
+        return uncut
     return _uncut(held, room, found)
 
 

@@ -102,7 +102,7 @@ class LocalWorkshop:
         ):
             start_workers(judging)
             session.begin()
-            searcher = make_searcher(settings, resolved)
+            searcher = make_searcher(settings, resolved, session.make_room)
             coder = make_coder(settings.coder, searcher, writer, desk, settings)
             made = _tools(
                 loaded, settings, resolved, coder, captured, session, known, desk.judge_key
@@ -141,11 +141,16 @@ def start_workers(judging: JudgeSettings) -> None:
     expect_judged(judging)
 
 
-def make_searcher(settings: Settings, resolved: ResolvedTarget) -> Searcher:
-    """Measure schedules where the GPU can stand for the target, else compile and estimate."""
+def make_searcher(
+    settings: Settings, resolved: ResolvedTarget, make_room: Callable[[], None] = lambda: None
+) -> Searcher:
+    """Measure schedules where the GPU can stand for the target, else compile and estimate.
+    `make_room` frees what else the run holds of the GPU's memory and can make again."""
     unsandboxed = settings.judge.allow_unsandboxed
     if resolved.measurable:
-        return MeasuringSearcher(seed=settings.seed, allow_unsandboxed=unsandboxed)
+        return MeasuringSearcher(
+            seed=settings.seed, allow_unsandboxed=unsandboxed, make_room=make_room
+        )
     return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
 
 

@@ -71,9 +71,14 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> LoadedProblem:
 def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
     problem: LoadedProblem,
 ) -> None:
-    found = MeasuringSearcher(seconds=60, device="cpu").rank(
+    freed: list[str] = []
+    searcher = MeasuringSearcher(
+        seconds=60, device="cpu", make_room=lambda: freed.append("what the baselines hold")
+    )
+    found = searcher.rank(
         problem, list(FAMILY.values()), list(FAMILY), [{}] * 5, load_targets()["h100-sxm"]
     )
+    assert len(freed) == 1
     by_label = {item.label: item for item in found}
     assert [item.label for item in found] == list(FAMILY)
     assert set(order(found)) == {0, 1, 2}

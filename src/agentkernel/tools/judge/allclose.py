@@ -49,11 +49,18 @@ def passes_allclose(
 ) -> bool | None:
     """True where the candidate is close in `case`. None, with a note, where the reference itself
     does not take it: that is not the candidate's fault."""
+    import torch
+
     question = _question(trial, loaded, case)
     if isinstance(question, NotApplicable):
         notes.append(f"KernelBench's rule not asked: {question.reason}")
         return None
-    memory = Memory(trial.worker, question)
+    try:
+        memory = Memory(trial.worker, question)
+    except torch.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        notes.append(f"KernelBench's rule not asked: {one_line(error, 200)}")
+        return None
     try:
         reply = trial.call(case, question, memory)
         return not isinstance(reply, WorkerFailed) and _close(question, memory, reply)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from agentkernel.tools.sandbox.tensors import TensorRef
+
 FACTOR = 4.0
 """Of eager's own error."""
 ROUNDINGS, NARROW_ROUNDINGS = 64.0, 4.0
@@ -116,6 +118,8 @@ def judge_gradients(
     trial: Trial, case: Case, source: str, way: Pass = SMALL[0], policy: Policy = "any"
 ) -> Judged:
     """Differentiate one call of the candidate, and of the reference in its dtype and in fp64."""
+    import torch
+
     if not declares_gradients(source):
         return Judged()
     case = dataclasses.replace(
@@ -141,7 +145,11 @@ def judge_gradients(
         return Judged(note=f"gradients not judged: the reference raised {one_line(error, 120)}")
     if not exact:
         return Judged(note="gradients not judged: none reaches an input or a parameter")
-    return _compared(trial, case, question, ends, eager, exact, way, policy)
+    try:
+        return _compared(trial, case, question, ends, eager, exact, way, policy)
+    except torch.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        return Judged(note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}")
 
 
 def differentiable(value: object) -> bool:
@@ -301,10 +309,13 @@ def _compared(
     import torch
 
     memory = Memory(trial.worker, question)
-    shared = [None if item is None else trial.worker.share(item) for item in ends]
-    rooms = {name: trial.worker.share(torch.zeros_like(value)) for name, value in eager.items()}
+    shared: list[TensorRef | None] = []
+    rooms: dict[str, TensorRef] = {}
     label = f"{', '.join(filter(None, (case.label, way.label)))}: the gradient"
     try:
+        shared.extend(None if item is None else trial.worker.share(item) for item in ends)
+        for name, value in eager.items():
+            rooms[name] = trial.worker.share(torch.zeros_like(value))
         # A second call would leave its mark on what the module keeps, too.
         alone = way._replace(beside="") if question.answer.after is not None else way
         more = {"ends": shared, "gradients": rooms, "way": alone._asdict()}

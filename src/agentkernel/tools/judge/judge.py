@@ -535,7 +535,7 @@ def _judge_gradients(
     room = max(WIDE_ELEMENTS, int(rate * WIDE_S))
     wide = _much_wider(trial.loaded, captured, min(INTERPRETED_ODD_ELEMENTS, room))
     wide = wide or max(required, key=lambda x: x.elements)
-    wide = wide if trial.fits(wide) else sure
+    wide = wide if trial.differentiates(wide) else sure
     ways = [*((small, way) for way in SMALL[1:]), *((wide, way) for way in WIDE)]
     for shape, way in ways:
         if judged.failure is not None or not findings.gradients:

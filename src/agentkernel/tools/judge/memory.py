@@ -16,21 +16,32 @@ if TYPE_CHECKING:
 
 class Memory:
     """Copies of a question's inputs, each with the storage around it, and buffers for outputs;
-    with `recalls` buffers for the outputs of the call before as well."""
+    with `recalls` buffers for the outputs of the call before as well. Nothing of it is kept where
+    the device has no room for all: torch.OutOfMemoryError."""
 
     def __init__(self, worker: Worker, question: Question, recalls: bool = False) -> None:
         self._worker = worker
         self._inputs: dict[int, TensorRef] = {}
         self._places: dict[int, Placement] = {}
         self._scalars = list(question.inputs)
+        self._outputs: list[TensorRef | None] = []
+        self._recalls: list[TensorRef | None] = []
+        try:
+            self._fill(question, recalls)
+        except BaseException:
+            self.release()
+            raise
+
+    def _fill(self, question: Question, recalls: bool) -> None:
+        worker = self._worker
         for position, value in tensors_of(question.inputs):
             self._places[position] = placement(value)
             flat = whole(value)
             plain = placement(value) == _plain(value) and flat.numel() == value.numel()
             self._inputs[position] = worker.share(flat.view(value.shape) if plain else flat)
         leaves = question.answer.leaves
-        self._outputs = [self._buffer(leaf) for leaf in leaves]
-        self._recalls = [self._buffer(leaf) for leaf in leaves] if recalls else []
+        self._outputs.extend(self._buffer(leaf) for leaf in leaves)
+        self._recalls.extend(self._buffer(leaf) for leaf in leaves if recalls)
 
     def payload(self, recall: bool) -> dict[str, object]:
         """What the worker is told of it."""

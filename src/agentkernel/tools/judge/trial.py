@@ -253,6 +253,11 @@ class Trial:
         plan = self.plan(shape)
         return plan is None or plan.route == "whole"
 
+    def differentiates(self, shape: CaseShape) -> bool:
+        """Whether there is room for the gradients of all sides at this shape."""
+        plan = self.plan(shape)
+        return plan is None or plan.differentiates
+
     @functools.cached_property
     def _meta(self) -> nn.Module | None:
         """The original on the meta device; None where its constructor does not run there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from agentkernel.domain.base import sha256_text
@@ -49,7 +49,9 @@ class MeasuringSearcher:
         seed: int = 0,
         device: Device = "cuda",
         allow_unsandboxed: bool = False,
+        make_room: Callable[[], None] = lambda: None,
     ) -> None:
+        self._make_room = make_room
         self._seconds = seconds
         self._seed = seed
         self._device: Device = device
@@ -109,6 +111,7 @@ class MeasuringSearcher:
         before = time.monotonic()
         with gate.working():
             end_s += time.monotonic() - before
+            self._make_room()
             opened = BenchWorker(
                 problem,
                 device=self._device,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.worker import WorkerState
 
 SAMPLES = 512
+PIECE = 1 << 24
+"""Elements that are looked at once: a sum over truth values is made of as many int64."""
 LOG_CHARS = 400
 
 
@@ -133,7 +135,9 @@ def _sketch(output: object) -> dict[str, JSON]:
         if not isinstance(leaf, torch.Tensor) or leaf.numel() == 0:
             continue
         flat = leaf.reshape(-1)
-        nans += int(torch.isnan(flat).sum()) if flat.is_floating_point() else 0
+        if flat.is_floating_point():
+            for piece in torch.split(flat, PIECE):
+                nans += int(torch.isnan(piece).sum())
         count = min(SAMPLES, flat.numel())
         places = torch.arange(count, device=flat.device) * flat.numel() // count
         picked = flat[places].double().nan_to_num(0.0, 0.0, 0.0)
