@@ -14,7 +14,7 @@ from agentkernel.agents.models.factory import Desk
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
-from agentkernel.domain.verdict import ExecutionFailed, Verdict
+from agentkernel.domain.verdict import ExecutionFailed, RunFailed, Verdict
 from agentkernel.errors import ModelUnavailable
 from agentkernel.tools.bench.rows import Row, Times
 from agentkernel.tools.bench.suite import read_suite
@@ -260,6 +260,15 @@ def test_what_a_problem_breaks_stands_in_its_row(tmp_path: Path) -> None:
     row = place.bench(place.task(source="raise ValueError('no luck')"))
     assert "no luck" in (row.error or "")
     assert (row.samples, row.planned, row.status) == ((), 1, "failed")
+
+
+def test_where_memory_ran_out_it_is_tried_once_more_alone(tmp_path: Path) -> None:
+    short = RunFailed(reason="raised", log="torch.OutOfMemoryError: CUDA out of memory", case="x")
+    for name, failure, runs in (("short", short, ["0", "0-alone"]), ("wrong", mismatch(), ["0"])):
+        place = room(tmp_path / name, Script("a", failure=failure, repaired=False))
+        (sample,) = place.bench(place.task()).samples
+        assert not sample.correct
+        assert [Path(request.settings.runs).name for request in place.started] == runs
 
 
 def test_a_bug_in_the_second_sample_keeps_the_first(tmp_path: Path) -> None:

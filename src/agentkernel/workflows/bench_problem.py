@@ -86,10 +86,18 @@ def bench_problem(task: Task, hands: Hands) -> Row:
         return _row(task, hands, resolved)
     with _room_for(_wanted_bytes(task), gpu.memory_bytes):
         row = _row(task, hands, resolved)
-    if ran_out(row.error):
+    if _short(row):
+        alone = task.model_copy(update={"alone": True})
         with _room_for(gpu.memory_bytes, gpu.memory_bytes):
-            row = _row(task, hands, resolved)
+            row = _row(alone, hands, resolved)
     return row
+
+
+def _short(row: Row) -> bool:
+    """Whether memory ran out, in the row's making or where a run of it kept what was there."""
+    return ran_out(row.error) or any(
+        ran_out(sample.reason) and not sample.correct for sample in row.samples
+    )
 
 
 @contextmanager

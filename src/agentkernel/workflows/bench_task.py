@@ -27,12 +27,14 @@ class Asked(Frozen):
 
 
 class Task(Frozen):
-    """One problem to bench; `out` is the bench's folder, `cache` that of known baselines."""
+    """One problem to bench; `out` is the bench's folder, `cache` that of known baselines. `alone`:
+    tried once more with the device to itself, after memory ran out beside others."""
 
     problem: SuiteProblem
     asked: Asked
     out: str
     cache: str
+    alone: bool = False
 
     @property
     def key(self) -> str:
@@ -49,7 +51,8 @@ class Task(Frozen):
     def runs(self, index: int) -> Path:
         """The folder of the runs of sample `index`: one run, or what a kill left of it."""
         name = fitting(self.problem.name.replace("/", "-"))
-        return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / str(index)
+        label = f"{index}-alone" if self.alone else str(index)
+        return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / label
 
 
 __all__ = ["Asked", "Task"]
