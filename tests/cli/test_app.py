@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from agentkernel import __version__
@@ -69,6 +70,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (typer.Abort(), 130),
         (OSError(errno.ENOSPC, "No space left on device"), 4),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 2),
+        (MemoryError(), 4),
+        (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 8 GiB"), 4),
         (ZeroDivisionError("division by zero"), 1),
     ],
 )
@@ -77,6 +80,7 @@ def test_failures_map_to_exit_codes(error: Exception, code: int) -> None:
     assert found == code
     assert line
     assert "\n" not in line
+    assert ("bug" in line) == (code == 1)
 
 
 @pytest.mark.parametrize(

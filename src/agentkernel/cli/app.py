@@ -34,7 +34,7 @@ from agentkernel.cli.targets import targets
 from agentkernel.cli.train import train
 from agentkernel.cli.verify import verify
 from agentkernel.disk import FULL, is_machines
-from agentkernel.errors import AgentKernelError, OutputLost
+from agentkernel.errors import AgentKernelError, OutputLost, one_line
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
 PATHS = (
@@ -147,6 +147,9 @@ def explain(error: Exception) -> tuple[str, int]:
         return "The reader of what is said went away.", EXIT_ENVIRONMENT
     if isinstance(error, OSError) and (is_machines(error) or error.errno in PATHS):
         return _explain_system(error)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
+        said = f"No memory was left: {one_line(error, 200)}."
+        return f"{said} Next: end what else holds it, or ask at smaller sizes.", EXIT_ENVIRONMENT
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
         return f"{format_message()} See 'agentkernel --help'.", EXIT_USER
