@@ -34,6 +34,9 @@ OUT_OF_TIME = "the time limit was over before it was judged"
 SURELY_SLOWER = 0.98
 """Estimated speedup over eager below which a candidate is not handed over unmeasured: estimates of
 two programs that move the same bytes agree to a per cent."""
+SURELY_BELOW = 0.95
+"""A search's times and the baselines' are minutes apart: of a kernel that is faster by less, nothing
+is known."""
 TIE = 0.01
 """An interval that lies within this of 1 is called a tie, not noise."""
 
@@ -287,13 +290,28 @@ def _decided(
         return _kept(_why_none(history, nothing), None, _baseline_name(baselines))
     profile = best.profile
     if profile is None:
-        missed = best.unprofiled
-        why = f": {missed.side}: {missed.reason}" if missed is not None else ""
-        reason = f"accepted by the judge; its speed could not be found out{why}"
-        return Outcome(status="verified", reason=reason, best=best, handed_over=True)
+        return _untimed(best, baselines)
     if not profile.measured:
         return _unmeasured(best)
     return _measured(best, goals)
+
+
+def _untimed(best: Attempt, baselines: Baselines | None) -> Outcome:
+    """Right, but not timed beside the baselines. Where those have times, the search's own must be
+    plainly below them: nothing is handed over that may be slower."""
+    missed = best.unprofiled
+    why = f": {missed.side}: {missed.reason}" if missed is not None else ""
+    reason = f"accepted by the judge; its speed could not be found out{why}"
+    if baselines is None:
+        return Outcome(status="verified", reason=reason, best=best, handed_over=True)
+    times = (baselines.eager_us, baselines.compiled_us, baselines.autotuned_us)
+    fastest, searched = min(item for item in times if item is not None), best.candidate.searched_us
+    if searched is None:
+        return _kept(f"{reason}; it may be slower", best, _fastest(*times))
+    figures = f"{searched:.1f} us in the search, where the fastest baseline takes {fastest:.1f} us"
+    if searched > SURELY_BELOW * fastest:
+        return _kept(f"{reason}; {figures}: it may be slower", best, _fastest(*times))
+    return Outcome(status="verified", reason=f"{reason}; {figures}", best=best, handed_over=True)
 
 
 def _unmeasured(best: Attempt) -> Outcome:
