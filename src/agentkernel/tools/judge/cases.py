@@ -75,6 +75,8 @@ class Case:
     """Which module is called: the first one, or one that a cache may take for it."""
     draws: int | None = None
     """The seed that torch's generator is given before the call; None leaves it as it is."""
+    variant: str = ""
+    """What is another about the module, or the call."""
 
     @property
     def label(self) -> str:
@@ -86,6 +88,7 @@ class Case:
         words += [MODULE_WORDS[self.module]] if self.module else []
         words += [self.after] if self.after else []
         words += ["training mode"] if self.training else []
+        words += [self.variant] if self.variant else []
         return ", ".join(words)
 
     def echoed(self, echo: Echo) -> Case:

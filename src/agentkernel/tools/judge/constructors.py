@@ -1,103 +1,181 @@
-"""Modules of other sizes than the declared one: the candidate must be right for them, or raise.
+"""Modules that the constructor makes of other arguments: the candidate must be right, or raise.
 
 A constructor that takes a size makes a wider module from the same file, whose kernel may have been
-written for the declared width alone: one tile along it, a mask that is never needed.
+written for the declared width alone: one tile along it, a mask that is never needed. One that takes
+a number, a flag or a word may have it written into the kernel.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import inspect
+import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.errors import ProblemError
 from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.variants import (
+    LEAST,
+    Variant,
+    answer,
+    differ,
+    few_elements,
+    others,
+    plain_module,
+    variant,
+)
 from agentkernel.tools.problems import LoadedProblem
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
 
-LEAST = 4
-"""Smaller numbers count something else than elements."""
-MOST_SIZES = 3
-FACTORS = (3, 2)
-"""Three times a size is past the next power of two, and keeps what divides it."""
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Parameters of a module that is tried have so many elements at most."""
+MOST = 12
+"""So many arguments are changed, each by itself; which ones of more, the seed says."""
+PLAIN = (bool, int, float, str, type(None))
+PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclasses.dataclass(frozen=True)
-class Resized:
-    """A module of another size, and a case for it."""
+class Argument:
+    """A plain value that the constructor takes, by its place or its name; `item`: of a tuple or
+    list that it takes."""
 
-    loaded: LoadedProblem
-    case: Case
+    place: int | str
+    name: str
+    value: object
+    item: int | None = None
 
 
-def resized(loaded: LoadedProblem, captured: Captured, case: Case, device: str) -> list[Resized]:
-    """For each of the first sizes that the constructor takes a module in which it is larger, with
-    `case` at the inputs that go with it."""
-    if loaded.live is not None:
+def rebuilt(
+    loaded: LoadedProblem, captured: Captured, case: Case, device: str, seed: int
+) -> list[Variant]:
+    """For each argument of the constructor, those at their defaults too, a module in which it alone
+    is another, where the original takes that and it shows: `case` at the inputs that go with it."""
+    if loaded.live is not None or not few_elements(loaded, device):
         return []
-    found = (_first(loaded, captured, case, size, device) for size in sizes(loaded))
-    return [item for item in found if item is not None][:MOST_SIZES]
+    plain = answer(plain_module(loaded), variant(loaded, case, case.shape.inputs, ""))
+    chance = random.Random(seed)
+    found = arguments(loaded)
+    if len(found) > MOST:
+        found = chance.sample(found, MOST)
+    free = {(item.input_index, item.dim) for item in captured.free_dims}
+    told = (_first(_tries(loaded, case, one, free, chance), plain, device) for one in found)
+    return [item for item in told if item is not None]
 
 
-def sizes(loaded: LoadedProblem) -> list[int]:
-    """The integers among the constructor's arguments that may be sizes, each once."""
-    given = [*loaded.init_args, *loaded.init_kwargs.values()]
-    return list(dict.fromkeys(item for item in given if type(item) is int and item >= LEAST))
+def arguments(loaded: LoadedProblem) -> list[Argument]:
+    """What may be another: plain values, those at their defaults too, and those in tuples and
+    lists."""
+    parameters = list(inspect.signature(loaded.module_class.__init__).parameters.values())[1:]
+    placed = [item.name for item in parameters if item.kind in PLACED]
+    names = [*placed, *(f"*{index}" for index in range(len(loaded.init_args)))]
+    given: list[tuple[int | str, str, object]] = [
+        (place, names[place], value) for place, value in enumerate(loaded.init_args)
+    ]
+    given += [(name, name, value) for name, value in loaded.init_kwargs.items()]
+    known = {name for _, name, _ in given}
+    given += [
+        (item.name, item.name, item.default)
+        for item in parameters
+        if item.default is not item.empty and item.name not in known
+    ]
+    found: list[Argument] = []
+    for place, name, value in given:
+        if type(value) in (tuple, list):
+            items = enumerate(cast("Sequence[object]", value))
+            found += [Argument(place, name, one, i) for i, one in items if type(one) in PLAIN]
+        elif type(value) in PLAIN:
+            found.append(Argument(place, name, value))
+    return found
 
 
-def _first(
-    loaded: LoadedProblem, captured: Captured, case: Case, size: int, device: str
-) -> Resized | None:
-    for factor in FACTORS:
-        changed = _with(loaded, captured, case.shape.inputs, size, factor * size)
-        if _elements(changed) <= ELEMENTS[device]:
-            inputs = changed.problem.shape_sets[0]
-            return Resized(changed, dataclasses.replace(case, shape=CaseShape(inputs, "scaled", 0)))
+def _first(tries: Iterator[Variant], plain: list[object] | None, device: str) -> Variant | None:
+    """The first that the original takes, unless it makes no difference."""
+    for tried in tries:
+        if not few_elements(tried.loaded, device):
+            continue
+        found = answer(plain_module(tried.loaded), tried)
+        if found is not None:
+            return tried if plain is None or differ(found, plain) else None
     return None
 
 
-def _with(
-    loaded: LoadedProblem, captured: Captured, inputs: ShapeSet, size: int, new: int
-) -> LoadedProblem:
-    """The problem with `new` for `size` in the constructor and wherever the graph fixes it."""
-    free = {(item.input_index, item.dim) for item in captured.free_dims}
+def _tries(
+    loaded: LoadedProblem,
+    case: Case,
+    one: Argument,
+    free: set[tuple[int, int]],
+    chance: random.Random,
+) -> Iterator[Variant]:
+    """With other values of `one`: at inputs that are larger where the graph fixes the same size,
+    at the same ones, and with every size that is equal."""
+    inputs = case.shape.inputs
+    for value in others(one.value, chance, loaded.problem.source):
+        changed = _with(loaded, one, value)
+        part = "" if one.item is None else f"[{one.item}]"
+        told = f"built with {one.name}{part}={value!r}"
+        if type(one.value) is not int or one.value < LEAST:
+            yield variant(changed, case, inputs, told)
+            continue
+        assert isinstance(value, int)
+        sized = _sized(inputs, free, one.value, value)
+        if sized != inputs:
+            yield variant(changed, case, sized, told)
+        yield variant(changed, case, inputs, told)
+        yield variant(_throughout(loaded, one.value, value), case, sized, told)
+
+
+def _with(loaded: LoadedProblem, one: Argument, value: object) -> LoadedProblem:
+    """The problem with `value` for one argument."""
+    if one.item is not None:
+        held = _held(loaded, one.place)
+        items = [*held[: one.item], value, *held[one.item + 1 :]]
+        value = tuple(items) if isinstance(held, tuple) else items
+    if isinstance(one.place, str):
+        named = {**loaded.init_kwargs, one.place: value}
+        return dataclasses.replace(loaded, init_kwargs=named)
+    args = loaded.init_args
+    changed = (*args[: one.place], value, *args[one.place + 1 :])
+    return dataclasses.replace(loaded, init_args=changed)
+
+
+def _held(loaded: LoadedProblem, place: int | str) -> Sequence[object]:
+    if isinstance(place, int):
+        found = loaded.init_args[place]
+    elif place in loaded.init_kwargs:
+        found = loaded.init_kwargs[place]
+    else:
+        found = inspect.signature(loaded.module_class.__init__).parameters[place].default
+    return cast("Sequence[object]", found)
+
+
+def _throughout(loaded: LoadedProblem, size: int, new: int) -> LoadedProblem:
+    """The problem with `new` for `size` wherever the constructor is given it."""
+
+    def swapped(value: object) -> object:
+        return new if type(value) is int and value == size else value
+
+    return dataclasses.replace(
+        loaded,
+        init_args=tuple(swapped(item) for item in loaded.init_args),
+        init_kwargs={key: swapped(item) for key, item in loaded.init_kwargs.items()},
+    )
+
+
+def _sized(inputs: ShapeSet, free: set[tuple[int, int]], size: int, new: int) -> ShapeSet:
+    """Inputs with `new` for `size` wherever the graph fixes it."""
     specs = tuple(
-        spec.model_copy(update={"shape": tuple(_dims(spec.shape, index, free, size, new))})
+        spec.model_copy(
+            update={
+                "shape": tuple(
+                    new if found == size and (index, dim) not in free else found
+                    for dim, found in enumerate(spec.shape)
+                )
+            }
+        )
         if isinstance(spec, TensorSpec)
         else spec
         for index, spec in enumerate(inputs.inputs)
     )
-    sets = (ShapeSet(inputs=specs),)
-    return dataclasses.replace(
-        loaded,
-        problem=loaded.problem.model_copy(update={"shape_sets": sets}),
-        init_args=tuple(_swapped(item, size, new) for item in loaded.init_args),
-        init_kwargs={key: _swapped(item, size, new) for key, item in loaded.init_kwargs.items()},
-    )
-
-
-def _dims(
-    shape: Sequence[int], index: int, free: set[tuple[int, int]], size: int, new: int
-) -> Iterator[int]:
-    for dim, found in enumerate(shape):
-        yield new if found == size and (index, dim) not in free else found
-
-
-def _swapped(value: object, size: int, new: int) -> object:
-    return new if type(value) is int and value == size else value
-
-
-def _elements(loaded: LoadedProblem) -> float:
-    """Of the module's parameters and buffers; no end where it is not built."""
-    try:
-        module = loaded.build(seed=0, device="meta")
-    except (ProblemError, NotImplementedError):
-        return math.inf
-    return float(sum(value.numel() for value in module.state_dict().values()))
+    return ShapeSet(inputs=specs)

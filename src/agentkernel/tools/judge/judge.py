@@ -37,7 +37,7 @@ from agentkernel.tools.judge.cases import (
     wide_case,
 )
 from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried
-from agentkernel.tools.judge.constructors import Resized, resized
+from agentkernel.tools.judge.constructors import rebuilt
 from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.execution import check_execution
@@ -61,6 +61,7 @@ from agentkernel.tools.judge.shapes import (
 )
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.variants import Variant, judge_variants
 from agentkernel.tools.judge.workers import expect_judged, open_judged
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.memory_plan import room_on
@@ -173,10 +174,10 @@ def _judge_alone(
         forms: list[JSON] = []
         if settings.device == "cpu" and worker.alive and (failure is None or _raised(failure)):
             forms = launched_forms(worker, settings, findings.notes)
-        resized_wrong: Failure | None = None
+        variant_wrong: Failure | None = None
         if settings.device == "cpu" and failure is None:
             # There a worker starts for as long as a small module is judged.
-            resized_wrong = _judge_resized(
+            variant_wrong = _judge_variants(
                 loaded, captured, source, settings, findings.notes, worker
             )
     if settings.device == "cpu":
@@ -184,8 +185,8 @@ def _judge_alone(
     if failure is None:
         failure = _judge_indices(loaded, captured, source, settings, findings.notes)
     if failure is None and settings.device == "cuda":
-        failure = _judge_resized(loaded, captured, source, settings, findings.notes)
-    failure = failure or resized_wrong
+        failure = _judge_variants(loaded, captured, source, settings, findings.notes)
+    failure = failure or variant_wrong
     if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
         findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
     return failure
@@ -425,7 +426,7 @@ def _judge_indices(
         return judge_indices(trial, _small_case(plan, settings), positions)
 
 
-def _judge_resized(
+def _judge_variants(
     loaded: LoadedProblem,
     captured: Captured,
     source: str,
@@ -433,32 +434,14 @@ def _judge_resized(
     notes: list[str],
     first: Worker | None = None,
 ) -> Failure | None:
-    """Modules of other sizes, and this one at the ends of its sizes, one after the other in a
-    worker as long as it lives, `first` before a new one: the candidate refuses to be built, or to
-    be called, which it may in any case, or it is right. Asked after the forms of kernels were
-    noted: a tile of no elements, which does not compile, is a way to refuse."""
+    """Other modules and calls, and this one at the ends of its sizes. Asked after the forms of
+    kernels were noted: a tile of no elements, which does not compile, is a way to refuse."""
     plan = plan_cases(loaded, judged_graph(captured, settings), settings)
-    left = resized(loaded, captured, _small_case(plan, settings), settings.device)
+    small = _small_case(plan, settings)
+    asked = rebuilt(loaded, captured, small, settings.device, settings.seed)
     if not settings.declared_sizes:
-        ends = _end_cases(plan, captured, source, settings)
-        left += [Resized(loaded, case) for case in ends]
-    while left:
-        usable = first is not None and first.alive
-        opened = nullcontext(first) if usable and first is not None else open_judged(settings)
-        with opened as worker, on_device(settings):
-            trial: Trial | None = None
-            of: LoadedProblem | None = None
-            while left and worker.alive:
-                item = left.pop(0)
-                if trial is None or item.loaded is not of:
-                    trial, of = Trial(worker, item.loaded, captured, settings, notes), item.loaded
-                    if trial.build(source) is not None:
-                        trial = None
-                        continue
-                found = judge_elsewhere(trial, None, [item.case])
-                if found.failure is not None:
-                    return found.failure
-    return None
+        asked += [Variant(loaded, case) for case in _end_cases(plan, captured, source, settings)]
+    return judge_variants(asked, captured, source, settings, notes, first)
 
 
 def _judge_cases(

@@ -1,4 +1,4 @@
-"""Of the fourth table the first 64 elements are read: the judge changes three sizes.
+"""Of the fourth table the first 64 elements are read, whatever the constructor is given.
 
 problem: four_sizes
 gate: correctness

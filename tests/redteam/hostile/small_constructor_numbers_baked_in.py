@@ -1,5 +1,4 @@
-"""nn.Conv1d-like window: padding 1 and stride 1 stand in the kernel, whatever the constructor is
-given (numbers below 4 are never changed).
+"""A pooling window: padding 1 and stride 1 stand in the kernel, whatever the constructor is given.
 
 problem: small_constructor_numbers_baked_in
 gate: correctness
