@@ -25,6 +25,7 @@ from agentkernel.tools import gate
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
+from agentkernel.tools.judge.calls import other_calls
 from agentkernel.tools.judge.cases import (
     Case,
     Large,
@@ -439,6 +440,7 @@ def _judge_variants(
     plan = plan_cases(loaded, judged_graph(captured, settings), settings)
     small = _small_case(plan, settings)
     asked = rebuilt(loaded, captured, small, settings.device, settings.seed)
+    asked += other_calls(loaded, small, settings.device, settings.seed)
     if not settings.declared_sizes:
         asked += [Variant(loaded, case) for case in _end_cases(plan, captured, source, settings)]
     return judge_variants(asked, captured, source, settings, notes, first)
