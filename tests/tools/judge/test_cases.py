@@ -6,14 +6,15 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.cases import interpreted_cases, measured_cases
+from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_cases
 from agentkernel.tools.judge.edges import constants_of, literals_of, rows_of, wide_inputs
+from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.kernel_text import largest_tile, telling_sizes
 from agentkernel.tools.judge.layouts import arranged, copied, permuted, placed, placement, whole
 from agentkernel.tools.judge.question import TF32_STEP, Asker, Question, edit, looks_up, rounding
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import at_sizes, drawn_sizes, emptied, past_tile
+from agentkernel.tools.judge.shapes import CaseShape, at_sizes, drawn_sizes, emptied, past_tile
 from agentkernel.tools.judge.values import Distribution, Sampler, peak_places, randomise_state
 from agentkernel.tools.lift.specialise import specialise
 
@@ -647,3 +648,20 @@ def test_a_size_past_a_tile_and_sizes_of_zero_are_asked(prepared, sources):
     assert past_tile(inputs, captured, 150_000, 128, asked) is None
     empty = [shape.inputs.tensors[0].shape for shape in emptied(inputs, captured)]
     assert {shape.index(0) for shape in empty} == {0, 1}
+
+
+def test_a_tensor_of_more_elements_than_a_number_of_the_file_is_asked(prepared, sources):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    small = Case(CaseShape(loaded.problem.shape_sets[0], "declared", 0), "normal", 1)
+    asked = [small.shape]
+
+    def largest(text):
+        found = end_cases(small, asked, captured, ast.parse(text), 150_000)
+        return max(case.shape.elements for case in found)
+
+    assert largest("i = x & 0x3FFFF") > 1 << 18
+    assert largest("i = x & ((1 << 17) - 1)") in range((1 << 17) + 1, (1 << 18) + 1)
+    assert largest("i = x % 131072 + (y & 0x3FFFF)") > 1 << 18
+    few = max(x.elements for x in emptied(small.shape.inputs, captured))
+    assert largest("i = x & 0x7FFFFF") == few
+    assert largest("i = x + 7") == few

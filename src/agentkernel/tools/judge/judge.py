@@ -41,11 +41,12 @@ from agentkernel.tools.judge.compiled import check_compiled, launched_forms, unt
 from agentkernel.tools.judge.constructors import rebuilt
 from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
+from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.gradients import SMALL, WIDE, Judged, Pass, judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
-from agentkernel.tools.judge.kernel_text import largest_tile, telling_sizes
+from agentkernel.tools.judge.kernel_text import telling_sizes
 from agentkernel.tools.judge.policy import check_policy
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.scalars import scalar_cases
@@ -54,9 +55,7 @@ from agentkernel.tools.judge.shapes import (
     CaseShape,
     at_sizes,
     count_elements,
-    emptied,
     odd_shapes,
-    past_tile,
     replace_sizes,
     scaled,
 )
@@ -342,20 +341,6 @@ def _judge_in(
     return failure
 
 
-def _end_cases(
-    plan: Sequence[Case], captured: Captured, source: str, settings: JudgeSettings
-) -> list[Case]:
-    """Sizes of zero, and one past the largest tile of the file."""
-    small = _small_case(plan, settings)
-    shapes = list(emptied(small.shape.inputs, captured))
-    tile = largest_tile(parse_source(source))
-    asked = [case.shape for case in plan if case.required]
-    limit = INTERPRETED_ODD_ELEMENTS
-    longer = past_tile(small.shape.inputs, captured, limit, tile, asked) if tile else None
-    shapes += [longer] if longer is not None else []
-    return [dataclasses.replace(small, shape=shape) for shape in shapes]
-
-
 def _judge_configurations(
     trial: Trial, plan: Sequence[Case], settings: JudgeSettings
 ) -> Failure | None:
@@ -442,7 +427,9 @@ def _judge_variants(
     asked = rebuilt(loaded, captured, small, settings.device, settings.seed)
     asked += other_calls(loaded, small, settings.device, settings.seed)
     if not settings.declared_sizes:
-        asked += [Variant(loaded, case) for case in _end_cases(plan, captured, source, settings)]
+        sizes = [case.shape for case in plan if case.required]
+        ends = end_cases(small, sizes, captured, parse_source(source), INTERPRETED_ODD_ELEMENTS)
+        asked += [Variant(loaded, case) for case in ends]
     return judge_variants(asked, captured, source, settings, notes, first)
 
 

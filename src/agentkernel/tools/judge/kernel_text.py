@@ -131,6 +131,14 @@ def largest_tile(tree: ast.Module) -> int:
     return max((size for size in walked if size <= LARGEST_WALKED), default=tile)
 
 
+def large_numbers(tree: ast.Module, least: int, most: int) -> list[int]:
+    """The numbers of a file, written out or computed from such, from `least` to `most`: offsets may
+    be cut to fewer bits there, though no tensor of so many elements was asked."""
+    named = _constants(tree)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.BinOp)]
+    return sorted({number for number in _numbers(nodes, named) if least <= number <= most})
+
+
 def _counted(tree: ast.Module, named: Mapping[str, set[int]]) -> list[int]:
     """How often the loops of kernels run, as far as a number says so."""
     loops = [

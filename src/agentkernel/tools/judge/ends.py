@@ -1,0 +1,35 @@
+"""Sizes at the ends of what a file may have been written for: none, past its tiles and numbers."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.kernel_text import large_numbers, largest_tile
+from agentkernel.tools.judge.shapes import CaseShape, emptied, filled, past_tile
+
+if TYPE_CHECKING:
+    from agentkernel.tools.capture import Captured
+
+LARGEST_NUMBER, LARGEST_FILLED = 1 << 19, 1 << 21
+"""Up to so large a number of a file a tensor of more elements is asked, and of so many at most."""
+
+
+def end_cases(
+    small: Case, asked: Sequence[CaseShape], captured: Captured, tree: ast.Module, limit: int
+) -> list[Case]:
+    """`small` with sizes of zero; with one past the largest tile of the file `tree`, of at most
+    `limit` elements, where none is `asked`; and with a tensor of more elements than the largest of
+    the file's numbers that none of those `asked` has: offsets may be cut to fewer bits."""
+    inputs = small.shape.inputs
+    tile = largest_tile(tree)
+    longer = past_tile(inputs, captured, limit, tile, asked) if tile else None
+    most = max((math.prod(x.shape) for shape in asked for x in shape.inputs.tensors), default=0)
+    numbers = large_numbers(tree, most, LARGEST_NUMBER)
+    full = filled(inputs, captured, numbers[-1] + 1, LARGEST_FILLED) if numbers else None
+    found = [*emptied(inputs, captured), longer, full]
+    return [dataclasses.replace(small, shape=shape) for shape in found if shape is not None]
