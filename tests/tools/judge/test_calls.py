@@ -64,3 +64,27 @@ def test_what_takes_one_input_has_no_names_to_confuse(prepared):
         "called with mask", told[1],
     ]  # fmt: skip
     assert told[1].startswith("called with scale=")
+
+
+LISTS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, rest, pair):
+        return sum(rest[0][1:], rest[0][0]) + pair[0]
+
+
+def get_inputs():
+    return [[[torch.randn(6, 8), torch.randn(6, 8)]], (torch.randn(6, 8), 2)]
+"""
+
+
+def test_a_list_of_tensors_gets_one_more(prepared):
+    found = _calls(prepared, LISTS)
+    longer = next(item for item in found if "list" in item.case.variant)
+    assert longer.loaded.problem.arguments.text == "(([[*, *, *]], (*, *)), {})"
+    assert [spec.name for spec in longer.inputs.inputs] == [
+        "rest[0][0]", "rest[0][1]", "rest[0][1]", "pair[0]", "pair[1]",
+    ]  # fmt: skip

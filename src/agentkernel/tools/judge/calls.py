@@ -1,4 +1,4 @@
-"""Other calls of forward: inputs by name, arguments that the example leaves out, other words."""
+"""Other calls of forward: by name, with longer lists, arguments that are left out, other words."""
 
 from __future__ import annotations
 
@@ -41,20 +41,23 @@ class Taken(NamedTuple):
 
 
 def other_calls(loaded: LoadedProblem, case: Case, device: str, seed: int) -> list[Variant]:
-    """`case` with each input by its name; with each argument that the example leaves out, or gives
-    as None, and with other words, where the original takes that and it shows."""
+    """`case` with each input by its name; with one tensor more in each list of tensors; with each
+    argument that the example leaves out, or gives as None, and with other words, where the original
+    takes that and it shows."""
     taken = taken_by(loaded)
     if taken is None:
         return []
     found = list(_by_name(loaded, case, taken))
     inputs = case.shape.inputs
-    open_ended = taken.left_out or any(_word(spec) for spec in inputs.inputs)
+    longer = list(_lists(loaded, case))
+    open_ended = taken.left_out or longer or any(_word(spec) for spec in inputs.inputs)
     if not open_ended or not few_elements(loaded, device):
         return found
     module, chance = plain_module(loaded), random.Random(seed)
     plain = answer(module, variant(loaded, case, inputs, ""))
     if plain is None:
         return found
+    found += [one for one in longer if answer(module, one) is not None]
     known = [plain]
     for tries, most in _tries(loaded, case, taken, chance):
         shown = 0
@@ -67,6 +70,40 @@ def other_calls(loaded: LoadedProblem, case: Case, device: str, seed: int) -> li
             if shown == most:
                 break
     return found
+
+
+def _lists(loaded: LoadedProblem, case: Case) -> Iterator[Variant]:
+    """With the last tensor of a list of tensors twice in it."""
+    structure, specs = loaded.problem.arguments, case.shape.inputs.inputs
+    if structure is None:
+        return
+    for path, last in _ends(structure):
+        grown = _grown(structure, path)
+        problem = loaded.problem.model_copy(update={"arguments": grown})
+        longer = ShapeSet(inputs=(*specs[: last + 1], specs[last], *specs[last + 1 :]))
+        changed = dataclasses.replace(loaded, problem=problem)
+        yield variant(changed, case, longer, "one more in a list")
+
+
+def _ends(
+    structure: Structure, start: int = 0, path: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Of each list of tensors the way to it, and which input its last one is."""
+    tensors = structure.items and all(item.kind == "tensor" for item in structure.items)
+    if structure.kind == "list" and tensors:
+        yield path, start + len(structure.items) - 1
+    for place, item in enumerate(structure.items):
+        yield from _ends(item, start, (*path, place))
+        start += item.tensors
+
+
+def _grown(structure: Structure, path: tuple[int, ...]) -> Structure:
+    items = structure.items
+    if not path:
+        return dataclasses.replace(structure, items=(*items, items[-1]))
+    place, *rest = path
+    inner = _grown(items[place], tuple(rest))
+    return dataclasses.replace(structure, items=(*items[:place], inner, *items[place + 1 :]))
 
 
 def taken_by(loaded: LoadedProblem) -> Taken | None:

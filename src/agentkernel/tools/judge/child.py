@@ -51,18 +51,20 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     source = str(payload["source"])
     namespace = cast("ModuleType", witness.loading(lambda: state.execute(source)))
 
-    def make() -> nn.Module:
-        built = witness.loading(
-            lambda: state.built(
-                namespace,
-                "ModelNew",
-                cast("Sequence[object]", payload["init_args"]),
-                cast("Mapping[str, object]", payload["init_kwargs"]),
-                cast(int, payload["seed"]),
-                cast("Structure | None", payload.get("arguments")),
-            )
+    def made() -> nn.Module:
+        built = state.built(
+            namespace,
+            "ModelNew",
+            cast("Sequence[object]", payload["init_args"]),
+            cast("Mapping[str, object]", payload["init_kwargs"]),
+            cast(int, payload["seed"]),
+            cast("Structure | None", payload.get("arguments")),
         )
-        return cast("nn.Module", built)
+        kind = payload.get("cast")
+        return built if kind is None else built.to(getattr(torch, str(kind)))
+
+    def make() -> nn.Module:
+        return cast("nn.Module", witness.loading(made))
 
     model = make()
     witness.loaded(source)
