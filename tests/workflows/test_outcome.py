@@ -127,6 +127,25 @@ def test_the_faster_measured_baseline_is_named_where_nothing_was_drafted() -> No
     assert decide_outcome((), Goals(), nothing="no template").reason == "no template"
 
 
+@pytest.mark.parametrize(
+    ("searched", "status"),
+    [(None, "kept_compiled"), (8.5, "kept_compiled"), (7.7, "kept_compiled"), (7.5, "verified")],
+)
+def test_what_the_gpu_had_no_time_to_time_must_not_be_slower(
+    searched: float | None, status: str
+) -> None:
+    right = attempt(profiled=False)
+    candidate = right.candidate.model_copy(update={"searched_us": searched})
+    history = (right.model_copy(update={"candidate": candidate}),)
+    baselines = Baselines(eager_us=10.0, compiled_us=8.0)
+    found = decide_outcome(history, Goals(), nothing="", baselines=baselines)
+    assert (found.status, found.handed_over) == (status, status == "verified")
+    assert "its speed could not be found out" in found.reason
+    assert ("in the search, where the fastest baseline takes 8.0 us" in found.reason) == bool(
+        searched
+    )
+
+
 def estimated(time_us: float, *, blocks: int = 8192, target: str = "h100-sxm") -> Attempt:
     """A right candidate that nobody measured; eager is estimated at 5 us."""
     found = attempt()
