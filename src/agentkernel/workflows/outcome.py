@@ -35,8 +35,8 @@ SURELY_SLOWER = 0.98
 """Estimated speedup over eager below which a candidate is not handed over unmeasured: estimates of
 two programs that move the same bytes agree to a per cent."""
 SURELY_BELOW = 0.95
-"""A search's times and the baselines' are minutes apart: of a kernel that is faster by less, nothing
-is known."""
+"""A search's times and the baselines' are minutes apart: of a kernel that is faster by less,
+nothing is known."""
 TIE = 0.01
 """An interval that lies within this of 1 is called a tie, not noise."""
 
