@@ -18,6 +18,7 @@ from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 EXECUTE = "agentkernel.tools.sandbox.ops:execute"
 LIMIT_S = 60.0
 JUDGE = """
+import gc
 import json
 import os
 import select
@@ -126,6 +127,12 @@ def serve(requests, replies):
     socket.socket.connect = connect
     if os.environ.get("TRITON_INTERPRET"):
         torch.set_num_threads(1)
+        # Triton imports them with the first launch, which would be that of each fork.
+        import triton.experimental.gluon
+        import triton.runtime.interpreter
+
+        gc.collect()
+        gc.freeze()
     for line in os.fdopen(requests, closefd=False):
         request = json.loads(line)
         fork = request["device"] == "cpu"
