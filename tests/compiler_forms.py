@@ -13,8 +13,8 @@ MOST_TILES = 32
 """A lane adds no more numbers one by one than under the schedules that are measured: equal numbers
 are rounded the same way each time, and 168 of them were 11 ulp off."""
 FLAT, ROWS = 256, 8
-"""Of a flat program, and of one that holds rows. The judge's own sizes start several; each costs the
-interpreter milliseconds, and many more than a few show nothing more."""
+"""Of a flat program, and of one that holds rows. The judge's own sizes start several; each costs
+the interpreter milliseconds, and many more than a few show nothing more."""
 TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 4, "SPLIT_K": 1,
         "num_warps": 4, "num_stages": 2}  # fmt: skip
 

@@ -27,6 +27,17 @@ def bench_on_cpu() -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
+def tight_bench_on_cpu() -> Iterator[Bench]:
+    """For those that take all the time or memory there is: less of it is waited for, or filled."""
+    with Bench(
+        BenchSettings(
+            device="cpu", time_limit_s=5.0, memory_bytes=4 << 30, budget_s=0.0, seed=0, seeds=3
+        )
+    ) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="session")
 def naive_on_gpu() -> Iterator[NaiveJudge]:
     with NaiveJudge("cuda") as judge:
         yield judge

@@ -12,6 +12,7 @@ from agentkernel.tools.redteam.corpus import Entry, acts_on, read_corpus
 from agentkernel.tools.redteam.finding import Found
 from redteam.naive import NaiveJudge
 
+INSATIABLE = ("hangs_and_ignores_signals", "memory_hog")
 ENTRIES = read_corpus(Path(__file__).parent)
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -45,8 +46,9 @@ def test_a_trick_fools_the_naive_judge(entry: Entry, naive_on_cpu: NaiveJudge) -
 
 
 @pytest.mark.parametrize("entry", candidates("hostile", "cpu"))
-def test_a_trick_is_rejected(entry: Entry, bench_on_cpu: Bench) -> None:
-    as_expected(bench_on_cpu.judge(entry))
+def test_a_trick_is_rejected(entry: Entry, bench_on_cpu: Bench, tight_bench_on_cpu: Bench) -> None:
+    bench = tight_bench_on_cpu if entry.name in INSATIABLE else bench_on_cpu
+    as_expected(bench.judge(entry))
 
 
 @pytest.mark.parametrize("entry", candidates("honest", "cpu"))

@@ -11,7 +11,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(2, 2, 48, 16, dtype=torch.float16) for _ in range(3)]
+    return [torch.randn(1, 2, 48, 16, dtype=torch.float16) for _ in range(3)]
 
 
 def get_init_inputs():

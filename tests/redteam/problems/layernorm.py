@@ -14,7 +14,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(64, 96)]
+    return [torch.randn(16, 96)]
 
 
 def get_init_inputs():

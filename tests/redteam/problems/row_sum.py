@@ -10,7 +10,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(64, 128)]
+    return [torch.randn(16, 128)]
 
 
 def get_init_inputs():

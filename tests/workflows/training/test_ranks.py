@@ -33,6 +33,8 @@ from tiny_models import make_model
 from training_ranks import Job, command_for, in_a_process
 from training_rows import make_data, make_row
 
+# Their first runs are shared: one process makes them.
+pytestmark = pytest.mark.xdist_group("ranks")
 needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
 SHORT = ("sft.epochs=1", "sft.save_steps=2")
 PARTS = ("sft.most_steps=5", "sft.save_steps=2", "sft.shard=full")

@@ -37,6 +37,7 @@ class BenchSettings(Frozen):
     budget_s: float = 25.0
     ahead: bool = False
     threads: int = 1
+    memory_bytes: int = 12 << 30
     allow_unsandboxed: bool = False
 
 
@@ -110,8 +111,12 @@ class Bench:
             self._expect(2)
 
     def _expect(self, count: int) -> None:
-        device, unsandboxed = self._settings.device, self._settings.allow_unsandboxed
-        expect_judged(JudgeSettings(device=device, allow_unsandboxed=unsandboxed), count)
+        worker = JudgeSettings(
+            device=self._settings.device,
+            memory_bytes=self._settings.memory_bytes,
+            allow_unsandboxed=self._settings.allow_unsandboxed,
+        )
+        expect_judged(worker, count)
 
     def _profile(
         self, entry: Entry, loaded: LoadedProblem, captured: Captured
@@ -143,6 +148,7 @@ def judge_settings(entry: Entry, settings: BenchSettings) -> JudgeSettings:
         seeds=settings.seeds,
         time_limit_s=settings.time_limit_s,
         budget_s=settings.budget_s,
+        memory_bytes=settings.memory_bytes,
         allow_unsandboxed=settings.allow_unsandboxed,
     )
 

@@ -79,7 +79,7 @@ def heads(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tenso
     return tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
 
-LONG, SHORT = (2, 4, 40, 20), (2, 2, 40, 20)
+LONG, SHORT = (2, 2, 40, 20), (2, 1, 40, 20)
 CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "written": lambda: (Written(), heads(LONG, LONG, LONG)),
     "written_bf16": lambda: (Written(), heads(LONG, LONG, LONG, dtype=torch.bfloat16)),
@@ -105,7 +105,7 @@ def _accepted(name: str) -> None:
     chosen: dict[object, AnySchedule] = {}
     for step in compiled.partition.steps:
         if isinstance(step, Region):
-            chosen[step] = Schedule("tile", 16, 4) if step.rows else Schedule("flat", 64)
+            chosen[step] = Schedule("tile", 16, 8) if step.rows else Schedule("flat", 256)
         else:
             chosen[step] = TILE if step in found else PRODUCT
     source = compiled.write(chosen)

@@ -1,5 +1,6 @@
 """Is a product of one or two columns one pass over its operand, and is what is cut cut right?"""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -84,9 +85,16 @@ def test_up_to_two_columns_are_sums_over_rows(columns: int, products: int, turne
     assert ops(capture(problem)).count("product") == products
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("turned", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+FEWER = [(1, True, torch.float16), (1, False, torch.float32), (2, True, torch.float32),
+         (2, False, torch.float16)]  # fmt: skip
+"""Each count, order and dtype, and each two of them, once."""
+PRODUCTS = itertools.product((1, 2), (True, False), (torch.float32, torch.float16))
+
+
+@pytest.mark.parametrize(
+    ("columns", "turned", "dtype"),
+    [pytest.param(*item, marks=[pytest.mark.slow] * (item not in FEWER)) for item in PRODUCTS],
+)
 def test_such_products_are_accepted(columns: int, turned: bool, dtype: torch.dtype) -> None:
     module = Columns(columns, turned=turned, dtype=dtype).eval()
     problem = problem_from_module(module, (torch.randn(17, 24).to(dtype),))
