@@ -10,7 +10,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(6, 24, 40), torch.randn(24, 1), torch.randn(40)]
+    return [torch.randn(3, 12, 40), torch.randn(12, 1), torch.randn(40)]
 
 
 def get_init_inputs():

@@ -14,7 +14,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(2, 12, 80)]
+    return [torch.randn(2, 12, 30)]
 
 
 def get_init_inputs():

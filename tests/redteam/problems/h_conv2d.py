@@ -14,7 +14,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(2, 3, 20, 24)]
+    return [torch.randn(2, 3, 10, 12)]
 
 
 def get_init_inputs():

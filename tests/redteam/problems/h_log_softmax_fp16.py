@@ -10,7 +10,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(6, 40, 20, dtype=torch.float16)]
+    return [torch.randn(3, 40, 11, dtype=torch.float16)]
 
 
 def get_init_inputs():
