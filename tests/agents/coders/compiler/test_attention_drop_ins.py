@@ -79,7 +79,7 @@ def heads(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tenso
     return tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
 
-LONG, SHORT = (2, 2, 40, 20), (2, 1, 40, 20)
+LONG, MANY = (2, 2, 40, 20), (2, 4, 40, 20)
 CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "written": lambda: (Written(), heads(LONG, LONG, LONG)),
     "written_bf16": lambda: (Written(), heads(LONG, LONG, LONG, dtype=torch.bfloat16)),
@@ -89,7 +89,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "named": lambda: (Named(), heads(LONG, LONG, LONG)),
     "causal": lambda: (Named(is_causal=True), heads(LONG, LONG, LONG)),
     "scaled": lambda: (Named(scale=0.3), heads(LONG, LONG, LONG, dtype=torch.float16)),
-    "grouped": lambda: (Named(enable_gqa=True), heads(LONG, SHORT, SHORT)),
+    "grouped": lambda: (Named(enable_gqa=True), heads(MANY, LONG, LONG)),
     "block": lambda: (Block(), (torch.randn(2, 40, 32),)),
 }
 QUICK = ("written_bf16", "causal")
@@ -136,5 +136,5 @@ def test_keys_that_come_transposed_are_no_attention() -> None:
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return torch.softmax(q @ k, dim=-1) @ v
 
-    loaded = problem_from_module(Turned(), heads(LONG, (2, 4, 20, 40), LONG))
+    loaded = problem_from_module(Turned(), heads(LONG, (2, 2, 20, 40), LONG))
     assert not find_steps(partitions(loaded, capture(loaded), "mixed")[0].partition.steps)

@@ -40,7 +40,13 @@ def channels_last() -> torch.Tensor:
     return torch.randn(3, 5, 4, 6).contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "replicated"))  # as `reflected`
+        for name in sorted(FUNCTIONS)
+    ],
+)
 def test_outputs_lie_as_eager_has_them_for_either_layout(name: str) -> None:
     loaded = problem_from_module(Only(FUNCTIONS[name]).eval(), (channels_last(),))
     captured = capture(loaded)
