@@ -664,4 +664,6 @@ def test_a_tensor_of_more_elements_than_a_number_of_the_file_is_asked(prepared, 
     assert largest("i = x % 131072 + (y & 0x3FFFF)") > 1 << 18
     few = max(x.elements for x in emptied(small.shape.inputs, captured))
     assert largest("i = x & 0x7FFFFF") == few
+    found = end_cases(small, asked, captured, ast.parse("i = x & 0x3FFFF"), 150_000, 4)
+    assert max(case.shape.elements for case in found) == few, "no tensor of four rows has as many"
     assert largest("i = x + 7") == few

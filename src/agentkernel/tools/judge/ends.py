@@ -20,16 +20,22 @@ LARGEST_NUMBER, LARGEST_FILLED = 1 << 19, 1 << 21
 
 
 def end_cases(
-    small: Case, asked: Sequence[CaseShape], captured: Captured, tree: ast.Module, limit: int
+    small: Case,
+    asked: Sequence[CaseShape],
+    captured: Captured,
+    tree: ast.Module,
+    limit: int,
+    rows: int | None = None,
 ) -> list[Case]:
     """`small` with sizes of zero; with one past the largest tile of the file `tree`, of at most
     `limit` elements, where none is `asked`; and with a tensor of more elements than the largest of
-    the file's numbers that none of those `asked` has: offsets may be cut to fewer bits."""
+    the file's numbers that none of those `asked` has, in at most `rows` rows (where programs run
+    one after the other, thousands take minutes): offsets may be cut to fewer bits."""
     inputs = small.shape.inputs
     tile = largest_tile(tree)
     longer = past_tile(inputs, captured, limit, tile, asked) if tile else None
     most = max((math.prod(x.shape) for shape in asked for x in shape.inputs.tensors), default=0)
     numbers = large_numbers(tree, most, LARGEST_NUMBER)
-    full = filled(inputs, captured, numbers[-1] + 1, LARGEST_FILLED) if numbers else None
+    full = filled(inputs, captured, numbers[-1] + 1, LARGEST_FILLED, rows) if numbers else None
     found = [*emptied(inputs, captured), longer, full]
     return [dataclasses.replace(small, shape=shape) for shape in found if shape is not None]

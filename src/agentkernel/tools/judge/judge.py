@@ -429,7 +429,11 @@ def _judge_variants(
     asked += in_another_type(loaded, small, settings.device, settings.seed)
     if not settings.declared_sizes:
         sizes = [case.shape for case in plan if case.required]
-        ends = end_cases(small, sizes, captured, parse_source(source), INTERPRETED_ODD_ELEMENTS)
+        tree, rows = (
+            parse_source(source),
+            INTERPRETED_ODD_ROWS if settings.device == "cpu" else None,
+        )
+        ends = end_cases(small, sizes, captured, tree, INTERPRETED_ODD_ELEMENTS, rows)
         asked += [Variant(loaded, case) for case in ends]
     return judge_variants(asked, captured, source, settings, notes, first)
 

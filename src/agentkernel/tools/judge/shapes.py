@@ -284,9 +284,12 @@ def past_tile(
     return next(iter(at_sizes(inputs, captured, limit, [tile + 1])), None)
 
 
-def filled(inputs: ShapeSet, captured: Captured, least: int, limit: int) -> CaseShape | None:
-    """A set of which one tensor has more than `least` elements and all together at most `limit`:
-    the last free size that may be so many times as large; None where none may."""
+def filled(
+    inputs: ShapeSet, captured: Captured, least: int, limit: int, rows: int | None = None
+) -> CaseShape | None:
+    """A set of which one tensor has more than `least` elements and all together at most `limit`, in
+    at most `rows` rows each: the last free size that may be so many times as large; None where
+    none may."""
     units = _alone(inputs, captured)
     most = max((math.prod(spec.shape) for spec in inputs.tensors), default=0)
     times = least // max(1, most) + 1
@@ -301,7 +304,13 @@ def filled(inputs: ShapeSet, captured: Captured, least: int, limit: int) -> Case
         if (found := _first_taken(inputs, captured, limit, units, [sizes])) is not None
     )
     return next(
-        (x for x in large if any(math.prod(y.shape) > least for y in x.inputs.tensors)), None
+        (
+            x
+            for x in large
+            if any(math.prod(y.shape) > least for y in x.inputs.tensors)
+            and (rows is None or count_rows(x.inputs) <= rows)
+        ),
+        None,
     )
 
 
