@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,26 @@ def test_the_drop_in_has_the_originals_weights_and_mode(tmp_path: Path) -> None:
     assert found.module.training
     assert found.module.weight.data_ptr() == module.weight.data_ptr()
     assert found.module is found.module
+
+
+def test_bytecode_beside_a_drop_in_never_runs(tmp_path: Path) -> None:
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0))
+    assert found.candidate is not None
+    file = Path(found.candidate)
+    other = tmp_path / "other.py"
+    other.write_text("raise SystemExit('must not run')\n")
+    beside = importlib.util.cache_from_source(str(file))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(other), beside, invalidation_mode=unchecked)
+    assert type(found.module).__name__ == "ModelNew"
+    assert "must not" not in inspect.getsource(type(found.module))
+
+
+def test_a_drop_in_with_two_readings_is_not_loaded(tmp_path: Path) -> None:
+    source = f"# coding: unicode_escape\n{DROP_IN}# \\u000araise SystemExit\n"
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=source, speedup=2.0))
+    with pytest.raises(RunNotFound, match="coding line"):
+        _ = found.module
 
 
 @pytest.mark.parametrize(

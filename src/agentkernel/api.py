@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -13,6 +12,7 @@ from pydantic import PrivateAttr
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.errors import ProblemError, RunNotFound
+from agentkernel.source_text import told
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.session.changes import over
@@ -236,17 +236,21 @@ def _settings(target: str | None, goals: dict[str, str | float | None]) -> Setti
 
 def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
     """The verified file's `ModelNew` (a live problem's takes no arguments) with `original`'s
-    weights. Raises RunNotFound where the file has changed since it was verified."""
+    weights. What runs is the text that was compared, not its file: bytecode may lie beside that.
+    Raises RunNotFound where the file has changed since it was verified."""
+    from agentkernel.tools.apply.source import executed
+
     if result.candidate is None:
         raise RunNotFound(f"Run {result.run!r} kept a baseline: there is no drop-in to load.")
     path = Path(result.candidate)
     source = _verified_source(path, result)
     name = f"agentkernel_drop_in_{sha256_text(source)[:10]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RunNotFound(f"Cannot import {str(path)!r}. Expected a Python file.")
-    namespace = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(namespace)
+    try:
+        namespace = executed(source, name)
+    except SyntaxError as error:
+        raise RunNotFound(
+            f"The drop-in {str(path)!r} is not loaded: {told(error)}. Next: optimize again."
+        ) from error
     _return_own(namespace, original)
     made: nn.Module = namespace.ModelNew()
     made.load_state_dict(original.state_dict(), assign=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
+from typing import AnyStr
 
 from agentkernel.disk import read_regular
 
@@ -25,6 +27,9 @@ MOST_DEPTH = 200
 TOO_DEEP = "it is nested too deeply"
 BYTE_ORDER_MARK = "\ufeff"
 """Python takes it at the start of a file, and of bytes, but not of text."""
+CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
+UNALIKE = re.compile("[\0\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]|\r(?!\n)")
+"""Ends of lines for `str.splitlines`, for files or for the parser, and not for all three."""
 
 
 def read_source(path: Path, encoding: str = "utf-8") -> str:
@@ -90,6 +95,24 @@ def check_size(source: str | bytes) -> None:
         raise SyntaxError(f"it has {lines:,} lines, the most is {MOST_LINES:,}")
 
 
+def check_one_reading(source: str) -> None:
+    """Raise SyntaxError for a text that an import from a file, `inspect` and Python's parser could
+    read as different programs: another encoding, and characters that end a line for some of them.
+    """
+    found = UNALIKE.search(source)
+    if found is not None:
+        line = source.count("\n", 0, found.start()) + 1
+        text = (
+            f"it holds the character {found[0]!r}, which not everybody takes for the end of a line"
+        )
+        raise SyntaxError(text, ("<unknown>", line, None, None))
+    for number, text in enumerate(_unmarked(source).split("\n", 2)[:2], 1):
+        named = CODING.match(text)
+        if named is not None and named[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
+            said = f"its coding line says {named[1]!r}, expected UTF-8"
+            raise SyntaxError(said, ("<unknown>", number, None, None))
+
+
 def symbol_tables(source: str) -> Iterator[symtable.SymbolTable]:
     """Python's tables of a file's names, one for each scope. Raises SyntaxError."""
     check_size(source)
@@ -102,7 +125,7 @@ def symbol_tables(source: str) -> Iterator[symtable.SymbolTable]:
         yield tables.pop(0)
 
 
-def _unmarked(source: str | bytes) -> str | bytes:
+def _unmarked(source: AnyStr) -> AnyStr:
     return source.removeprefix(BYTE_ORDER_MARK) if isinstance(source, str) else source
 
 
@@ -130,6 +153,7 @@ def _refused(error: Exception) -> SyntaxError:
 
 
 __all__ = [
+    "check_one_reading",
     "check_size",
     "compile_source",
     "parse_expression",

@@ -67,6 +67,12 @@ def test_an_unproven_kernel_is_refused_in_one_line(kernel: Kernel, words: str) -
     assert type(model.mlp).__name__ == "Mlp"
 
 
+def test_a_text_with_two_readings_is_refused() -> None:
+    kernel = norm_kernel(source="# coding: latin-1\n" + STOPS)
+    with pytest.raises(KernelRefused, match="coding line"):
+        apply(Block(), {"norm": kernel})
+
+
 def test_names_that_are_not_there() -> None:
     with pytest.raises(KernelRefused, match=r"reads 'scale', which LayerNorm does not have"):
         apply(block(), {"norm": norm_kernel()}, {"norm": ("scale", "bias")})

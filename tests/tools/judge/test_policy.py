@@ -273,6 +273,70 @@ def test_a_kernel_may_hold_what_the_model_may_not_call(sources):
     assert check_policy(source, "triton") is None
 
 
+TWICE = """    pass
+    \"""
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    pass
+    # \"""
+"""
+UNALIKE = {
+    "a coding line": ("", "# coding: unicode_escape\n", "syntax"),
+    "a coding line below": ("", "#\n# vim: set fileencoding=latin-1\n", "syntax"),
+    "a separator of lines": ("import math\n", "import math\nNOTE = '\u2028'\n", "syntax"),
+    "a form feed": ("import math\n", "import math\n\f\n", "syntax"),
+    "a lone carriage return": ("import math\n", "import math\n# \r\n# \rpass\n", "syntax"),
+    "a zero": ("import math\n", "import math\n# \0\n", "syntax"),
+    "a definition in a string": ("\n\nclass", f"\n{TWICE}\n\nclass", "kernel-text"),
+    "a second kernel": (
+        "\n\nclass",
+        "\n\n@triton.jit\ndef add_kernel(x_ptr):\n    pass\n\n\nclass",
+        "defined-twice",
+    ),
+    "one under a condition": (
+        "\n\nclass",
+        "\n\nif math.pi > 3:\n    @triton.jit\n    def add_kernel(x_ptr):\n        pass\n\n\nclass",
+        "defined-twice",
+    ),
+    "a second model": (
+        "class ModelNew",
+        "class ModelNew:\n    pass\n\n\nclass ModelNew",
+        "defined",
+    ),
+    "another value": ("\n\nclass", "\n\nadd_kernel = math.pi\n\n\nclass", "kernel-text"),
+    "a hidden wrapper": ("\n\nclass", "\n\nmade = map(triton.jit, ())\n\n\nclass", "kernel-text"),
+}
+
+
+@pytest.mark.parametrize("name", UNALIKE)
+def test_a_file_with_two_readings_is_refused(sources, name):
+    old, new, rule = UNALIKE[name]
+    assert old in sources.ADD
+    found = check_policy(sources.ADD.replace(old, new, 1), "triton")
+    assert found is not None
+    assert found.rule.startswith(rule)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Box:\n    @property\n    def a(self):\n        return 1\n\n"
+        "    @a.setter\n    def a(self, value):\n        pass",
+        "add_kernel = triton.heuristics({})(add_kernel)",
+        "class One:\n    def run(self):\n        pass\n\n\nclass Two:\n"
+        "    def run(self):\n        pass",
+    ],
+    ids=["a property", "a wrapped kernel", "two classes"],
+)
+def test_one_name_in_two_places_may_mean_one_thing(sources, text):
+    assert check_policy(f"{sources.ADD}\n\n{text}\n", "triton") is None
+
+
+@pytest.mark.parametrize("head", ["\ufeff", "# -*- coding: utf-8 -*-\n", "# coding=UTF_8\n"])
+def test_a_file_may_say_that_it_is_utf_8(sources, head):
+    assert check_policy(head + sources.ADD, "triton") is None
+    assert check_policy(head + sources.ADD.replace("\n", "\r\n"), "triton") is None
+
+
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels" / "layernorm.py"
 OUTSIDE = {
     "called in forward": (

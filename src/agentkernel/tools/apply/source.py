@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.errors import AgentKernelError, KernelRefused, one_line
-from agentkernel.source_text import compile_source
+from agentkernel.source_text import check_one_reading, compile_source
 from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.certificate import hash_errors
 from agentkernel.tools.problems import restore_problem
@@ -82,19 +82,29 @@ def needs_triton(source: str) -> bool:
 
 
 def _import(kernel: Kernel) -> type[nn.Module]:
-    """Run the text as a module of its own, whose lines `inspect` finds (Triton asks for them)."""
-    name = f"agentkernel_kernel_{kernel.sha256[:16]}"
-    filename = f"<{name}>"
-    text = kernel.source
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    namespace = types.ModuleType(name)
-    sys.modules[name] = namespace
     try:
-        exec(compile_source(text, filename), namespace.__dict__)
-        return cast("type[nn.Module]", namespace.ModelNew)
+        name = f"agentkernel_kernel_{kernel.sha256[:16]}"
+        return cast("type[nn.Module]", executed(kernel.source, name).ModelNew)
     except Exception as error:
-        sys.modules.pop(name, None)
         raise KernelRefused(
             f"Kernel {kernel.sha256[:10]!r} raised {type(error).__name__} when imported: "
             f"{one_line(error)}. Expected torch and triton as in its key. {NEXT}"
         ) from error
+
+
+def executed(text: str, name: str) -> types.ModuleType:
+    """`text` as the module `name`: the very text, from no file and no bytecode beside one, and the
+    one that `inspect` finds, which Triton asks for a kernel's lines. Raises SyntaxError for a text
+    with more than one reading, and whatever running it raises."""
+    check_one_reading(text)
+    filename = f"<{name}>"
+    code = compile_source(text, filename)
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    namespace = sys.modules[name] = types.ModuleType(name)
+    namespace.__file__ = filename
+    try:
+        exec(code, namespace.__dict__)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return namespace

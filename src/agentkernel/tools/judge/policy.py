@@ -9,16 +9,18 @@ from __future__ import annotations
 import ast
 import string
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import PolicyViolation
-from agentkernel.source_text import parse_source
+from agentkernel.source_text import BYTE_ORDER_MARK, check_one_reading, parse_source
 from agentkernel.tools.judge.kernel_text import (
     backward_only,
     functions,
     kernel_functions,
     reachable,
 )
+from agentkernel.tools.judge.one_text import defined_twice, kernel_texts
 from agentkernel.tools.judge.resolve import (
     KNOWN,
     builtin_uses,
@@ -45,6 +47,7 @@ TEXT_BUILTINS = {"format", "print", "repr", "str"}
 def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
     """The first violation in `source`, in the order of the lines; None where it may run."""
     try:
+        check_one_reading(source)
         tree = parse_source(source)
         reading = _Reading(tree, source, policy)
         found = sorted(reading.violations(), key=lambda item: item.line)
@@ -59,7 +62,7 @@ class _Reading:
 
     def __init__(self, tree: ast.Module, source: str, policy: Policy) -> None:
         self.tree = tree
-        self.lines = source.splitlines()
+        self.lines = source.removeprefix(BYTE_ORDER_MARK).splitlines()
         self.policy = policy
         self.modules: dict[str, str] = {}
         self._jit = kernel_functions(tree)
@@ -82,6 +85,10 @@ class _Reading:
         yield from self._texts()
         yield from self._handed_on()
         yield from self._shape_of_file()
+        for node, rule, text in chain(
+            defined_twice(self.tree), kernel_texts(self.tree, self.lines)
+        ):
+            yield self._at(node, rule, text)
         for node in ast.walk(self._class() or ast.Module(body=[], type_ignores=[])):
             if isinstance(node, ast.Try | ast.TryStar):
                 yield self._at(node, "try-in-model", "a fallback hides what ran")

@@ -7,6 +7,7 @@ can write to both, and put back what was there. What was loaded is what is answe
 from __future__ import annotations
 
 import inspect
+import io
 import types
 from collections.abc import Callable
 from typing import cast
@@ -22,8 +23,8 @@ def answer_for_sources() -> None:
 
 def serve_source(path: str, source: str) -> None:
     """From now on `source` is what the functions of the file `path` were written as."""
-    text = source.replace("\r\n", "\n").replace("\r", "\n")
-    _lines[path] = text.splitlines(keepends=True)
+    # Not splitlines, which ends lines at more than Python does.
+    _lines[path] = io.StringIO(source, newline=None).readlines()
 
 
 def source_lines(item: object) -> tuple[list[str], int]:
