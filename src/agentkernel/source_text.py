@@ -14,7 +14,6 @@ import symtable
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
-from typing import AnyStr
 
 from agentkernel.disk import read_regular
 
@@ -106,7 +105,7 @@ def check_one_reading(source: str) -> None:
             f"it holds the character {found[0]!r}, which not everybody takes for the end of a line"
         )
         raise SyntaxError(text, ("<unknown>", line, None, None))
-    for number, text in enumerate(_unmarked(source).split("\n", 2)[:2], 1):
+    for number, text in enumerate(source.removeprefix(BYTE_ORDER_MARK).split("\n", 2)[:2], 1):
         named = CODING.match(text)
         if named is not None and named[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
             said = f"its coding line says {named[1]!r}, expected UTF-8"
@@ -125,7 +124,7 @@ def symbol_tables(source: str) -> Iterator[symtable.SymbolTable]:
         yield tables.pop(0)
 
 
-def _unmarked(source: AnyStr) -> AnyStr:
+def _unmarked(source: str | bytes) -> str | bytes:
     return source.removeprefix(BYTE_ORDER_MARK) if isinstance(source, str) else source
 
 

@@ -337,6 +337,108 @@ def test_a_file_may_say_that_it_is_utf_8(sources, head):
     assert check_policy(head + sources.ADD.replace("\n", "\r\n"), "triton") is None
 
 
+REFLECTION = {
+    "hints that are evaluated": ("import typing\ntyping.get_type_hints(dict)", "banned-attribute"),
+    "the same by its name": ("from typing import get_type_hints", "banned-attribute"),
+    "a reference that is evaluated": ("from typing import ForwardRef", "banned-attribute"),
+    "what of typing nobody listed": ("import typing\ntyping.get_origin(dict)", "banned-attribute"),
+    "a class from names": ("from dataclasses import make_dataclass", "banned-attribute"),
+    "a class from a dictionary": ("Made = type('Made', (), {})", "banned-name"),
+    "type under another name": ("kind = type", "banned-name"),
+    "the type of a type": ("kind = type(type(1))", "banned-name"),
+    "a metaclass": ("class Meta(type):\n    pass", "banned-name"),
+    "a pattern by position": (
+        "class Look:\n    pass\n\n\nmatch 1:\n    case Look(storage):\n        pass",
+        "class-pattern",
+    ),
+    "a pattern under a plain name": (
+        "str = ModelNew\nmatch 1:\n    case str(storage):\n        pass",
+        "class-pattern",
+    ),
+    "a coroutine's frame": ("async def f():\n    pass\n\n\nf().cr_frame", "banned-attribute"),
+    "a generator's frame": ("async def f():\n    yield\n\n\nf().ag_frame", "banned-attribute"),
+    "a frame's names": ("def f(x):\n    return x.f_locals", "banned-attribute"),
+    "a name that nothing binds": ("found = GridExecutor", "unbound-name"),
+    "a name of another function": (
+        "def f(GridExecutor):\n    pass\n\n\nfound = GridExecutor",
+        "unb",
+    ),
+    "a name of the interpreter's": (
+        "interpreter_semantic = 1\nfound = interpreter_semantic",
+        "unb",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFLECTION)
+def test_no_string_becomes_an_attribute_or_code(sources, name):
+    text, rule = REFLECTION[name]
+    found = check_policy(f"{sources.ADD}\n\n{text}\n", "triton")
+    assert found is not None
+    assert found.rule.startswith(rule)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import Any, NamedTuple, cast\nkinds: type = type(1)",
+        "assert isinstance(ModelNew, type)",
+        "match 1:\n    case int(value) | float(value):\n        pass",
+        "def later() -> NeverImported:\n    return below\n\n\nbelow = 1",
+        "found = [one for one in range(3) if one]",
+    ],
+)
+def test_plain_questions_of_types_pass(sources, text):
+    assert check_policy(f"{sources.ADD}\n\n{text}\n", "triton") is None
+
+
+@pytest.mark.parametrize("word", ["hasattr", "isinstance", "type", "callable"])
+def test_a_kernel_asks_for_no_attributes_and_types(sources, word):
+    source = sources.ADD.replace("tl.store(", f"{word}(x, n)\n    tl.store(", 1)
+    found = check_policy(source, "any")
+    assert found is not None
+    assert found.rule in ("kernel-reflection", "banned-name")
+
+
+OVERRIDES = {
+    "a method": "    def parameters(self):\n        return iter(())\n\n",
+    "a method under a condition": "    if True:\n        def half(self):\n            pass\n\n",
+    "another function": "    half = torch.relu\n\n",
+    "a call": "    def __call__(self, x, y):\n        return self.forward(x, y)\n\n",
+    "copies": "    def __deepcopy__(self, memo):\n        return self\n\n",
+    "an attribute": "    def other(self):\n        self.train = None\n\n",
+    "a lambda": "    def __init__(self):\n        super().__init__()\n"
+    "        self.run = lambda x: self.w\n\n",
+    "a lambda on a part": "    def __init__(self):\n        super().__init__()\n"
+    "        w = self.w\n        self.run = lambda x: w\n\n",
+}
+
+
+@pytest.mark.parametrize("name", OVERRIDES)
+def test_methods_of_a_module_are_the_originals(sources, name):
+    source = sources.ADD.replace("    def forward(", f"{OVERRIDES[name]}    def forward(", 1)
+    assert source != sources.ADD
+    found = check_policy(source, "any", frozenset())
+    assert found is not None
+    assert found.rule == "overridden"
+
+
+def test_a_mixin_and_a_metaclass_are_read_too(sources):
+    mixin = "class Mixin:\n    def half(self):\n        pass\n\n\nclass ModelNew(Mixin, nn.Module)"
+    for text in (mixin, "class ModelNew(nn.Module, metaclass=abs)"):
+        source = sources.ADD.replace("class ModelNew(nn.Module)", text)
+        found = check_policy(source, "any", frozenset())
+        assert found is not None
+        assert found.rule == "overridden"
+
+
+def test_what_the_original_overrides_may_be_overridden(sources):
+    text = OVERRIDES["a method"]
+    source = sources.ADD.replace("    def forward(", f"{text}    def forward(", 1)
+    assert check_policy(source, "any", frozenset({"parameters"})) is None
+    assert check_policy(source, "any") is None
+
+
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels" / "layernorm.py"
 OUTSIDE = {
     "called in forward": (

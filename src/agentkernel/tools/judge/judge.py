@@ -47,7 +47,7 @@ from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.gradients import SMALL, WIDE, Judged, Pass, judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
 from agentkernel.tools.judge.kernel_text import telling_sizes
-from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.policy import check_policy, own_names
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.scalars import scalar_cases
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -141,7 +141,9 @@ def judge(
     """
     started = time.monotonic()
     findings = Findings()
-    failure: Failure | None = check_policy(source, settings.policy) if settings.static else None
+    failure: Failure | None = None
+    if settings.static:
+        failure = check_policy(source, settings.policy, own_names(loaded))
     if failure is None:
         if settings.device == "cuda":
             expect_judged(interpreted(settings))

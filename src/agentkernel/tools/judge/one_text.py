@@ -55,7 +55,8 @@ def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) ->
 
 def kernel_texts(tree: ast.Module, lines: Sequence[str]) -> Iterator[Finding]:
     """Kernels whose lines, as the compiler or the interpreter takes them, are another function than
-    the file defines; kernels that are given another value; uses of `jit` that hide what it wraps.
+    the file defines; kernels and models that are given another value; uses of `jit` that hide what
+    it wraps.
     """
     kernels = kernel_functions(tree)
     names = {item.name for _, item in kernels}
@@ -66,7 +67,7 @@ def kernel_texts(tree: ast.Module, lines: Sequence[str]) -> Iterator[Finding]:
         if any(_dumped(found) != wanted for found in _readings(function, lines)):
             text = f"the text of kernel {function.name} reads otherwise for Triton than for Python"
             yield Finding(function, "kernel-text", text)
-    yield from _rebound(tree, {name for name, _ in kernels})
+    yield from _rebound(tree, {name for name, _ in kernels} | {"ModelNew"})
     yield from _hidden(tree)
 
 
@@ -98,7 +99,8 @@ def _dumped(node: ast.AST) -> str:
 def _rebound(tree: ast.Module, kernels: set[str]) -> Iterator[Finding]:
     """What else a kernel's name is given among the module's own statements: only what wraps it,
     under the same name or by one assignment under a new one, is the same kernel."""
-    defined = {item.name for item in ast.walk(tree) if isinstance(item, FUNCTIONS)}
+    kinds = (*FUNCTIONS, ast.ClassDef)
+    defined = {item.name for item in ast.walk(tree) if isinstance(item, kinds)}
     given: set[str] = set()
     inside: list[ast.AST] = [tree]
     while inside:
@@ -115,7 +117,7 @@ def _rebound(tree: ast.Module, kernels: set[str]) -> Iterator[Finding]:
             read = {item.id for item in ast.walk(value or ast.Pass()) if isinstance(item, ast.Name)}
             first = child.id not in defined | given and value is not None
             if not first and child.id not in read:
-                yield Finding(child, "kernel-text", f"the kernel {child.id} is given another value")
+                yield Finding(child, "kernel-text", f"{child.id} is given another value")
             given.add(child.id)
 
 

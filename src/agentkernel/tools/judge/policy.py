@@ -10,6 +10,7 @@ import ast
 import string
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TypeGuard
 
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import PolicyViolation
@@ -18,38 +19,62 @@ from agentkernel.tools.judge.kernel_text import (
     backward_only,
     functions,
     kernel_functions,
+    last_word,
     reachable,
 )
 from agentkernel.tools.judge.one_text import defined_twice, kernel_texts
+from agentkernel.tools.judge.overrides import names_given, overridden
 from agentkernel.tools.judge.resolve import (
     KNOWN,
+    annotated,
     builtin_uses,
     is_code_at,
     is_dunder,
     module_at,
+    unbound_uses,
 )
 from agentkernel.tools.judge.vocabulary import (
     BANNED_ATTRIBUTES,
     COMPUTE_METHODS,
     HARMLESS_DUNDERS,
     IMPORTS,
+    KERNEL_REFLECTION,
     LIBRARY_METHODS,
     LIBRARY_OPS,
+    LISTED,
     MODULE_QUESTIONS,
     TELLING_QUESTIONS,
     TORCH_COMPUTE_SPACES,
     TORCH_PLAIN,
 )
+from agentkernel.tools.problems import LoadedProblem
 
+PLAIN_PATTERNS = {
+    "bool",
+    "bytes",
+    "dict",
+    "float",
+    "frozenset",
+    "int",
+    "list",
+    "set",
+    "str",
+    "tuple",
+}
+"""Classes whose positional pattern is the value itself."""
 TEXT_BUILTINS = {"format", "print", "repr", "str"}
 
 
-def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
-    """The first violation in `source`, in the order of the lines; None where it may run."""
+def check_policy(
+    source: str, policy: Policy, original: frozenset[str] | None = None
+) -> PolicyViolation | None:
+    """The first violation in `source`, in the order of the lines; None where it may run.
+    `original`: what the original's classes define, beside which no method of a module may be
+    overridden; None where that is not known, and not asked."""
     try:
         check_one_reading(source)
         tree = parse_source(source)
-        reading = _Reading(tree, source, policy)
+        reading = _Reading(tree, source, policy, original)
         found = sorted(reading.violations(), key=lambda item: item.line)
     except SyntaxError as error:
         # What Python's parser takes its tables of names may refuse: a nonlocal in no function.
@@ -57,13 +82,31 @@ def check_policy(source: str, policy: Policy) -> PolicyViolation | None:
     return found[0] if found else None
 
 
+def own_names(loaded: LoadedProblem) -> frozenset[str]:
+    """What the original's classes define: those in its text, those of its parts where it is
+    there, and those that they derive from."""
+    from torch import nn
+
+    parts = [type(item) for item in loaded.live.modules()] if loaded.live is not None else []
+    every = [kind for item in (loaded.module_class, *parts) for kind in item.__mro__]
+    kinds = [kind for kind in every if kind not in (nn.Module, object)]
+    names = frozenset(name for kind in kinds for name in vars(kind) if name != "__module__")
+    try:
+        return names | names_given(parse_source(loaded.problem.source))
+    except SyntaxError:  # the text of a module that was handed over alive may not stand alone
+        return names
+
+
 class _Reading:
     """One source with what is known about its names."""
 
-    def __init__(self, tree: ast.Module, source: str, policy: Policy) -> None:
+    def __init__(
+        self, tree: ast.Module, source: str, policy: Policy, original: frozenset[str] | None
+    ) -> None:
         self.tree = tree
         self.lines = source.removeprefix(BYTE_ORDER_MARK).splitlines()
         self.policy = policy
+        self._original = original
         self.modules: dict[str, str] = {}
         self._jit = kernel_functions(tree)
         self.kernels = {name for name, _ in self._jit}
@@ -85,10 +128,12 @@ class _Reading:
         yield from self._texts()
         yield from self._handed_on()
         yield from self._shape_of_file()
-        for node, rule, text in chain(
-            defined_twice(self.tree), kernel_texts(self.tree, self.lines)
-        ):
+        found = [defined_twice(self.tree), kernel_texts(self.tree, self.lines)]
+        if self._original is not None:
+            found.append(overridden(self.tree, self._original, self._path))
+        for node, rule, text in chain.from_iterable(found):
             yield self._at(node, rule, text)
+        yield from self._reflection()
         for node in ast.walk(self._class() or ast.Module(body=[], type_ignores=[])):
             if isinstance(node, ast.Try | ast.TryStar):
                 yield self._at(node, "try-in-model", "a fallback hides what ran")
@@ -133,6 +178,40 @@ class _Reading:
             yield self._at(node, "global-state", ", ".join(node.names))
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             yield from self._patching(node)
+
+    def _reflection(self) -> Iterator[PolicyViolation]:
+        """Ways from a string, or from what a name happens to be, to an attribute or to code; in
+        kernels, questions that the compiler answers otherwise than the interpreter."""
+        given = _stored(self.tree)
+        asked = {
+            id(item)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Call) and last_word(node.func) in ("isinstance", "issubclass")
+            for item in ast.walk(node)
+        }
+        asked |= {id(node.func) for node in ast.walk(self.tree) if _asks_type(node)}
+        asked |= {id(item) for root in annotated(self.tree) for item in ast.walk(root)}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.MatchClass) and node.patterns:
+                if last_word(node.cls) not in PLAIN_PATTERNS - given:
+                    yield self._at(node, "class-pattern", "name the attributes that it matches")
+            elif isinstance(node, ast.Name) and node.id == "type" and id(node) not in asked:
+                yield self._at(node, "banned-name", "type: to ask one value for its type alone")
+            elif isinstance(node, ast.Attribute):
+                module, _, name = self._path(node).rpartition(".")
+                if module in LISTED and name not in LISTED[module]:
+                    yield self._at(node, "banned-attribute", f"{name} of {module}")
+            elif isinstance(node, ast.ImportFrom) and node.module in LISTED:
+                for alias in node.names:
+                    if alias.name not in LISTED[node.module]:
+                        yield self._at(node, "import", f"{alias.name} of {node.module}")
+        bodies = [item for _, kernel in self._jit for item in (kernel.args, *kernel.body)]
+        for node in {id(x): x for body in bodies for x in ast.walk(body)}.values():
+            if isinstance(node, ast.Name) and node.id in KERNEL_REFLECTION:
+                text = f"{node.id}: a compiled kernel answers otherwise than an interpreted one"
+                yield self._at(node, "kernel-reflection", text)
+        for use in unbound_uses(self._source, self.tree, asked):
+            yield self._at_line(use.line, "unbound-name", f"nothing binds {use.name}")
 
     def _told_apart(self) -> Iterator[PolicyViolation]:
         """What tells the judge's process from a user's. Where it only decides whether the file
@@ -424,6 +503,24 @@ class _Reading:
     def _at_line(self, line: int, rule: str, text: str) -> PolicyViolation:
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
+
+
+def _stored(tree: ast.Module) -> set[str]:
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+
+
+def _asks_type(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether it is `type(x)` of one value that is no type itself, as far as it says so."""
+    plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+    if not plain or last_word(node.func) != "type":  # type: ignore[attr-defined]
+        return False
+    value = node.args[0]  # type: ignore[attr-defined]
+    inner = isinstance(value, ast.Call) and last_word(value.func) == "type"
+    return not inner and not isinstance(value, ast.Starred)
 
 
 def _made_text(node: ast.AST) -> Iterator[ast.expr]:

@@ -11,12 +11,18 @@ import ast
 import builtins
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
 from agentkernel.source_text import symbol_tables
-from agentkernel.tools.judge.vocabulary import BUILTINS, IMPORTS, TORCH_SPACES, TRITON_SPACES
+from agentkernel.tools.judge.vocabulary import (
+    BUILTINS,
+    IMPORTS,
+    INTERPRETERS_NAMES,
+    TORCH_SPACES,
+    TRITON_SPACES,
+)
 
 KNOWN = (*IMPORTS, *TORCH_SPACES, *TRITON_SPACES)
 ERRORS = {
@@ -62,6 +68,40 @@ def builtin_uses(source: str, tree: ast.Module) -> Iterator[Use]:
             if table.get_type() != "function" or symbol.is_global():
                 later = [line for line in lines.get(name, ()) if line >= table.get_lineno()]
                 yield Use(name, min(later, default=table.get_lineno()))
+
+
+def annotated(tree: ast.Module) -> Iterator[ast.expr]:
+    """What stands as an annotation: nothing evaluates it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
+            yield node.annotation
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+            yield node.returns
+
+
+def unbound_uses(source: str, tree: ast.Module, asked: Container[int] = ()) -> Iterator[Use]:
+    """Reads of names that neither the file nor Python binds, but for those in nodes of the ids
+    `asked`: only what runs the file could have put them there. Names of the interpreter's are such
+    wherever they stand."""
+    lines: dict[str, list[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in asked:
+            lines.setdefault(node.id, []).append(node.lineno)
+    tables = list(symbol_tables(source))
+    bound = {
+        symbol.get_name()
+        for symbol in tables[0].get_symbols()
+        if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+    }
+    for table in tables:
+        for symbol in table.get_symbols():
+            name = symbol.get_name()
+            if name in INTERPRETERS_NAMES and name in lines:
+                yield Use(name, lines[name][0])
+            at_large = symbol.is_global() or table.get_type() == "module"
+            known = name in bound or is_dunder(name) or hasattr(builtins, name)
+            if at_large and symbol.is_referenced() and not known and name in lines:
+                yield Use(name, lines[name][0])
 
 
 @functools.cache

@@ -1,8 +1,9 @@
 """The judge's memory cannot grow, everybody else's can.
 
 problem: relu
-gate: meta
+gate: policy
 needs: cpu
+static: only
 """
 
 import torch

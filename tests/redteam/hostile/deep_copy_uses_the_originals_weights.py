@@ -1,8 +1,9 @@
 """A deep copy computes with the weights of what it was copied from.
 
 problem: deep_copy_uses_the_originals_weights
-gate: meta
+gate: policy
 needs: cpu
+static: only
 """
 
 import torch
