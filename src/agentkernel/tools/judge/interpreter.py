@@ -22,9 +22,11 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from agentkernel.tools.judge.arithmetic import builder_class, is_bf16, round_as_a_gpu
+from agentkernel.tools.judge.hints import false_hint
 from agentkernel.tools.judge.kernel_text import last_word
 from agentkernel.tools.judge.libdevice import add_libdevice
 from agentkernel.tools.judge.remembered import remember_types
+from agentkernel.tools.judge.vocabulary import INTERPRETERS_NAMES
 from agentkernel.tools.judge.watch import (
     InterpreterRefused,
     LaunchRefused,
@@ -62,6 +64,8 @@ def harden() -> Watch:
     _hook_memory()
     round_as_a_gpu()
     _hook_dots()
+    _hook_hints()
+    _hook_names()
     add_libdevice()
     return watch
 
@@ -290,6 +294,10 @@ def _counted(
     """The counter of a loop, as wide as the widest of its bounds."""
     wide = any(getattr(getattr(item, "dtype", None), "name", "") == "int64" for item in bounds)
     semantic = interpreter.interpreter_semantic
+    step = bounds[2] if len(bounds) > 2 else named.get("step")
+    if isinstance(step, tl.tensor) and int(step.handle.data.item()) < 0:
+        # Compiled, a step that is no constant counts up: the loop never runs.
+        raise watch.refuse(InterpreterRefused(f"{_where()}: a loop's step is below zero"))
     for value in kind(*bounds, **named):
         if type(value) is not int:
             yield value
@@ -355,7 +363,7 @@ def _hook_memory() -> None:
 
     def masked_store(self: object, ptrs: object, value: object, mask: object, *a: object) -> object:
         _require_inside(ptrs, mask, "store")
-        _note_store(ptrs, mask)
+        _note_store(ptrs, value, mask)
         return store(self, ptrs, value, mask, *a)
 
     def atomic_rmw(
@@ -394,6 +402,38 @@ def _hook_dots() -> None:
     builder.create_dot = create_dot  # type: ignore[attr-defined]
 
 
+def _hook_hints() -> None:
+    """A hint that is false is wrong on a GPU alone."""
+    kind = interpreter.TensorHandle
+    set_attr = kind.set_attr
+
+    def checked(self: object, name: str, values: list[object]) -> None:
+        data, dtype = self.data, self.dtype.scalar  # type: ignore[attr-defined]
+        step = max(1, dtype.element_ty.primitive_bitwidth // 8) if dtype.is_ptr() else 1
+        said = false_hint(name, np.asarray(data), values, step)
+        if said is not None:
+            raise watch.refuse(InterpreterRefused(f"{_where()}: {said} does not hold"))
+        set_attr(self, name, values)
+
+    kind.set_attr = checked
+
+
+def _hook_names() -> None:
+    """Triton puts all names of its interpreter into a file whose kernels it rewrites, which tell
+    the file where it runs; here those alone that rewritten kernels read."""
+
+    def compile_and_exec(self: object, tree: ast.Module) -> object:
+        names = self.fn.__globals__  # type: ignore[attr-defined]
+        for name in INTERPRETERS_NAMES:
+            if hasattr(interpreter, name):
+                names.setdefault(name, getattr(interpreter, name))
+        local = dict(self.kwargs)  # type: ignore[attr-defined]
+        exec(compile(tree, self.filename, "exec"), names, local)  # type: ignore[attr-defined]
+        return local[self.fn.__name__]  # type: ignore[attr-defined]
+
+    interpreter.FunctionRewriter._compile_and_exec = compile_and_exec
+
+
 def _where() -> str:
     return f"kernel {watch.kernel} line {candidate_line()}"
 
@@ -404,9 +444,26 @@ def _wanted(ptrs: object, mask: object) -> npt.NDArray[np.uint64]:
     return addresses
 
 
-def _note_store(ptrs: object, mask: object) -> None:
+def _note_store(ptrs: object, value: object, mask: object) -> None:
     size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)  # type: ignore[attr-defined]
-    _note_written(watch.traces.store(_wanted(ptrs, mask), size))
+    places = _wanted(ptrs, mask)
+    if places.size > 1 and not bool((places[1:] > places[:-1]).all()):
+        stored = np.broadcast_to(np.asarray(value.data), ptrs.data.shape)  # type: ignore[attr-defined]
+        if _meet(places, stored[_mask(ptrs, mask)]):
+            text = f"{_where()}: lanes of one store write different values to one address"
+            if text not in watch.traces.races:
+                watch.traces.races.append(text)
+    _note_written(watch.traces.store(places, size))
+
+
+def _meet(places: npt.NDArray[np.uint64], stored: npt.NDArray[np.generic]) -> bool:
+    """Whether two of the values that differ go to the same place."""
+    order = np.argsort(places, kind="stable")
+    at, values = places[order], stored[order]
+    unlike = (values[1:] != values[:-1]) & (
+        (values[1:] == values[1:]) | (values[:-1] == values[:-1])
+    )
+    return bool(((at[1:] == at[:-1]) & unlike).any())
 
 
 def _note_atomic(ptrs: object, mask: object) -> None:

@@ -183,7 +183,7 @@ KERNEL_REFLECTION = {
     "type",
 }
 """What may answer otherwise where a kernel is interpreted than where it is compiled."""
-INTERPRETERS_NAMES = {"interpreter_loop", "interpreter_semantic"}
+INTERPRETERS_NAMES = {"_InterpreterComparison", "interpreter_loop", "interpreter_semantic"}
 """What the interpreter puts into a file for the kernels that it rewrites."""
 BANNED_ATTRIBUTES = {
     "ForwardRef",
