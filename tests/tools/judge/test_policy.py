@@ -303,6 +303,11 @@ UNALIKE = {
         "defined",
     ),
     "another value": ("\n\nclass", "\n\nadd_kernel = math.pi\n\n\nclass", "kernel-text"),
+    "another import": (
+        "\n\nclass",
+        "\n\nfrom math import pi as ModelNew\n\n\nclass",
+        "kernel-text",
+    ),
     "a hidden wrapper": ("\n\nclass", "\n\nmade = map(triton.jit, ())\n\n\nclass", "kernel-text"),
 }
 

@@ -109,6 +109,9 @@ def _rebound(tree: ast.Module, kernels: set[str]) -> Iterator[Finding]:
             if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
                 continue
             inside.append(child)
+            name = _bound(child)
+            if name in kernels:
+                yield Finding(child, "kernel-text", f"{name} is given another value")
             if not isinstance(child, ast.Name) or isinstance(child.ctx, ast.Load):
                 continue
             if child.id not in kernels:
@@ -119,6 +122,14 @@ def _rebound(tree: ast.Module, kernels: set[str]) -> Iterator[Finding]:
             if not first and child.id not in read:
                 yield Finding(child, "kernel-text", f"{child.id} is given another value")
             given.add(child.id)
+
+
+def _bound(node: ast.AST) -> str | None:
+    """The name that an import, a handler or a pattern binds."""
+    if isinstance(node, ast.alias):
+        return node.asname or node.name
+    kinds = ast.ExceptHandler | ast.MatchAs | ast.MatchStar
+    return node.name if isinstance(node, kinds) else None
 
 
 def _hidden(tree: ast.Module) -> Iterator[Finding]:
