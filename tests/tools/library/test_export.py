@@ -63,6 +63,12 @@ def test_a_later_export_leaves_nothing_of_what_was_withdrawn(
     assert len(list((tmp_path / "out" / "kernels").iterdir())) == 1
 
 
+def test_a_text_that_an_import_reads_otherwise_stays(library: Library, tmp_path: Path) -> None:
+    library.put(kernel(2, source="# coding: latin-1\nclass ModelNew: ...\n", signed=True))
+    found = export_library(library, tmp_path / "out")
+    assert (found.kernels, found.left_out) == (2, 2)
+
+
 def test_a_folder_of_other_files_is_left_alone(library: Library, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     (folder / "kernels").mkdir(parents=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from agentkernel.disk import make_own_folder, read_regular, read_regular_text
 from agentkernel.domain.base import sha256_text
 from agentkernel.errors import OutputError
+from agentkernel.source_text import check_one_reading
 from agentkernel.tools.atomic import make_folder, saving, write_atomic
 from agentkernel.tools.library.library import Library, now
 from agentkernel.tools.library.rows import KernelLine, StoredKernel
@@ -42,13 +43,23 @@ def export_library(
     left_out = 0
     for line in library.lines():
         stored = library.stored(line)
-        if stored is None or (stored.kernel.withdrawn is not None and not withdrawn):
+        usable = stored is not None and _has_one_reading(stored.kernel.source)
+        if stored is None or not usable or (stored.kernel.withdrawn is not None and not withdrawn):
             left_out += 1
             continue
         entries.append(_write(library, line, stored, folder, modules=modules))
     index = {"format": FORMAT, "exported": now(), "kernels": entries}
     write_atomic(folder / INDEX, json.dumps(index, indent=2, sort_keys=True) + "\n")
     return Exported(folder, len(entries), left_out)
+
+
+def _has_one_reading(source: str) -> bool:
+    """Whether an import of the exported file runs the text that was judged."""
+    try:
+        check_one_reading(source)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _write(
