@@ -422,14 +422,16 @@ def _hook_names() -> None:
     """Triton puts all names of its interpreter into a file whose kernels it rewrites, which tell
     the file where it runs; here those alone that rewritten kernels read."""
 
+    rewritten = interpreter.FunctionRewriter._compile_and_exec
+
     def compile_and_exec(self: object, tree: ast.Module) -> object:
         names = self.fn.__globals__  # type: ignore[attr-defined]
-        for name in INTERPRETERS_NAMES:
-            if hasattr(interpreter, name):
-                names.setdefault(name, getattr(interpreter, name))
-        local = dict(self.kwargs)  # type: ignore[attr-defined]
-        exec(compile(tree, self.filename, "exec"), names, local)  # type: ignore[attr-defined]
-        return local[self.fn.__name__]  # type: ignore[attr-defined]
+        before = {*names, *INTERPRETERS_NAMES}
+        try:
+            return rewritten(self, tree)
+        finally:
+            for name in names.keys() - before:
+                del names[name]
 
     interpreter.FunctionRewriter._compile_and_exec = compile_and_exec
 
