@@ -110,6 +110,8 @@ def check_one_reading(source: str) -> None:
         if named is not None and named[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
             said = f"its coding line says {named[1]!r}, expected UTF-8"
             raise SyntaxError(said, ("<unknown>", number, None, None))
+        if text.strip() and not text.lstrip().startswith("#"):
+            break  # only a comment or an empty line may stand before it
 
 
 def symbol_tables(source: str) -> Iterator[symtable.SymbolTable]:

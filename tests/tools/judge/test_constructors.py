@@ -60,6 +60,16 @@ def test_sizes_that_must_be_equal_change_together(prepared):
     assert found[0].inputs.tensors[0].shape == (6, 24)
 
 
+def test_an_argument_that_takes_no_triple_is_asked_otherwise(prepared):
+    text = (
+        SQUARE.replace("unused=0.5", "groups=4")
+        .replace("self.window, ", "self.n = nn.GroupNorm(groups, outside)\n        self.window, ")
+        .replace("return y +", "return self.n(x @ self.weight.t()).sum() + y +")
+    )
+    told = [item.case.variant for item in _rebuilt(prepared, text)]
+    assert any(words.startswith("built with groups=") for words in told), told
+
+
 def test_values_are_drawn(prepared):
     scales = {
         item.case.variant

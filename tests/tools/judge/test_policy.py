@@ -368,6 +368,19 @@ REFLECTION = {
         "def f(GridExecutor):\n    pass\n\n\nfound = GridExecutor",
         "unb",
     ),
+    "a class from a dictionary in a question": (
+        "isinstance(type('Made', (), {}), object)",
+        "banned-name",
+    ),
+    "a name of the interpreter's in a question": (
+        "def told():\n    return isinstance(interpreter_semantic, object)",
+        "unb",
+    ),
+    "an annotation that calls": ("def f(x: print(1)):\n    pass", "annotation"),
+    "an annotation of its own class": (
+        "class Look:\n    pass\n\n\ndef f(x: Look[1]):\n    pass",
+        "annotation",
+    ),
     "a name of the interpreter's": (
         "interpreter_semantic = 1\nfound = interpreter_semantic",
         "unb",
@@ -391,6 +404,11 @@ def test_no_string_becomes_an_attribute_or_code(sources, name):
         "match 1:\n    case int(value) | float(value):\n        pass",
         "def later() -> NeverImported:\n    return below\n\n\nbelow = 1",
         "found = [one for one in range(3) if one]",
+        "found = [add_kernel for add_kernel in (1, 2)]",
+        "def f(x, type):\n    return type + 1",
+        "from typing import NamedTuple\n\n\nclass Entry(NamedTuple):\n    type: int",
+        "from typing import FrozenSet\n\n\ndef f(x: 'FrozenSet[int] | None' = None):\n    pass",
+        "def f(x: torch.Tensor | None, y: dict[str, int]) -> tuple[int, ...]:\n    pass",
     ],
 )
 def test_plain_questions_of_types_pass(sources, text):
@@ -403,6 +421,44 @@ def test_a_kernel_asks_for_no_attributes_and_types(sources, word):
     found = check_policy(source, "any")
     assert found is not None
     assert found.rule in ("kernel-reflection", "banned-name")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tl.store(", "id = tl.program_id(0)\n    hash = id\n    tl.store("),
+        ("n, BLOCK", "hash, BLOCK"),
+        ("n, BLOCK", "n: str, BLOCK"),
+    ],
+    ids=["locals", "a parameter", "an annotation"],
+)
+def test_a_kernels_own_names_are_its_own(sources, old, new):
+    source = sources.ADD.replace(old, new, 1)
+    source = source.replace("offs < n", "offs < hash", 1) if "hash, " in new else source
+    assert source != sources.ADD
+    found = check_policy(source, "triton")
+    assert found is None or found.rule != "kernel-reflection"
+
+
+def test_a_kernel_in_a_function_may_have_a_docstring(sources):
+    made = """
+
+def make():
+    @triton.jit
+    def inner_kernel(x_ptr):
+        \"""Copies.
+
+        In tiles.
+        \"""
+        tl.store(x_ptr, 1.0)
+
+    return inner_kernel
+"""
+    assert check_policy(sources.ADD + made, "triton") is None
+
+
+def test_a_coding_line_stands_below_comments_alone(sources):
+    assert check_policy(f"import math\n# encoding: two bits each\n{sources.ADD}", "triton") is None
 
 
 OVERRIDES = {
@@ -426,6 +482,37 @@ def test_methods_of_a_module_are_the_originals(sources, name):
     found = check_policy(source, "any", frozenset())
     assert found is not None
     assert found.rule == "overridden"
+
+
+OWN_NAMES = {
+    "a context's attribute": "class Turn(torch.autograd.Function):\n    @staticmethod\n"
+    "    def forward(ctx, x):\n        ctx.half = 2\n        return x\n",
+    "a plain class": "class Plan:\n    def __init__(self, n):\n        self.half = n // 2\n",
+    "a generic one": "from typing import Generic, TypeVar\n\nT = TypeVar('T')\n\n\n"
+    "class Box(Generic[T]):\n    def to(self, x):\n        return x\n",
+}
+AT_ONCE = (
+    "self.apply(lambda m: self.begin(m))",
+    "std = self.w.shape[0] ** -0.5\n        draw = lambda p: p * std",
+    "sizes = [self.w, 3]\n        order = sorted(range(2), key=lambda i: sizes[i])",
+    "n = self.w.ndim // 2\n        self.grid = lambda meta: (n,)",
+)
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_what_is_no_module_names_its_own_as_it_likes(sources, name):
+    found = check_policy(f"{sources.ADD}\n\n{OWN_NAMES[name]}", "any", frozenset())
+    assert found is None or found.rule != "overridden"
+
+
+@pytest.mark.parametrize("line", AT_ONCE)
+def test_a_constructor_may_call_functions_of_its_own(sources, line):
+    built = (
+        f"    def __init__(self):\n        super().__init__()\n        {line}\n\n    def forward("
+    )
+    source = sources.ADD.replace("    def forward(", built, 1)
+    found = check_policy(source, "any", frozenset())
+    assert found is None or found.rule != "overridden"
 
 
 def test_a_mixin_and_a_metaclass_are_read_too(sources):

@@ -113,13 +113,13 @@ def arguments(loaded: LoadedProblem) -> list[Argument]:
 
 
 def _first(tries: Iterator[Variant], plain: list[object] | None, device: str) -> Variant | None:
-    """The first that the original takes, unless it makes no difference."""
+    """The first that the original takes and that makes a difference."""
     for tried in tries:
         if not few_elements(tried.loaded, device):
             continue
         found = answer(plain_module(tried.loaded), tried)
-        if found is not None:
-            return tried if plain is None or differ(found, plain) else None
+        if found is not None and (plain is None or differ(found, plain)):
+            return tried
     return None
 
 
@@ -145,7 +145,9 @@ def _tries(
         if sized != inputs:
             yield variant(changed, case, sized, told)
         yield variant(changed, case, inputs, told)
-        yield variant(_throughout(loaded, one.value, value), case, sized, told)
+        every = _throughout(loaded, one.value, value)
+        if (every.init_args, every.init_kwargs) != (loaded.init_args, loaded.init_kwargs):
+            yield variant(every, case, sized, f"{told}, and all that are equal")
 
 
 def _with(loaded: LoadedProblem, one: Argument, value: object) -> LoadedProblem:

@@ -16,7 +16,7 @@ from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable
 from agentkernel.tools.judge.shapes import FACTORS, CaseShape, count_elements, replace_sizes
-from agentkernel.tools.judge.trial import Trial, is_refusal
+from agentkernel.tools.judge.trial import Trial, is_not_built, is_refusal
 
 if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
@@ -48,7 +48,8 @@ def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Cas
         finally:
             memory.release()
         tried += 1
-        if outcome.refused is not None and is_refusal(outcome.refused):
+        no = outcome.refused
+        if no is not None and (is_refusal(no) or (captured is None and is_not_built(no))):
             refused += 1
             continue
         if outcome.failure is not None:

@@ -64,6 +64,7 @@ def harden() -> Watch:
     _hook_memory()
     round_as_a_gpu()
     _hook_dots()
+    _hook_others()
     _hook_hints()
     _hook_names()
     add_libdevice()
@@ -345,7 +346,7 @@ def _hook_memory() -> None:
         self: object, ptrs: object, mask: object, other: object, *a: object, **k: object
     ) -> object:
         inside = _inside(ptrs, mask)
-        if other is None and inside is None:
+        if other is None and not watch.other_given and inside is None:
             # What these lanes hold is undefined: not the interpreter's zeros.
             wanted = _mask(ptrs, mask)
             if not wanted.all():
@@ -384,6 +385,24 @@ def _hook_memory() -> None:
     builder.create_masked_store = masked_store  # type: ignore[attr-defined]
     builder.create_atomic_rmw = atomic_rmw  # type: ignore[attr-defined]
     builder.create_atomic_cas = atomic_cas  # type: ignore[attr-defined]
+
+
+def _hook_others() -> None:
+    """A tensor of one element is as true as its value in the interpreter, so that Triton's `load`
+    takes an `other` of zero for none: whether there was one is noted."""
+    kind = type(interpreter.interpreter_semantic)
+    load = kind.load
+
+    def noted(
+        self: object, ptr: object, mask: object, other: object, *a: object, **k: object
+    ) -> object:
+        watch.other_given = other is not None
+        try:
+            return load(self, ptr, mask, other, *a, **k)
+        finally:
+            watch.other_given = False
+
+    kind.load = named_as(load, noted)
 
 
 def _hook_dots() -> None:

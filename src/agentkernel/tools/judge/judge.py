@@ -81,6 +81,8 @@ ODD_FACTOR = 32
 """In the interpreter an odd set has so many times the declared elements at most: a kernel tiled
 for a few would take minutes for many."""
 INTERPRETED_ODD_ROWS = 2_500
+VARIED_ELEMENTS = 1 << 24
+"""Other modules and calls are tried on the CPU first: of more elements they are left out."""
 """So many rows has an odd set in the interpreter: a program a row takes a millisecond, also where a
 row has five elements."""
 ODD_ELEMENTS = 1 << 24
@@ -426,9 +428,13 @@ def _judge_variants(
     kernels were noted: a tile of no elements, which does not compile, is a way to refuse."""
     plan = plan_cases(loaded, judged_graph(captured, settings), settings)
     small = _small_case(plan, settings)
-    asked = rebuilt(loaded, captured, small, settings.device, settings.seed)
-    asked += other_calls(loaded, small, settings.device, settings.seed)
-    asked += in_another_type(loaded, small, settings.device, settings.seed)
+    asked: list[Variant] = []
+    if small.shape.elements <= VARIED_ELEMENTS:
+        asked += rebuilt(loaded, captured, small, settings.device, settings.seed)
+        asked += other_calls(loaded, small, settings.device, settings.seed)
+        asked += in_another_type(loaded, small, settings.device, settings.seed)
+    else:
+        notes.append(f"no other module or call was asked: {small.shape.label} is too large for it")
     if not settings.declared_sizes:
         sizes = [case.shape for case in plan if case.required]
         tree, rows = (

@@ -89,10 +89,12 @@ def _readings(function: ast.FunctionDef, lines: Sequence[str]) -> Iterator[ast.A
 
 
 def _dumped(node: ast.AST) -> str:
-    """The tree without its decorators, which neither of them takes."""
+    """The tree without its decorators, which neither of them takes, and without its docstring,
+    which is no code and is indented less where the function is."""
     if not isinstance(node, ast.FunctionDef):
         return ""
-    fields = dict(ast.iter_fields(node)) | {"decorator_list": []}
+    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+    fields = dict(ast.iter_fields(node)) | {"decorator_list": [], "body": body}
     return ast.dump(ast.FunctionDef(**fields))
 
 
@@ -108,6 +110,8 @@ def _rebound(tree: ast.Module, kernels: set[str]) -> Iterator[Finding]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
                 continue
+            if isinstance(node, ast.comprehension) and child is node.target:
+                continue  # a name of its own scope
             inside.append(child)
             name = _bound(child)
             if name in kernels:

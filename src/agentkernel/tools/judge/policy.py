@@ -22,7 +22,7 @@ from agentkernel.tools.judge.kernel_text import (
     last_word,
     reachable,
 )
-from agentkernel.tools.judge.one_text import defined_twice, kernel_texts
+from agentkernel.tools.judge.one_text import FUNCTIONS, defined_twice, kernel_texts
 from agentkernel.tools.judge.overrides import names_given, overridden
 from agentkernel.tools.judge.resolve import (
     KNOWN,
@@ -62,6 +62,17 @@ PLAIN_PATTERNS = {
     "tuple",
 }
 """Classes whose positional pattern is the value itself."""
+PLAIN_ANNOTATION = (
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.BinOp,
+    ast.BitOr,
+    ast.Load,
+)
 TEXT_BUILTINS = {"format", "print", "repr", "str"}
 
 
@@ -183,19 +194,18 @@ class _Reading:
         """Ways from a string, or from what a name happens to be, to an attribute or to code; in
         kernels, questions that the compiler answers otherwise than the interpreter."""
         given = _stored(self.tree)
-        asked = {
-            id(item)
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Call) and last_word(node.func) in ("isinstance", "issubclass")
-            for item in ast.walk(node)
-        }
-        asked |= {id(node.func) for node in ast.walk(self.tree) if _asks_type(node)}
-        asked |= {id(item) for root in annotated(self.tree) for item in ast.walk(root)}
+        noted = {id(item) for root in annotated(self.tree) for item in ast.walk(root)}
+        yield from self._annotations(given)
+        asked = _own_type(self.tree) | noted
+        for node in ast.walk(self.tree):
+            asked |= _classes_asked(node)
+            if _asks_type(node):
+                asked.add(id(node.func))
         for node in ast.walk(self.tree):
             if isinstance(node, ast.MatchClass) and node.patterns:
                 if last_word(node.cls) not in PLAIN_PATTERNS - given:
                     yield self._at(node, "class-pattern", "name the attributes that it matches")
-            elif isinstance(node, ast.Name) and node.id == "type" and id(node) not in asked:
+            elif _reads_name(node, "type") and id(node) not in asked:
                 yield self._at(node, "banned-name", "type: to ask one value for its type alone")
             elif isinstance(node, ast.Attribute):
                 module, _, name = self._path(node).rpartition(".")
@@ -205,13 +215,30 @@ class _Reading:
                 for alias in node.names:
                     if alias.name not in LISTED[node.module]:
                         yield self._at(node, "import", f"{alias.name} of {node.module}")
-        bodies = [item for _, kernel in self._jit for item in (kernel.args, *kernel.body)]
-        for node in {id(x): x for body in bodies for x in ast.walk(body)}.values():
-            if isinstance(node, ast.Name) and node.id in KERNEL_REFLECTION:
-                text = f"{node.id}: a compiled kernel answers otherwise than an interpreted one"
-                yield self._at(node, "kernel-reflection", text)
-        for use in unbound_uses(self._source, self.tree, asked):
+        for kernel in {id(item): item for _, item in self._jit}.values():
+            own = _stored(kernel) | {x.arg for x in ast.walk(kernel.args) if isinstance(x, ast.arg)}
+            for node in (x for body in (kernel.args, *kernel.body) for x in ast.walk(body)):
+                named = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+                if not named or id(node) in noted or node.id in own:  # type: ignore[attr-defined]
+                    continue
+                if node.id in KERNEL_REFLECTION:  # type: ignore[attr-defined]
+                    text = f"{node.id}: a compiled kernel answers otherwise than an interpreted one"  # type: ignore[attr-defined]
+                    yield self._at(node, "kernel-reflection", text)
+        for use in unbound_uses(self._source, self.tree, noted):
             yield self._at_line(use.line, "unbound-name", f"nothing binds {use.name}")
+
+    def _annotations(self, given: set[str]) -> Iterator[PolicyViolation]:
+        """Where the file does not put it off, an import evaluates annotations, and the judge does
+        not: they are plain names and what those of other modules hold."""
+        kinds = (*FUNCTIONS, ast.ClassDef)
+        own = given | {item.name for item in ast.walk(self.tree) if isinstance(item, kinds)}
+        for item in (x for root in annotated(self.tree) for x in ast.walk(root)):
+            root: ast.AST = item
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            reaches = root is not item and isinstance(root, ast.Name) and root.id in own
+            if reaches or not isinstance(item, PLAIN_ANNOTATION):
+                yield self._at(item, "annotation", "an import evaluates it: names of types alone")
 
     def _told_apart(self) -> Iterator[PolicyViolation]:
         """What tells the judge's process from a user's. Where it only decides whether the file
@@ -505,12 +532,37 @@ class _Reading:
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
 
 
-def _stored(tree: ast.Module) -> set[str]:
+def _stored(tree: ast.AST) -> set[str]:
     return {
         node.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     }
+
+
+def _reads_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _own_type(tree: ast.Module) -> set[int]:
+    """What stands in functions for which `type` is a name of their own."""
+    kinds = (*FUNCTIONS, ast.Lambda)
+    return {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, kinds)
+        and any(isinstance(x, ast.arg) and x.arg == "type" for x in ast.walk(function.args))
+        for node in ast.walk(function)
+    }
+
+
+def _classes_asked(node: ast.AST) -> set[int]:
+    """The classes that `isinstance` and `issubclass` are asked for, where they are plain names."""
+    if not isinstance(node, ast.Call) or last_word(node.func) not in ("isinstance", "issubclass"):
+        return set()
+    inside = list(ast.walk(node.args[1])) if len(node.args) == 2 else []
+    plain = not any(isinstance(item, ast.Call | ast.NamedExpr | ast.Lambda) for item in inside)
+    return {id(item) for item in inside if isinstance(item, ast.Name)} if plain else set()
 
 
 def _asks_type(node: ast.AST) -> TypeGuard[ast.Call]:

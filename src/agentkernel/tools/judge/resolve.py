@@ -71,7 +71,7 @@ def builtin_uses(source: str, tree: ast.Module) -> Iterator[Use]:
 
 
 def annotated(tree: ast.Module) -> Iterator[ast.expr]:
-    """What stands as an annotation: nothing evaluates it."""
+    """What stands as an annotation: the judge does not evaluate it, and an import may."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
             yield node.annotation

@@ -64,6 +64,8 @@ COMPILE_ERRORS = (
     "NotCompiled",
     "MissingPrecision",
 )
+NOT_BUILT = COMPILE_ERRORS[:5]
+"""Triton's own errors over a kernel at some sizes."""
 OURS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
 """What the worker raises over a call that the candidate did not refuse."""
 SECOND_BYTES = 256 << 20
@@ -593,6 +595,12 @@ def compare_roles(wanted: Mapping[str, Sequence[object]], described: JSON) -> st
             same = f"the same object as {first}" if first != name else "an object of its own"
             return f"{name} is another parameter than in the original: expected {same}"
     return None
+
+
+def is_not_built(reply: WorkerFailed) -> bool:
+    """True where no kernel came of the source at such sizes: a tile that is no power of two, a
+    static assertion, more memory than there is."""
+    return reply.reason == "raised" and reply.error in NOT_BUILT
 
 
 def is_refusal(reply: WorkerFailed) -> bool:

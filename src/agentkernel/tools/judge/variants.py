@@ -134,7 +134,8 @@ def others(value: object, chance: random.Random, source: str) -> list[object]:
         return [*(factor * value for factor in FACTORS), value // 2, value + 1]
     beside = [value + 1, value + 2, value - 1]
     chance.shuffle(beside)
-    return [number for number in beside if number >= 0 or value < 0]
+    # None of something, last: a loop that steps by it does not end.
+    return [number for number in beside if number * value > 0 or value == 0 <= number]
 
 
 def words_of(source: str) -> list[str]:
@@ -197,6 +198,9 @@ def differ(found: Sequence[object], plain: Sequence[object]) -> bool:
     def same(one: object, other: object) -> bool:
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             return one.dtype == other.dtype and torch.equal(one, other)
-        return type(one) is type(other) and bool(one == other)
+        try:
+            return type(one) is type(other) and bool(one == other)
+        except Exception:  # noqa: BLE001 - leaves may be anybody's, and compare as they like
+            return False
 
     return len(found) != len(plain) or not all(map(same, found, plain))

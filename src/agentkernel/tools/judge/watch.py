@@ -60,6 +60,8 @@ class Watch:
     wrote: set[str] = field(default_factory=set)
     """Those that a kernel has stored to."""
     permutation: list[int] | None = None
+    other_given: bool = False
+    """Whether the load at hand names what its masked lanes hold."""
     choices: dict[str, bool] = field(default_factory=dict)
     """The autotuners' configurations that were to be chosen from, and whether each has run."""
     tuned: set[object] = field(default_factory=set)

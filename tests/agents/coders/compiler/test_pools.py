@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import sympy
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -102,6 +102,15 @@ def pools(draw: st.DrawFn) -> tuple[str, Call, torch.Tensor]:
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@example(
+    pool=(
+        "zeros beside a window, loaded one by one",
+        lambda x: F.avg_pool2d(x, (3, 4), None, (0, 2), True, False, 4),
+        torch.arange(12.0).reshape(1, 4, 3),
+    ),
+    use="summed",
+    form="single",
 )
 @given(pool=pools(), use=st.sampled_from(sorted(USES)), form=st.sampled_from(FORMS))
 def test_windows_are_folded_as_eager_folds_them(

@@ -15,7 +15,7 @@ from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.rules import Policy
 from agentkernel.errors import TimeIsUp, one_line
 from agentkernel.tools.capture import Captured
-from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.policy import check_policy, own_names
 from agentkernel.tools.lift.code import InductorCode, NotLifted
 from agentkernel.tools.problems import LoadedProblem
 
@@ -50,7 +50,7 @@ def lifted_drafts(
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
             continue
-        refused = check_policy(source.text, policy)
+        refused = check_policy(source.text, policy, own_names(problem))
         if refused is not None:
             reasons[f"policy {policy!r}: {refused.text}"] += 1
             continue
