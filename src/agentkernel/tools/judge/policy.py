@@ -71,6 +71,8 @@ PLAIN_ANNOTATION = (
     ast.List,
     ast.BinOp,
     ast.BitOr,
+    ast.UnaryOp,
+    ast.USub,
     ast.Load,
 )
 TEXT_BUILTINS = {"format", "print", "repr", "str"}
