@@ -139,9 +139,9 @@ WRONG = {
     "does not import": (
         "ADD",
         "class ModelNew",
-        "undefined_name\nclass ModelNew",
+        "1 // 0\nclass ModelNew",
         "load",
-        "undefined_name",
+        "division",
     ),
     "other parameter names": ("NORM", "self.ln", "self.norm", "load", "missing"),
     "other initial values": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import random
@@ -119,7 +118,7 @@ def taken_by(loaded: LoadedProblem) -> Taken | None:
     if structure is not None:
         placed, by_name = structure.items[0].items, structure.items[1]
         named = {
-            str(ast.literal_eval(key)): item
+            str(read_literal(key)): item
             for key, item in zip(by_name.keys, by_name.items, strict=True)
         }
     names = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
