@@ -73,8 +73,7 @@ class LoadedProblem:
     """A problem whose module class is at hand. The user's own code: trusted, runs in this process.
 
     `init_args` and `init_kwargs` are what the constructor gets; `live` is the module itself for a
-    problem of origin "live", and `live_inputs` are its inputs, nested ones one by one. `cast` is
-    the type that the module's floating tensors get once it is built; None leaves them.
+    problem of origin "live", and `live_inputs` are its inputs, nested ones one by one.
     """
 
     problem: Problem
@@ -84,7 +83,6 @@ class LoadedProblem:
     namespace: types.ModuleType | None = None
     live: nn.Module | None = None
     live_inputs: tuple[object, ...] = ()
-    cast: DType | None = None
 
     def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
         """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
@@ -93,13 +91,8 @@ class LoadedProblem:
         and "meta" construction happens there; on a GPU it happens on the CPU first, so that the
         same seed draws the same numbers as on a box without one.
         """
-        import torch
-
         names = [item.name for item in self.problem.shape_sets[0].inputs]
-        built = self._built(seed, device)
-        if self.cast is not None:
-            built.to(getattr(torch, self.cast))
-        return called_flat(built, self.problem.arguments, names)
+        return called_flat(self._built(seed, device), self.problem.arguments, names)
 
     def _built(self, seed: int, device: str) -> nn.Module:
         import torch

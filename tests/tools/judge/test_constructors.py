@@ -1,7 +1,7 @@
 """Is each argument of a constructor changed by itself, at inputs that go with it?"""
 
 from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.constructors import arguments, in_another_type, rebuilt
+from agentkernel.tools.judge.constructors import arguments, rebuilt
 from agentkernel.tools.judge.shapes import CaseShape
 
 SQUARE = """
@@ -101,17 +101,3 @@ def test_a_candidate_is_right_or_refuses_to_be_built(judged, sources):
     assert verdict.accepted, verdict.failure
     verdict = judged(problem, text)
     assert "built with eps=" in verdict.failure.case
-
-
-def test_the_outputs_of_another_type_have_the_originals_form(judged, prepared, sources):
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
-    loaded, _ = prepared(problem)
-    case = Case(CaseShape(loaded.problem.shape_sets[0], "declared", 0), "normal", 1)
-    (asked,) = in_another_type(loaded, case, "cpu", 0)
-    assert asked.loaded.cast in ("float16", "bfloat16")
-    assert {spec.dtype for spec in asked.inputs.tensors} == {asked.loaded.cast}
-    made = ("torch.empty_like(x)", "torch.empty(x.shape, dtype=torch.float32, device=x.device)")
-    assert made[0] in sources.ADD
-    verdict = judged(problem, sources.ADD.replace(*made))
-    assert verdict.gate == "meta"
-    assert asked.loaded.cast in verdict.failure.expected

@@ -52,7 +52,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     namespace = cast("ModuleType", witness.loading(lambda: state.execute(source)))
 
     def made() -> nn.Module:
-        built = state.built(
+        return state.built(
             namespace,
             "ModelNew",
             cast("Sequence[object]", payload["init_args"]),
@@ -60,8 +60,6 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
             cast(int, payload["seed"]),
             cast("Structure | None", payload.get("arguments")),
         )
-        kind = payload.get("cast")
-        return built if kind is None else built.to(getattr(torch, str(kind)))
 
     def make() -> nn.Module:
         return cast("nn.Module", witness.loading(made))

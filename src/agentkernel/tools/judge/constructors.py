@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.domain.problem import DType, ShapeSet, TensorSpec
+from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.variants import (
     LEAST,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 MOST = 12
 """So many arguments are changed, each by itself; which ones of more, the seed says."""
 PLAIN = (bool, int, float, str, type(None))
-FLOATS: tuple[DType, ...] = ("float64", "float32", "float16", "bfloat16")
-NARROW: tuple[DType, ...] = ("float16", "bfloat16")
 PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -64,26 +62,6 @@ def rebuilt(
     free = {(item.input_index, item.dim) for item in captured.free_dims}
     told = (_first(_tries(loaded, case, one, free, chance), plain, device) for one in found)
     return [item for item in told if item is not None]
-
-
-def in_another_type(loaded: LoadedProblem, case: Case, device: str, seed: int) -> list[Variant]:
-    """The module and its inputs in another floating type, where the original takes that: what the
-    candidate gives must be of the original's types and sizes then."""
-    types = {spec.dtype for spec in case.shape.inputs.tensors} & set(FLOATS)
-    if not types or not few_elements(loaded, device):
-        return []
-    kinds = NARROW if types & {"float32", "float64"} else ("float32",)
-    changed = dataclasses.replace(loaded, cast=random.Random(seed).choice(kinds))
-    specs = tuple(
-        spec.model_copy(update={"dtype": changed.cast})
-        if isinstance(spec, TensorSpec) and spec.dtype in FLOATS
-        else spec
-        for spec in case.shape.inputs.inputs
-    )
-    asked = variant(changed, case, ShapeSet(inputs=specs), f"in {changed.cast}")
-    if answer(plain_module(changed), asked) is None:
-        return []
-    return [dataclasses.replace(asked, form_alone=True)]
 
 
 def arguments(loaded: LoadedProblem) -> list[Argument]:

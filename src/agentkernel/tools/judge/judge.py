@@ -38,7 +38,7 @@ from agentkernel.tools.judge.cases import (
     wide_case,
 )
 from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried
-from agentkernel.tools.judge.constructors import in_another_type, rebuilt
+from agentkernel.tools.judge.constructors import rebuilt
 from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
 from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.ends import end_cases
@@ -432,7 +432,6 @@ def _judge_variants(
     if small.shape.elements <= VARIED_ELEMENTS:
         asked += rebuilt(loaded, captured, small, settings.device, settings.seed)
         asked += other_calls(loaded, small, settings.device, settings.seed)
-        asked += in_another_type(loaded, small, settings.device, settings.seed)
     else:
         notes.append(f"no other module or call was asked: {small.shape.label} is too large for it")
     if not settings.declared_sizes:

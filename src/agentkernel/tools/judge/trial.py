@@ -134,7 +134,6 @@ class Trial:
                 "source": source,
                 "init_args": self.loaded.init_args,
                 "init_kwargs": self.loaded.init_kwargs,
-                "cast": self.loaded.cast,
                 "arguments": self.loaded.problem.arguments,
                 "seed": THROW_AWAY_SEED,
                 "leftovers": int(sha256_text(f"{self.settings.seed} leftovers")[:12], 16),

@@ -43,12 +43,10 @@ LONGEST_WORD = 20
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Another module, or another way to call it, and a case for it. `form_alone`: what counts of
-    its outputs is their form, not their values."""
+    """Another module, or another way to call it, and a case for it."""
 
     loaded: LoadedProblem
     case: Case
-    form_alone: bool = False
 
     @property
     def inputs(self) -> ShapeSet:
@@ -94,9 +92,8 @@ def judge_variants(
                 if trial is None:
                     continue
                 found = judge_elsewhere(trial, None, [item.case])
-                wrong = found.failure
-                if wrong is not None and (wrong.kind == "meta" or not item.form_alone):
-                    return wrong
+                if found.failure is not None:
+                    return found.failure
     return None
 
 
