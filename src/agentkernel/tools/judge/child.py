@@ -51,18 +51,18 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     source = str(payload["source"])
     namespace = cast("ModuleType", witness.loading(lambda: state.execute(source)))
 
-    def made() -> nn.Module:
-        return state.built(
-            namespace,
-            "ModelNew",
-            cast("Sequence[object]", payload["init_args"]),
-            cast("Mapping[str, object]", payload["init_kwargs"]),
-            cast(int, payload["seed"]),
-            cast("Structure | None", payload.get("arguments")),
-        )
-
     def make() -> nn.Module:
-        return cast("nn.Module", witness.loading(made))
+        built = witness.loading(
+            lambda: state.built(
+                namespace,
+                "ModelNew",
+                cast("Sequence[object]", payload["init_args"]),
+                cast("Mapping[str, object]", payload["init_kwargs"]),
+                cast(int, payload["seed"]),
+                cast("Structure | None", payload.get("arguments")),
+            )
+        )
+        return cast("nn.Module", built)
 
     model = make()
     witness.loaded(source)

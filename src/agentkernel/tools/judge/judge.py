@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from agentkernel.domain.verdict import (
     Verdict,
 )
 from agentkernel.source_text import parse_source
-from agentkernel.tools import gate
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
@@ -62,7 +60,7 @@ from agentkernel.tools.judge.shapes import (
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.variants import Variant, judge_variants
-from agentkernel.tools.judge.workers import expect_judged, open_judged
+from agentkernel.tools.judge.workers import expect_judged, on_device, open_judged
 from agentkernel.tools.lift.specialise import specialise
 from agentkernel.tools.memory_plan import room_on
 from agentkernel.tools.problems import LoadedProblem
@@ -249,11 +247,6 @@ def judged_graph(captured: Captured, settings: JudgeSettings) -> Captured:
     return specialise(captured) if settings.declared_sizes else captured
 
 
-def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
-    """Around what uses the GPU: nobody times meanwhile."""
-    return gate.working() if settings.device == "cuda" else nullcontext()
-
-
 def _look_for_overruns(
     loaded: LoadedProblem,
     captured: Captured,
@@ -436,10 +429,8 @@ def _judge_variants(
         notes.append(f"no other module or call was asked: {small.shape.label} is too large for it")
     if not settings.declared_sizes:
         sizes = [case.shape for case in plan if case.required]
-        tree, rows = (
-            parse_source(source),
-            INTERPRETED_ODD_ROWS if settings.device == "cpu" else None,
-        )
+        rows = INTERPRETED_ODD_ROWS if settings.device == "cpu" else None
+        tree = parse_source(source)
         ends = end_cases(small, sizes, captured, tree, INTERPRETED_ODD_ELEMENTS, rows)
         asked += [Variant(loaded, case) for case in ends]
     return judge_variants(asked, captured, source, settings, notes, first)

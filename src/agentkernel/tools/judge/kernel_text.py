@@ -72,6 +72,11 @@ def last_word(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def argument_names(function: ast.AST) -> set[str]:
+    """Of a function, or of its arguments alone; those of functions inside it too."""
+    return {item.arg for item in ast.walk(function) if isinstance(item, ast.arg)}
+
+
 def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
     """Functions of the classes and functions that `start`, or the module's own statements, name,
     and what those name in turn. A file may hold the original and its inputs too, unused."""

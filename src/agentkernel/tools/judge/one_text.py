@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agentkernel.source_text import parse_source
-from agentkernel.tools.judge.kernel_text import functions, is_jit, kernel_functions
+from agentkernel.tools.judge.kernel_text import functions, is_jit, kernel_functions, last_word
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITION = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
@@ -49,8 +49,7 @@ def defined_twice(tree: ast.Module) -> Iterator[Finding]:
 
 
 def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-    words = {ast.unparse(item).rpartition(".")[2] for item in node.decorator_list}
-    return bool(words & ACCESSORS)
+    return any(last_word(item) in ACCESSORS for item in node.decorator_list)
 
 
 def kernel_texts(tree: ast.Module, lines: Sequence[str]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ import ast
 import functools
 from collections.abc import Callable, Iterator
 
-from agentkernel.tools.judge.kernel_text import last_word
+from agentkernel.tools.judge.kernel_text import argument_names, last_word
 from agentkernel.tools.judge.one_text import FUNCTIONS, Finding
 from agentkernel.tools.judge.resolve import is_dunder
 
@@ -153,7 +153,7 @@ def _held(constructor: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Findi
     }
     for node in ast.walk(constructor):
         inner = isinstance(node, (*FUNCTIONS, ast.Lambda)) and node is not constructor
-        if inner and id(node) not in at_once and _reads(node, taken - _own(node)):
+        if inner and id(node) not in at_once and _reads(node, taken - argument_names(node)):
             text = "a function of the constructor holds on to the module: a copy would call it"
             yield Finding(node, "overridden", text)
 
@@ -175,10 +175,6 @@ def _takes(value: ast.expr, first: str) -> bool:
         isinstance(item, ast.Name) and item.id == first and id(item) not in bases
         for item in ast.walk(value)
     )
-
-
-def _own(function: ast.AST) -> set[str]:
-    return {item.arg for item in ast.walk(function) if isinstance(item, ast.arg)}
 
 
 def _reads(node: ast.AST, names: set[str]) -> bool:

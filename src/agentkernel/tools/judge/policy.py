@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import chain
 from typing import TypeGuard
 
@@ -16,6 +16,7 @@ from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.source_text import BYTE_ORDER_MARK, check_one_reading, parse_source
 from agentkernel.tools.judge.kernel_text import (
+    argument_names,
     backward_only,
     functions,
     kernel_functions,
@@ -207,7 +208,7 @@ class _Reading:
             if isinstance(node, ast.MatchClass) and node.patterns:
                 if last_word(node.cls) not in PLAIN_PATTERNS - given:
                     yield self._at(node, "class-pattern", "name the attributes that it matches")
-            elif _reads_name(node, "type") and id(node) not in asked:
+            elif _reads_name(node, {"type"}) and id(node) not in asked:
                 yield self._at(node, "banned-name", "type: to ask one value for its type alone")
             elif isinstance(node, ast.Attribute):
                 module, _, name = self._path(node).rpartition(".")
@@ -218,13 +219,10 @@ class _Reading:
                     if alias.name not in LISTED[node.module]:
                         yield self._at(node, "import", f"{alias.name} of {node.module}")
         for kernel in {id(item): item for _, item in self._jit}.values():
-            own = _stored(kernel) | {x.arg for x in ast.walk(kernel.args) if isinstance(x, ast.arg)}
+            asking = KERNEL_REFLECTION - _stored(kernel) - argument_names(kernel.args)
             for node in (x for body in (kernel.args, *kernel.body) for x in ast.walk(body)):
-                named = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-                if not named or id(node) in noted or node.id in own:  # type: ignore[attr-defined]
-                    continue
-                if node.id in KERNEL_REFLECTION:  # type: ignore[attr-defined]
-                    text = f"{node.id}: a compiled kernel answers otherwise than an interpreted one"  # type: ignore[attr-defined]
+                if _reads_name(node, asking) and id(node) not in noted:
+                    text = f"{node.id}: a compiled kernel answers otherwise than an interpreted one"
                     yield self._at(node, "kernel-reflection", text)
         for use in unbound_uses(self._source, self.tree, noted):
             yield self._at_line(use.line, "unbound-name", f"nothing binds {use.name}")
@@ -542,8 +540,8 @@ def _stored(tree: ast.AST) -> set[str]:
     }
 
 
-def _reads_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+def _reads_name(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
 
 
 def _own_type(tree: ast.Module) -> set[int]:
@@ -552,8 +550,7 @@ def _own_type(tree: ast.Module) -> set[int]:
     return {
         id(node)
         for function in ast.walk(tree)
-        if isinstance(function, kinds)
-        and any(isinstance(x, ast.arg) and x.arg == "type" for x in ast.walk(function.args))
+        if isinstance(function, kinds) and "type" in argument_names(function.args)
         for node in ast.walk(function)
     }
 

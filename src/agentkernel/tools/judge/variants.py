@@ -13,13 +13,12 @@ from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import Failure
 from agentkernel.errors import ProblemError
 from agentkernel.source_text import parse_source
-from agentkernel.tools import gate
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.elsewhere import judge_elsewhere
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.trial import Trial
-from agentkernel.tools.judge.workers import open_judged
+from agentkernel.tools.judge.workers import on_device, open_judged
 from agentkernel.tools.problems import LoadedProblem, default_value
 from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.structures import put_together, values_of
@@ -78,17 +77,14 @@ def judge_variants(
     while left:
         usable = first is not None and first.alive
         opened = nullcontext(first) if usable and first is not None else open_judged(settings)
-        working = gate.working() if settings.device == "cuda" else nullcontext()
-        with opened as worker, working:
+        with opened as worker, on_device(settings):
             trial: Trial | None = None
             of: LoadedProblem | None = None
             while left and worker.alive:
                 item = left.pop(0)
                 if item.loaded is not of:
-                    trial, of = (
-                        _built(worker, item.loaded, captured, source, settings, notes),
-                        item.loaded,
-                    )
+                    of = item.loaded
+                    trial = _built(worker, of, captured, source, settings, notes)
                 if trial is None:
                     continue
                 found = judge_elsewhere(trial, None, [item.case])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
+from agentkernel.tools import gate
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, expect_worker, open_worker
@@ -26,3 +29,8 @@ def expect_judged(settings: JudgeSettings, count: int = 1) -> None:
         allow_unsandboxed=settings.allow_unsandboxed,
         count=count,
     )
+
+
+def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
+    """Around what uses the GPU: nobody times meanwhile."""
+    return gate.working() if settings.device == "cuda" else nullcontext()
