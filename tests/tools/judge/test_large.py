@@ -92,6 +92,39 @@ def test_a_wrong_candidate_is_refused_in_slices(tried, bytes_for, problem, body,
 ROUGH = PLAIN.format("(x * 3000).sin()")
 
 
+LINEAR = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(512))
+    def forward(self, x):
+        return x * self.weight
+def get_inputs():
+    return [torch.randn(64, 512)]
+"""
+
+
+def test_weights_are_those_of_the_module_whose_turn_it_is(tried, bytes_for):
+    """A second module's case comes before one in slices, which the first module answers."""
+    from agentkernel.tools.judge.cases import Case
+    from agentkernel.tools.judge.shapes import CaseShape
+
+    source = LINEAR.replace("class Model(", "class ModelNew(").split("def get_inputs")[0]
+    free = bytes_for(LINEAR, "slices")
+    outcome, trial = tried(LINEAR, source, device_bytes=free)
+    shape = CaseShape(trial.loaded.problem.shape_sets[0], "declared", 0)
+    small = shape.inputs.model_copy(
+        update={"inputs": [shape.inputs.inputs[0].model_copy(update={"shape": (1, 512)})]}
+    )
+    second = trial.run(Case(CaseShape(small, "small", 0), "normal", 2, module="second"))
+    assert second.failure is None, second.failure
+    outcome = trial.run(Case(shape, "normal", 1))
+    assert [plan.route for plan in trial._plans.values()] == ["slices", "whole"]
+    assert outcome.failure is None, outcome.failure
+
+
 @pytest.mark.parametrize(
     ("problem", "passes"),
     [(ROUGH, True), (ROUGH.replace("x *", "(x + self.training) *"), False)],

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import gc
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.capture import Captured
 
 Reply = dict[str, JSON] | WorkerFailed
+State = Callable[[], dict[str, torch.Tensor]]
 Ask = Callable[[Case, Question, "Rooms"], Reply]
 """One call of the candidate on the memory of `Rooms`."""
 
@@ -191,8 +192,9 @@ class LargeCase:
         self._held = held
         self._graphed = True
 
-    def run(self, case: Case, state: Mapping[str, torch.Tensor]) -> Outcome | NotApplicable:
-        """The candidate's outcome; `state` are the weights as it shares them."""
+    def run(self, case: Case, state: State) -> Outcome | NotApplicable:
+        """The candidate's outcome; `state` gives the weights as it shares them, which are another
+        module's until the call."""
         if self._plan.route == "none":
             return self._too_large(self._plan.label)
         if case.layout != "contiguous":
@@ -220,9 +222,7 @@ class LargeCase:
     def _too_large(self, reason: str) -> NotApplicable:
         return NotApplicable(reason, out_of_memory=True)
 
-    def _judged(
-        self, case: Case, rooms: Rooms, state: Mapping[str, torch.Tensor]
-    ) -> Outcome | NotApplicable:
+    def _judged(self, case: Case, rooms: Rooms, state: State) -> Outcome | NotApplicable:
         model = self._asker.model(case.seed).train(case.training)
         with self._held.stage("eager"):
             eager = self._first_answer(case, rooms, model)
@@ -252,7 +252,7 @@ class LargeCase:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
         changed = self._changed(case, rooms, sums) or check_state(
-            case, answer, dict(state), self._settings.precision
+            case, answer, state(), self._settings.precision
         )
         return outcome if changed is None else outcome.failed(changed)
 

@@ -269,7 +269,6 @@ class Trial:
             return None
 
     def _run_large(self, case: Case, plan: MemoryPlan) -> Outcome | NotApplicable:
-        state = {name: self.worker.shared(ref) for name, ref in self._state.items()}
         large = LargeCase(
             self.worker,
             self.asker,
@@ -279,7 +278,7 @@ class Trial:
             self.call,
             self.held(case.shape, plan),
         )
-        outcome = large.run(case, state)
+        outcome = large.run(case, self._seen_state)
         if isinstance(outcome, NotApplicable) or outcome.refused is None:
             return outcome
         failure = _run_failure(outcome.refused, case.label)
@@ -514,8 +513,11 @@ class Trial:
             close = position in answer.wrote_inputs and torch_close(flat, whole(after))
             if not close:
                 return InputsChanged(case=case.label, name=names[position])
-        state = {name: self.worker.shared(ref) for name, ref in self._state.items()}
-        return check_state(case, answer, state, self.settings.precision)
+        return check_state(case, answer, self._seen_state(), self.settings.precision)
+
+    def _seen_state(self) -> dict[str, torch.Tensor]:
+        """Weights and buffers of the module whose turn it is, as the worker has them."""
+        return {name: self.worker.shared(ref) for name, ref in self._state.items()}
 
     def _call(self, op: str, payload: Mapping[str, object]) -> dict[str, JSON] | WorkerFailed:
         return self.worker.call(f"{OPS}:{op}", payload, self.settings.time_limit_s)
