@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -132,10 +133,12 @@ def _properties(raw: dict[str, object]) -> DeviceProperties:
 
 
 def give_back(device: str) -> None:
-    """Let other processes have the device memory that this one's allocator keeps."""
+    """Let other processes have the device memory that this one's allocator keeps. What is in a
+    cycle, as an exception and the frames that it passed are, goes first."""
     if device == "cuda":
         import torch
 
+        gc.collect()
         torch.cuda.empty_cache()
 
 

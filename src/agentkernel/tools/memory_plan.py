@@ -38,7 +38,8 @@ DEVICE_BYTES_PER_S = 1e12
 HOST_BYTES_PER_S = 5e9
 """Of a copy through pageable memory."""
 WHOLE_SHARE = 0.9
-"""Of what is free, whole copies may take: an allocator's blocks do not lie side by side."""
+"""Of what is free, copies may take that could wait on the host or be made in slices: an allocator's
+blocks do not lie side by side."""
 WHOLE_BYTES = 24 << 30
 """Past that the declared size is asked in slices wherever there are some, even where more is free:
 all cases with whole copies of it would take minutes, and as many gradients more than there is."""
@@ -149,6 +150,11 @@ class MemoryPlan:
             f"{words}: {gigabytes(peak.device)} wanted in stage '{peak.name}', "
             f"{gigabytes(self.room.free)} free"
         )
+
+    @property
+    def placing(self) -> tuple[Route, bool, bool]:
+        """What decides how much the device holds beside the candidate's call."""
+        return self.route, self.eager_on_host, self.found_on_host
 
     @property
     def slices(self) -> int:
@@ -280,7 +286,7 @@ def _resident(held: Footprint, room: Room) -> int:
 
 def _beside(held: Footprint, room: Room) -> int:
     """Copies of the outputs that the device holds beside the candidate's own call."""
-    left = room.free - _resident(held, room) - held.work
+    left = int(WHOLE_SHARE * room.free) - _resident(held, room) - held.work
     return max((count for count in (0, 1, 2) if count * held.outputs <= left), default=0)
 
 

@@ -149,6 +149,39 @@ def test_without_slices_outputs_are_compared_piece_by_piece(tried, bytes_for, ro
     assert outcome.failure.first_index == (64 * 512 - 1,)
 
 
+@pytest.mark.parametrize("route", ["whole", "slices"])
+def test_where_memory_runs_out_it_is_planned_anew(tried, prepared, monkeypatch, route):
+    """The plan knows what eager holds, not what a candidate does: the next one keeps more back,
+    until outputs wait on the host."""
+    import torch
+
+    from agentkernel.tools.judge.trial import Trial
+    from agentkernel.tools.sandbox.session import WorkerFailed
+
+    loaded, captured = prepared(POINTWISE)
+    inputs = loaded.problem.shape_sets[0]
+    held = plan_memory(captured, inputs, Room(1 << 40, 1 << 40, 0)).footprint
+    free = {"whole": 24, "slices": 8}[route] * held.eager
+    call, calls = Trial.call, []
+
+    def short(trial, case, question, memory, recall=False):
+        plan = trial.plan(case.shape)
+        calls.append(plan.placing)
+        if plan.found_on_host:
+            return call(trial, case, question, memory, recall)
+        if plan.route == "whole":
+            raise torch.OutOfMemoryError("no room")
+        return WorkerFailed("raised", "no room", error="OutOfMemoryError")
+
+    monkeypatch.setattr(Trial, "call", short)
+    right = candidate("return torch.tanh(x) * 3")
+    outcome, trial = tried(POINTWISE, right, device_bytes=free)
+    assert calls[0][0] == route
+    assert len(calls) > 1
+    assert calls[-1] == ("slices", True, True)
+    assert outcome.failure is None, outcome.failure
+
+
 def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
     from agentkernel.tools.judge.cases import Case
     from agentkernel.tools.judge.settings import JudgeSettings

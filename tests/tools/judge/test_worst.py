@@ -185,3 +185,15 @@ def test_what_eager_rounds_to_tf32_may_round_elsewhere():
     wrong = other.clone()
     wrong[row, place] = 0.9
     assert ruled(wrong, 2.0**-11) is not None
+
+
+@pytest.mark.parametrize(("terms", "passes"), [(40, True), (100, False)])
+def test_terms_that_were_flushed_add_up(terms, passes):
+    """Weights of an exponential below the least normal number, each lost before it is summed."""
+    oracle = truth(64, 64) * 1e-30
+    oracle[5] *= 1e-4
+    found = oracle.float()
+    found[5, 7] = 0.0
+    oracle[5, 7] = terms * torch.finfo(torch.float32).tiny
+    eager = oracle.float()
+    assert (judged(found, oracle, eager=eager).mismatch is None) == passes

@@ -21,14 +21,20 @@ class Checksum:
 
     def of(self, flat: torch.Tensor) -> int:
         """The sum of a contiguous tensor of any dtype."""
-        data = flat.reshape(-1).view(torch.uint8)
-        total = data.numel()
-        for number, start in enumerate(range(0, data.numel(), PIECE_BYTES)):
-            piece = self._sum(data[start : start + PIECE_BYTES])
+        total = flat.nbytes
+        for number, piece in enumerate(self.sums(flat).tolist()):
             total = (total * 1_000_003 + piece + number) % (1 << 64)
         return total
 
-    def _sum(self, data: torch.Tensor) -> int:
+    def sums(self, flat: torch.Tensor) -> torch.Tensor:
+        """One number for each `PIECE_BYTES` of a contiguous tensor of any dtype, int64, on its
+        device and in the order of the current stream: nothing waits for them."""
+        data = flat.reshape(-1).view(torch.uint8)
+        starts = range(0, data.numel(), PIECE_BYTES)
+        found = [self._sum(data[start : start + PIECE_BYTES]) for start in starts]
+        return torch.stack(found) if found else data.new_zeros(0, dtype=torch.int64)
+
+    def _sum(self, data: torch.Tensor) -> torch.Tensor:
         words = data.numel() // WORD
         factors = self._for(data.device, words)
         aligned = data[: words * WORD]
@@ -40,8 +46,7 @@ class Checksum:
         mixed ^= mixed >> HALF
         mixed *= factors[:words]
         tail = data[words * WORD :].to(torch.int64)
-        rest = int((tail * factors[: tail.numel()]).sum()) if tail.numel() else 0
-        return int(mixed.sum()) + rest
+        return mixed.sum() + (tail * factors[: tail.numel()]).sum()
 
     def _for(self, device: torch.device, words: int) -> torch.Tensor:
         """Random odd numbers on `device`, made once."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import Failure
+from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.envelope import covered
+from agentkernel.tools.judge.finding import Outcome
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable
+from agentkernel.tools.judge.question import NotApplicable, Question
 from agentkernel.tools.judge.shapes import FACTORS, CaseShape, count_elements, replace_sizes
 from agentkernel.tools.judge.trial import Trial, is_not_built, is_refusal
 
@@ -34,6 +36,8 @@ class Elsewhere(NamedTuple):
 def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Case]) -> Elsewhere:
     """Ask the candidate of `trial` at sizes that the `captured` graph, its sizes free, covers; None
     asks in every case that the reference takes."""
+    import torch
+
     tried = refused = 0
     for case in cases:
         question = trial.asker.ask(case)
@@ -42,11 +46,11 @@ def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Cas
         leaves = question.answer.leaves
         if captured is not None and not covered(captured, case.shape.inputs, leaves):
             continue
-        memory = Memory(trial.worker, question)
         try:
-            outcome = trial.ask_candidate(case, question, memory)
-        finally:
-            memory.release()
+            outcome = _asked(trial, case, question)
+        except torch.OutOfMemoryError:
+            give_back(trial.settings.device)
+            continue
         tried += 1
         no = outcome.refused
         if no is not None and (is_refusal(no) or (captured is None and is_not_built(no))):
@@ -55,6 +59,14 @@ def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Cas
         if outcome.failure is not None:
             return Elsewhere(outcome.failure, tried, refused)
     return Elsewhere(None, tried, refused)
+
+
+def _asked(trial: Trial, case: Case, question: Question) -> Outcome:
+    memory = Memory(trial.worker, question)
+    try:
+        return trial.ask_candidate(case, question, memory)
+    finally:
+        memory.release()
 
 
 def neighbours(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseShape, ...]:

@@ -1,7 +1,8 @@
 """How much of a device does each stage of a case hold, beside what the memory plan says?
 
 The device itself is asked how much is free, every few milliseconds: what the candidate's process
-holds counts as well as what this one does. Where others share the device it cannot tell theirs
+holds counts as well as what this one does, but for what this one's allocator keeps for the next
+tensor and gives back where the device is short. Where others share the device it cannot tell theirs
 apart, and nobody looks.
 """
 
@@ -71,4 +72,8 @@ def free_of(device: str) -> Callable[[], int] | None:
         return None
     import torch
 
-    return lambda: torch.cuda.mem_get_info()[0]
+    def free() -> int:
+        kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(torch.cuda.mem_get_info()[0]) + kept
+
+    return free

@@ -19,6 +19,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
+from agentkernel.errors import one_line
 from agentkernel.source_text import parse_source
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
@@ -57,7 +58,7 @@ from agentkernel.tools.judge.shapes import (
     replace_sizes,
     scaled,
 )
-from agentkernel.tools.judge.training import judge_training
+from agentkernel.tools.judge.training import Training, judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.variants import Variant, judge_variants
 from agentkernel.tools.judge.workers import expect_judged, on_device, open_judged
@@ -479,7 +480,13 @@ def _judge_training(
     odd = [case.shape for case in plan if case.shape.origin == "odd"]
     shapes = sorted({primary, *odd}, key=lambda shape: shape.elements)
     wide = next((shape for shape in shapes if shape.elements >= RANDOM_ELEMENTS), shapes[-1])
-    training = judge_training(trial, training_case(primary, odd, settings.seed), wide)
+    import torch
+
+    try:
+        training = judge_training(trial, training_case(primary, odd, settings.seed), wide)
+    except torch.OutOfMemoryError as error:
+        training = Training(note=f"training mode not judged: {one_line(error, 120)}")
+        give_back(settings.device)
     findings.notes += [training.note] if training.note else []
     findings.eval_only = training.eval_only
     return training.failure or trial.meddled()

@@ -257,9 +257,12 @@ class Asker:
         if answer.note is not None:
             self._notes.append(answer.note)
         empty = any(0 in spec.shape for spec in case.shape.inputs.tensors)  # a mean of nothing
-        if not (case.edge or empty) and not _finite(answer, distribution):
-            share = 1 - _finite_share(answer)
-            return NotApplicable(f"{share:.0%} of the reference's values are not finite")
+        try:
+            if not (case.edge or empty) and not _finite(answer, distribution):
+                share = 1 - _finite_share(answer)
+                return NotApplicable(f"{share:.0%} of the reference's values are not finite")
+        except torch.OutOfMemoryError as error:
+            return _out_of_memory(error)
         return Question(inputs, model, answer)
 
     def answer(

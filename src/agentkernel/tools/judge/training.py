@@ -65,6 +65,7 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
         random = is_random(plain.model, plain.inputs)
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything
         return Training(note=f"training mode not judged: the reference raised {error!r}"[:200])
+    del plain  # at large sizes there is no room for both answers
     question = trial.asker.ask(case)
     if isinstance(question, NotApplicable):
         return Training(note=f"training mode not judged: {question.reason}")
@@ -85,6 +86,7 @@ def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> T
             return _judge_random(trial, case, question, memory)
     finally:
         memory.release()
+    del question
     if not random:
         return _judge_again(trial, case)
     case = dataclasses.replace(case, shape=wide or case.shape)

@@ -20,6 +20,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
 )
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.cases import Case, Echo
 from agentkernel.tools.judge.child import parameter_roles
 from agentkernel.tools.judge.envelope import covered
@@ -72,6 +73,8 @@ SECOND_BYTES = 256 << 20
 """Weights and buffers of so many bytes at most lie there twice, for a second module."""
 ECHO_BYTES = 4 << 30
 """Outputs past this size are asked for once."""
+KEPT = 8
+"""Where memory ran out, one after another of so many parts is kept back, for what no plan counts."""
 RELEASED = 8
 """After so many calls their outputs are let go of."""
 LOSSY = "lossy-product"
@@ -201,9 +204,12 @@ class Trial:
             with self.held(case.shape, plan).stage(plan.peak.name):
                 return self._run_whole(case, echoes and plan.again)
         except torch.OutOfMemoryError as error:
-            torch.cuda.empty_cache()
             figures = "" if plan is None else f"; {plan.label}"
-            return NotApplicable(f"{one_line(error, 120)}{figures}", out_of_memory=True)
+            reason = f"{one_line(error, 120)}{figures}"
+        give_back(self.settings.device)
+        if plan is not None and self._tighter(case.shape, plan):
+            return self.run(case, echoes)
+        return NotApplicable(reason, out_of_memory=True)
 
     def _run_whole(self, case: Case, echoes: bool) -> Outcome | NotApplicable:
         question = self.asker.ask(case)
@@ -238,6 +244,19 @@ class Trial:
                     self._captured, shape.inputs, self._room, self._meta
                 )
         return self._plans.get(shape.label)
+
+    def _tighter(self, shape: CaseShape, plan: MemoryPlan) -> bool:
+        """Plan anew, with more kept back, where memory ran out: False where nothing changes."""
+        found = plan
+        while found.route != "none" and found.placing == plan.placing:
+            reserve = found.room.reserve + plan.room.free // KEPT
+            room = dataclasses.replace(plan.room, reserve=reserve)
+            found = plan_memory(self._captured, shape.inputs, room, self._meta)
+        if found.route == "none":
+            return False
+        self._plans[shape.label] = found
+        self._held.pop(shape.label, None)
+        return True
 
     def held(self, shape: CaseShape, plan: MemoryPlan) -> Held:
         """What the cases of this shape hold of the device, against the plan."""
@@ -283,6 +302,9 @@ class Trial:
             return outcome
         failure = _run_failure(outcome.refused, case.label)
         if outcome.refused.error == "OutOfMemoryError" and isinstance(failure, RunFailed):
+            if self._tighter(case.shape, plan):
+                self._call("rest", {})
+                return self.run(case)
             log = f"{failure.log}\nthe original's call fits: {plan.label}"
             failure = failure.model_copy(update={"reason": "memory", "log": log})
         return dataclasses.replace(outcome, failure=failure)

@@ -28,8 +28,9 @@ HONEST = 4.0
 """An element may be off by so many times what the honest evaluations that were made are there."""
 MOST_SUSPECTS = 1 << 20
 """Of one block no more are kept: those that are furthest off."""
-SUBNORMAL = {"float16": 2.0**-23, "bfloat16": 2.0**-126, "float32": 2.0**-126}
-"""Differences below this are underflow, which hardware may flush to zero."""
+SUBNORMAL = {"float16": 2.0**-23, "bfloat16": 2.0**-120, "float32": 2.0**-120}
+"""Differences below this are underflow, which hardware may flush to zero: of a sum, as of weights
+that an exponential has made, each of 64 terms as large as the least normal number."""
 Blur = Callable[[int], "torch.Tensor | None"]
 """The original's output in fp64 (None where it has none) after inputs and weights have moved by an
 ulp, by the seed of the draw."""
