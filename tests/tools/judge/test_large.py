@@ -2,7 +2,9 @@
 
 import pytest
 
+from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.question import NotApplicable
+from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.memory_plan import Room, plan_memory
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
@@ -108,8 +110,6 @@ def get_inputs():
 
 def test_weights_are_those_of_the_module_whose_turn_it_is(tried, bytes_for):
     """A second module's case comes before one in slices, which the first module answers."""
-    from agentkernel.tools.judge.cases import Case
-    from agentkernel.tools.judge.shapes import CaseShape
 
     source = LINEAR.replace("class Model(", "class ModelNew(").split("def get_inputs")[0]
     free = bytes_for(LINEAR, "slices")
@@ -175,17 +175,41 @@ def test_where_memory_runs_out_it_is_planned_anew(tried, prepared, monkeypatch, 
 
     monkeypatch.setattr(Trial, "call", short)
     right = candidate("return torch.tanh(x) * 3")
-    outcome, trial = tried(POINTWISE, right, device_bytes=free)
+    outcome, _ = tried(POINTWISE, right, device_bytes=free)
     assert calls[0][0] == route
     assert len(calls) > 1
     assert calls[-1] == ("slices", True, True)
     assert outcome.failure is None, outcome.failure
 
 
+@pytest.mark.parametrize("route", ["whole", "slices"])
+def test_a_case_leaves_no_tensor_to_the_collector(tried, bytes_for, worker, route):
+    """What lies in a cycle holds a device's memory until Python looks for cycles."""
+    import gc
+
+    import torch
+
+    def tensors():
+        return {id(item) for item in gc.get_objects() if isinstance(item, torch.Tensor)}
+
+    free = bytes_for(POINTWISE, "slices") if route == "slices" else None
+    right = candidate("return torch.tanh(x) * 3")
+    _, trial = tried(POINTWISE, right, device_bytes=free)
+    shape = CaseShape(trial.loaded.problem.shape_sets[0], "declared", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        before = tensors()
+        outcome = trial.run(Case(shape, "normal", 2))
+        assert outcome.failure is None
+        worker.call("agentkernel.tools.judge.child:rest", {}, 60.0)
+        assert not tensors() - before
+    finally:
+        gc.enable()
+
+
 def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
-    from agentkernel.tools.judge.cases import Case
     from agentkernel.tools.judge.settings import JudgeSettings
-    from agentkernel.tools.judge.shapes import CaseShape
     from agentkernel.tools.judge.trial import Trial
 
     loaded, captured = prepared(POINTWISE)

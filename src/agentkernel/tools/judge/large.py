@@ -44,7 +44,7 @@ from agentkernel.tools.judge.finding import (
 )
 from agentkernel.tools.judge.held import Held
 from agentkernel.tools.judge.honest import honestly
-from agentkernel.tools.judge.memory import clear
+from agentkernel.tools.judge.memory import clear, let_go
 from agentkernel.tools.judge.question import (
     Asker,
     NotApplicable,
@@ -149,7 +149,7 @@ class Rooms:
     def release(self) -> None:
         """Let go of all of it."""
         refs = [item for item in (*self._given, *self._outputs) if isinstance(item, TensorRef)]
-        self._worker.release(refs)
+        let_go(self._worker, refs)
 
 
 @dataclass(frozen=True)
@@ -508,9 +508,10 @@ class SlicedReference:
 
     def _with_draws(self, piece: Piece, step: float, units: tuple[int, int] | None) -> Piece:
         """With what the same part of the output comes to in other evaluations."""
+        output = piece.output  # of the piece no function may hold more: it holds them
 
         def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Blur:
-            return lambda seed: self._draw(piece.output, units, (kind, seed), made)
+            return lambda seed: self._draw(output, units, (kind, seed), made)
 
         mover = at("moved", lambda seed: (_mover(seed, step), exactly))
         piece = dataclasses.replace(piece, blur=mover)

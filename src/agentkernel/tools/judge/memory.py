@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.judge.layouts import Placement, placement, whole
@@ -12,6 +13,9 @@ from agentkernel.tools.sandbox.tensors import TensorRef
 
 if TYPE_CHECKING:
     import torch
+
+MUCH_BYTES = 1 << 28
+REST_S = 60.0
 
 
 class Memory:
@@ -90,7 +94,7 @@ class Memory:
     def release(self) -> None:
         """Let go of all of it."""
         buffers = [ref for ref in (*self._outputs, *self._recalls) if ref is not None]
-        self._worker.release([*self._inputs.values(), *buffers])
+        let_go(self._worker, [*self._inputs.values(), *buffers])
 
     def _buffer(self, leaf: object) -> TensorRef | None:
         import torch
@@ -99,6 +103,14 @@ class Memory:
             return None
         room = torch.empty_like(leaf, memory_format=torch.contiguous_format)
         return self._worker.share(clear(room))
+
+
+def let_go(worker: Worker, refs: Sequence[TensorRef]) -> None:
+    """Release what a case shared. The worker unmaps it with its next request, until when the memory
+    stays taken: where that is much on a device, it is asked for that alone."""
+    worker.release(refs)
+    if worker.device == "cuda" and sum(ref.nbytes for ref in refs) >= MUCH_BYTES:
+        worker.call("agentkernel.tools.judge.child:rest", {}, REST_S)
 
 
 def clear(buffer: torch.Tensor) -> torch.Tensor:
@@ -110,4 +122,4 @@ def _plain(value: torch.Tensor) -> Placement:
     return placement(value.new_empty(value.shape)) if value.numel() else placement(value)
 
 
-__all__ = ["Memory", "clear"]
+__all__ = ["Memory", "clear", "let_go"]

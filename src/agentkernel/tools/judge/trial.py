@@ -74,7 +74,7 @@ SECOND_BYTES = 256 << 20
 ECHO_BYTES = 4 << 30
 """Outputs past this size are asked for once."""
 KEPT = 8
-"""Where memory ran out, one after another of so many parts is kept back, for what no plan counts."""
+"""Where memory ran out, so many parts are kept back, one by one, for what no plan counts."""
 RELEASED = 8
 """After so many calls their outputs are let go of."""
 LOSSY = "lossy-product"

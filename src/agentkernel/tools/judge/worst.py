@@ -30,7 +30,9 @@ MOST_SUSPECTS = 1 << 20
 """Of one block no more are kept: those that are furthest off."""
 SUBNORMAL = {"float16": 2.0**-23, "bfloat16": 2.0**-120, "float32": 2.0**-120}
 """Differences below this are underflow, which hardware may flush to zero: of a sum, as of weights
-that an exponential has made, each of 64 terms as large as the least normal number."""
+that an exponential has made, each of 64 terms as large as the least normal number, times what it is
+multiplied by: as large as the outputs, up to `MOST_FACTOR`."""
+MOST_FACTOR = 1024.0
 Blur = Callable[[int], "torch.Tensor | None"]
 """The original's output in fp64 (None where it has none) after inputs and weights have moved by an
 ulp, by the seed of the draw."""
@@ -117,6 +119,8 @@ class Suspects:
         scale = scale.clamp_(min=torch.finfo(torch.float64).tiny)
         self._error = max(self._error, float((off / scale).max()))
         least = SUBNORMAL.get(str(eager.dtype).removeprefix("torch."), 0.0)
+        if eager.dtype != torch.float16:
+            least *= min(MOST_FACTOR, max(1.0, float(truth.abs().nan_to_num_(posinf=1.0).max())))
         bound = ABOVE_QUANTILE * self._least_allowed * scale
         odd = (off > bound) & (off > ABOVE_EAGER * eager_off) & (off > least)
         if not bool(odd.any()):
