@@ -158,6 +158,7 @@ def break_kernel() -> None:
         books._db.commit()
 
 
+@pytest.mark.slow
 def test_a_killed_night_is_finished_and_the_next_one_finds_what_broke(
     zoo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -399,6 +399,7 @@ def entry_of(entry_id: str, *, answer: str = "x = 1\n", verified: str = "no") ->
     )
 
 
+@pytest.mark.slow
 def test_eval_prints_a_row_a_kind_and_what_it_missed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,7 @@ def test_all_as_expected_is_0(
     assert "| `nearly` |" in path.read_text()
 
 
+@pytest.mark.slow
 def test_an_honest_one_that_is_wrong_is_3(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(corpus, "honest", "wrong", candidate("Claims to be right.", HONEST, "2.0"))
     put(corpus, "hostile", "gpu", candidate("G.", HOSTILE.replace("cpu", "gpu"), "1"))

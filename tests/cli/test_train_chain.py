@@ -187,6 +187,7 @@ def test_no_poison_lies_in_the_data_and_the_card_counts_each_by_its_reason(data:
     assert tasks == set(TASKS)
 
 
+@pytest.mark.slow
 def test_no_poison_is_among_what_is_learned_and_practised(tuned: Done) -> None:
     from transformers import AutoTokenizer
 
@@ -220,6 +221,7 @@ def test_fine_tuning_goes_on_and_no_step_stands_twice(tuned: Done) -> None:
     assert record.parameters < 10_000
 
 
+@pytest.mark.slow
 def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert "rl/training.jsonl" in practised.left
     assert "rl/training.json" not in practised.left

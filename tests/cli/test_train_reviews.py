@@ -32,6 +32,7 @@ def words(pairs: Path, out: Path, url: str) -> list[str]:
     return [*asked, "--teacher", "chat:openai:scripted"]
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_and_data_has_the_words_of_the_teacher(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

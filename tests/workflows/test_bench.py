@@ -260,6 +260,7 @@ def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(
     assert told(own, tmp_path) == told(whole, alone)
 
 
+@pytest.mark.slow
 def test_a_second_call_beside_the_first_does_nothing_again(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(CHILD.format(tests=str(Path(__file__).parent)))

@@ -215,6 +215,16 @@ def test_a_candidate_that_breaks_while_profiled_is_not_correct(
     assert place.bench(place.task()).samples[0].correct == correct
 
 
+def test_one_that_was_too_late_to_be_timed_is_correct_though_a_baseline_is_kept(
+    tmp_path: Path,
+) -> None:
+    failed = ProfileFailed(side="time limit", reason="the time limit was over")
+    place = room(tmp_path, Script("a", unprofiled=failed, searched_us=20.0))
+    place.shop.baselines = Baselines(eager_us=9.0, compiled_us=8.0, autotune_error="timeout: slow")
+    (sample,) = place.bench(place.task()).samples
+    assert (sample.kept, sample.correct) == ("torch.compile", True)
+
+
 def test_samples_have_seeds_and_folders_of_their_own(tmp_path: Path) -> None:
     place = room(tmp_path, Script("a", speedup=2.0))
     row = place.bench(place.task(samples=3))

@@ -114,6 +114,7 @@ def test_what_the_judge_rejects_is_wrong_code(tmp_path: Path, lender: Lender) ->
     assert "too many to interpret" in unknown.reason
 
 
+@pytest.mark.slow
 def test_a_module_that_hangs_is_given_up(tmp_path: Path, lender: Lender) -> None:
     hangs = put_module(tmp_path, "hangs", "import time; time.sleep(600)")
     fine = put_module(tmp_path, "fine", "return x.sum(-1)")

@@ -124,6 +124,7 @@ def test_the_certificate_holds(told: tuple[Place, Author, Ended]) -> None:
     assert agentkernel(["verify", path, "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_two_kills_and_no_question_twice(place: Place) -> None:
     model = author()
     with serve(model) as server:
@@ -221,6 +222,7 @@ def test_a_cheat_is_told_why_and_goes(
     assert source not in (end.folder / "certificate.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_model_that_gets_worse_is_stopped_and_its_best_is_the_answer(place: Place) -> None:
     end = place.optimize([said(TWO), said(THREE), said(FOUR)], "-c", "budget.patience=2")
     assert end.sources() == [TWO, THREE, FOUR]
@@ -254,6 +256,7 @@ class Troubled:
             self.script += [*troubles, model]
 
 
+@pytest.mark.slow
 def test_troubles_that_pass_change_nothing(place: Place) -> None:
     told_to_wait = Refuses(429, {"Retry-After": "1"})
     given = Troubled(author(), [told_to_wait], [500, 500], [Garbage("{")], [Stalls(60.0)])

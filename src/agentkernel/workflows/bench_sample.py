@@ -54,7 +54,7 @@ def to_sample(
             "status": result.status,
             "reason": result.reason,
             "run": result.run,
-            "correct": certificate is not None and is_correct(certificate),
+            "correct": certificate is not None and _is_correct(certificate, found),
             "interpreted": result.interpreted,
             "declared_sizes": result.declared_sizes,
             "kernelbench_correct": _kernelbench(
@@ -91,16 +91,21 @@ def _primary(certificate: Certificate | None) -> Measurement | None:
     return certificate.profile.measurements[0]
 
 
-def is_correct(certificate: Certificate) -> bool:
+def _is_correct(certificate: Certificate, told: _Told) -> bool:
     """True where the judge accepted a candidate that also runs for the target.
 
-    One that broke while it was profiled leaves an accepted verdict, no profile and no drop-in.
+    One that has no profile may have broken while it was profiled, or the time for that was over.
     """
     verdict, profile = certificate.verdict, certificate.profile
     if verdict is None or not verdict.accepted:
         return False
     if profile is None:
-        return certificate.candidate_sha256 is not None
+        return not any(
+            item is not None
+            and item.side == "candidate"
+            and verdict.candidate.startswith(item.candidate)
+            for item in map(_profile_missed, told.events)
+        )
     return profile.measured or profile.report is None or profile.report.fits
 
 

@@ -91,6 +91,7 @@ def test_an_honest_candidate_agrees_with_the_clock_outside(patient: Contest) -> 
     assert check.fresh_inputs
 
 
+@pytest.mark.slow
 def test_a_patched_timer_that_reports_half_is_disputed(patient: Contest) -> None:
     """On the CPU `perf_counter` is what CUDA events are on the GPU."""
     patched = "import time\nreal = time.perf_counter\ntime.perf_counter = lambda: real() * 0.5\n"

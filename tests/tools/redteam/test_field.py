@@ -20,6 +20,7 @@ def corpus(tmp_path: Path) -> Path:
     return small_corpus(tmp_path / "corpus")
 
 
+@pytest.mark.slow
 def test_in_two_processes_a_wrong_one_is_looked_at_again(corpus: Path) -> None:
     put(corpus, "honest", "wrong", candidate("Claims to be right.", HONEST, "2.0"))
     (corpus / "problems" / "dies.py").write_text("import os\nos._exit(7)\n")

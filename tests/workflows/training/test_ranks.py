@@ -77,6 +77,7 @@ def losses(out: Path) -> list[float]:
     return [point.loss for point in read_points(out) if point.loss is not None]
 
 
+@pytest.mark.slow
 @needs_trl
 def test_two_ranks_learn_what_one_does_with_twice_the_batch(
     together: Path, data: Path, tmp_path: Path

@@ -135,6 +135,7 @@ def test_the_same_call_does_nothing_more(
     assert said == ["all 12 steps were done before"]
 
 
+@pytest.mark.slow
 @needs_trl
 def test_killed_between_two_steps_it_ends_where_it_would_have(
     whole: SftDone, data: Path, tmp_path: Path

@@ -67,6 +67,7 @@ def test_the_other_lifted_files_pass_the_judge_too(name: str) -> None:
     test_a_lifted_file_passes_the_judge(name)
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_for_the_target() -> None:
     target = find_target("h200").target
     for name, case in lifted_cases().items():
