@@ -596,6 +596,61 @@ def test_weights_of_any_sign_are_asked_where_the_original_takes_them(prepared):
         assert bool((question.model.weight.detach() < 0).any()) == signed
 
 
+def test_vectors_of_weights_have_any_size_where_the_original_takes_them(prepared):
+    """The kind of outlier channels past a clamp. An exponential of a million is no number."""
+    form = FORM.replace(
+        "    def forward",
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.ones(100))\n    def forward",
+    )
+    for result, most in (("x * self.weight", 1e4), ("x * self.weight.exp()", 0)):
+        text = form.format("x", result, "torch.randn(16, 100)")
+        _, question = asked(prepared, text, "sorted")
+        sizes = question.model.weight.detach().abs()
+        assert (float(sizes.max()) > 1e4) == bool(most)
+        assert (float(sizes.min()) < 1e-4) == bool(most)
+
+
+@torch.no_grad()
+def test_some_variances_vanish():
+    norm = torch.nn.BatchNorm1d(32)
+    randomise_state(norm, 4, sign=-1)
+    assert int((norm.running_var == 0).sum()) == 2
+    assert int((norm.running_var == 1e-8).sum()) == 2
+    randomise_state(norm, 4, sign=1)
+    assert float(norm.running_var.max()) > 0.1
+
+
+STATEFUL = FORM.replace(
+    "    def forward",
+    "    def __init__(self):\n        super().__init__()\n"
+    "        self.codes = nn.Parameter(torch.randn(12, 100))\n"
+    "        self.register_buffer('edges', torch.arange(5) - 1.5)\n    def forward",
+)
+
+
+def test_inputs_are_elements_and_rows_of_the_state(prepared):
+    """The kinds of an edge that falls on the wrong side and of a point that is a code itself."""
+    result = "(x[..., None] > self.edges).sum(-1) + (x @ self.codes.T).sum()"
+    _, question = asked(prepared, STATEFUL.format("x", result, "torch.randn(16, 100)"), "uniform")
+    (x,) = question.inputs
+    model = question.model
+    assert bool(torch.isin(x, model.edges).any())
+    codes = model.codes.detach()
+    assert bool((x[:, None] == codes).all(-1).any())
+
+
+def test_what_is_subtracted_lies_as_far_from_zero_as_the_input(prepared):
+    """The kind of a distance by the square's expansion, of which nothing is left there."""
+    for result, far in (
+        ("(x[:, None] - self.codes).square().sum(-1)", True),
+        ("x @ self.codes.T", False),
+    ):
+        text = STATEFUL.format("x", result, "torch.randn(16, 100)")
+        _, question = asked(prepared, text, "shifted")
+        assert (float(question.model.codes.detach().mean()) > 1e2) == far
+
+
 def test_integers_are_asked_below_zero_but_where_a_loop_counts_them_down(prepared):
     form = "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4, 60))"
     assert wide_inputs(prepared(FORM.format("x, y", "x % 7 + y", form))[1]) == {0: True, 1: True}

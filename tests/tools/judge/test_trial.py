@@ -188,6 +188,21 @@ def test_weights_and_buffers_are_followed(tried, body, right):
     assert (outcome.failure is None) == right, outcome.failure
 
 
+@pytest.mark.parametrize(
+    ("problem", "body", "right"),
+    [
+        (WEIGHTED, "return x * self.w + self.b", True),
+        (WEIGHTED, "return x * self.w.nan_to_num() + self.b", False),
+        (WEIGHTED.replace("x * self.w", "x + 0 * self.w"), "return x + self.b", True),
+    ],
+)
+def test_a_weight_that_is_nan_shows_in_what_depends_on_it(tried, problem, body, right):
+    """Zero times a weight is NaN in eager alone."""
+    outcome, _ = tried(problem, WEIGHTS.replace("BODY", body), echoes=(Echo("nan"),))
+    assert (outcome.failure is None) == right, outcome.failure
+    assert right or "changed to NaN" in outcome.failure.case
+
+
 CLASS_KEEPS = (
     "key = KEY\n        if key not in KEPT:\n            KEPT.clear()\n"
     "            KEPT[key] = self.w.clone()\n        return x * KEPT[key] + self.b"

@@ -16,7 +16,7 @@ from agentkernel.tools.judge.values import Distribution
 from agentkernel.tools.judge.worst import ROW
 
 Order = Literal["ascending", "reversed", "shuffled"]
-Change = Literal["again", "one", "few", "swap", "weights", "values", "next"]
+Change = Literal["again", "one", "few", "swap", "weights", "nan", "values", "next"]
 Module = Literal["", "second", "rebuilt", "replaced"]
 CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny", "sparse")
 SPECIAL: tuple[Distribution, ...] = ("constant", "nan", "inf")
@@ -40,6 +40,7 @@ WORDS: dict[Change, str] = {
     "few": "a few elements changed in place",
     "swap": "two rows swapped in place",
     "weights": "only the weights changed in place",
+    "nan": "one weight changed to NaN in place",
     "values": "other values in the same memory",
     "next": "the call after, from the state that the one before left",
 }
@@ -132,7 +133,8 @@ def interpreted_cases(
         if shape.label not in {case.shape.label for case in cases}
     ]
     special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
-    special += [Case(small, "sorted", seed + 3, required=cheap, echoes=(Echo("swap"),))]
+    turns = (Echo("swap"), Echo("nan"))
+    special += [Case(small, "sorted", seed + 3, required=cheap, echoes=turns)]
     special += [Case(small, "shifted", seed + 5, layout="sliced")]
     special += [Case(_wide_rows(primary, odd), "rows", seed + 13)]
     special += _apart(odd[0] if odd else primary, seed)
@@ -170,7 +172,8 @@ def measured_cases(
     ]
     cases += [Case(small, name, seed + 2) for name in SPECIAL]
     cases += [*_laid_out(small, seed + 1)]
-    cases += [Case(small, "sorted", seed + 3, echoes=(Echo("swap"), Echo("few"), Echo("values")))]
+    turns = (Echo("swap"), Echo("few"), Echo("values"), Echo("nan"))
+    cases += [Case(small, "sorted", seed + 3, echoes=turns)]
     cases += [
         Case(shape, "shifted", seed + 5, layout="sliced")
         for shape in dict.fromkeys((small, places[0]))

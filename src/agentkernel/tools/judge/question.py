@@ -39,6 +39,15 @@ from agentkernel.tools.judge.values import (
     tensors_of,
     within,
 )
+from agentkernel.tools.judge.weights import (
+    POWERS,
+    is_vector,
+    met,
+    shifted,
+    spoiled,
+    spread_vectors,
+    subtracted,
+)
 from agentkernel.tools.problems import LoadedProblem
 
 if TYPE_CHECKING:
@@ -56,6 +65,10 @@ ANY_FINITE = (*SPECIALS, "rows")
 SIGNS = {"uniform": 1, "spiked": -1}
 """Distributions of which parameters have any sign and size, and on which side those of a single
 element are."""
+WIDE_WEIGHTS = "sorted"
+"""The distribution of which vectors of weights have sizes from very small to very large."""
+MEETS = 3.0
+"""The scale of uniform values with which elements of the state are among them too."""
 MOVED = ("uniform", "large", "tiny", "sparse", "sorted", "shifted", "spiked", "peaked")
 """Distributions that are asked within the domain of a module that is not defined everywhere."""
 FEW = 5
@@ -102,6 +115,10 @@ class Asker:
         ignored = ignored_values(captured)
         rows = rows_of(captured)
         self._elementwise = rows.pointwise
+        self._near = subtracted(captured)
+        kinds = self.base.state_dict().values()
+        self._floats = any(value.is_floating_point() for value in kinds)
+        self._vectors = any(is_vector(value) for value in self.base.parameters())
         self._sampler = Sampler(
             loaded,
             settings.device,
@@ -116,11 +133,16 @@ class Asker:
         """Draw the numbers that a candidate's text names, too."""
         self._sampler.add_constants(literals_of(source))
 
-    def model(self, seed: int, sign: int = 0, least: int | None = None) -> nn.Module:
+    def model(
+        self, seed: int, sign: int = 0, least: int | None = None, power: float = 0.0
+    ) -> nn.Module:
         """The reference with parameters and buffers off their initial values; with a `sign`, those
-        of any sign and size, with a `least` buffers that are the same everywhere too."""
+        of any sign and size, with a `least` buffers that are the same everywhere too, with a
+        `power` vectors of sizes from 10 to the minus that to 10 to the plus that."""
         model = copy.deepcopy(self.base)
         randomise_state(model, seed, sign, least)
+        if power:
+            spread_vectors(model, seed, power)
         return model
 
     def ask(self, case: Case) -> Question | NotApplicable:
@@ -131,6 +153,10 @@ class Asker:
         bold = dict.fromkeys((0 if self._looks_up else -SMALL, 0, None))
         for least in bold if sign else ():
             result = self._ask(self.model(case.seed, sign, least), case)
+            if isinstance(result, Question):
+                return result
+        for power in POWERS if case.distribution == WIDE_WEIGHTS and self._vectors else ():
+            result = self._ask(self.model(case.seed, power=power), case)
             if isinstance(result, Question):
                 return result
         return self._ask(self.model(case.seed), case)
@@ -145,7 +171,10 @@ class Asker:
         for distribution, domain in tries:
             if domain and why.raised and _has_integers(case):
                 break
-            for scale in scales(distribution, case.shape.inputs):
+            sizes = scales(distribution, case.shape.inputs)
+            if distribution == "uniform" and self._floats and not domain:
+                sizes = (MEETS, *sizes)
+            for scale in sizes:
                 for cap in (None, _smallest_size(case) - 1, 1, 0):
                     found = self._try(model, case, distribution, scale, cap, domain)
                     if isinstance(found, Question):
@@ -177,6 +206,8 @@ class Asker:
         reference's output."""
         if echo.change == "again":
             return before
+        if echo.change == "nan":
+            return self._with_nan(case, before)
         for inputs, model in self._changes(case, before, echo.change):
             answer = self.answer(case, model, inputs)
             if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
@@ -184,6 +215,16 @@ class Asker:
             if echo.change == "next" or moved(before.answer, answer, self._settings):
                 return Question(inputs, model, answer)
         return None
+
+    def _with_nan(self, case: Case, before: Question) -> Question | None:
+        """One element of a parameter is NaN, where that shows, and only in what depends on it."""
+        if case.training or (self.device == "cuda" and self._looks_up):
+            return None
+        model = spoiled(before.model, before.inputs, before.answer.leaves, case.seed)
+        answer = None if model is None else self.answer(case, model, before.inputs)
+        if model is None or not isinstance(answer, Answer):
+            return None
+        return Question(before.inputs, model, answer)
 
     def _changes(
         self, case: Case, before: Question, change: Change
@@ -215,10 +256,13 @@ class Asker:
         scale: float,
         cap: int | None,
         domain: Domain = "",
+        model: nn.Module | None = None,
     ) -> list[object]:
         shape = case.shape
         values = self._sampler.draw(shape.inputs, shape.index, distribution, seed, scale, cap)
         values = [within(value, domain) for value in values]
+        if model is not None and distribution == "uniform" and scale >= MEETS:
+            values = met(values, model, seed)
         if case.edge:
             values = edged(values, case.edge, self._indices, seed)
         if case.layout != "contiguous":
@@ -246,7 +290,9 @@ class Asker:
         import torch
 
         try:
-            inputs = self._draw(case, distribution, case.seed, scale, cap, domain)
+            if distribution == "shifted" and self._near:
+                model = shifted(model, self._near, scale)
+            inputs = self._draw(case, distribution, case.seed, scale, cap, domain, model)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything

@@ -61,6 +61,9 @@ largest overflow, and those of the smallest are zero."""
 SCALED_WEIGHT = 1.5
 ZERO_WEIGHTS = 0.125
 """Of parameters with signs and sizes of their own, so many are zero."""
+VANISHED = 16
+"""Of so many variances one is zero, and one is next to zero."""
+NEXT_TO_ZERO = 1e-8
 AHEAD = (1_000, 100_000)
 """So far ahead are counts of calls: past a warm-up, and past most schedules."""
 SMALL = 3
@@ -597,9 +600,10 @@ def randomise_state(model: nn.Module, seed: int, sign: int = 0, least: int | Non
 
     Zeros, signs and infinities of plain buffers stay: they may be masks. With a `sign`, parameters
     may have any sign and size and be zero, one of a single element is past 1 on that side, and
-    masks and indices have their slices along the last dimension in another order. With a `least`
-    too, buffers of one value everywhere get others: a count is far ahead, other integers are from
-    `least` on, small ones or 0 and 1, floats of both signs; and some rows of matrices are zero."""
+    masks and indices have their slices along the last dimension in another order, and
+    below zero some variances vanish. With a `least` too, buffers of one value everywhere get
+    others: a count is far ahead, other integers are from `least` on, small ones or 0 and 1, floats
+    of both signs; and some rows of matrices are zero."""
     import torch
 
     parameters = _parameter_names(model)
@@ -619,6 +623,8 @@ def randomise_state(model: nn.Module, seed: int, sign: int = 0, least: int | Non
                     _reorder(value, generator)
             else:
                 _perturb(name, value, generator, is_parameter=is_parameter)
+                if sign < 0 and name.rpartition(".")[2] == "running_var":
+                    _vanish(value, generator)
                 if sign and is_parameter:
                     _scatter(value, generator, sign)
                     if least is not None:
@@ -652,6 +658,16 @@ def _replace(value: torch.Tensor, generator: torch.Generator, sign: int, least: 
                 least, (SMALL if least else 1) + 1, shape, generator=generator, device=device
             )
         )
+
+
+def _vanish(value: torch.Tensor, generator: torch.Generator) -> None:
+    """Some variances are zero, as those of dead channels are, and as many next to zero."""
+    import torch
+
+    count = -(-value.numel() // VANISHED)
+    order = torch.randperm(value.numel(), generator=generator, device=value.device)
+    for place, small in enumerate((0.0, NEXT_TO_ZERO)):
+        value.view(-1)[order[place * count : (place + 1) * count]] = small
 
 
 def _without_rows(value: torch.Tensor, generator: torch.Generator) -> None:
