@@ -78,6 +78,8 @@ class Case:
     """The seed that torch's generator is given before the call; None leaves it as it is."""
     variant: str = ""
     """What is another about the module, or the call."""
+    default: str = ""
+    """The default dtype of the caller, where that is not torch's own."""
 
     @property
     def label(self) -> str:
@@ -90,6 +92,7 @@ class Case:
         words += [self.after] if self.after else []
         words += ["training mode"] if self.training else []
         words += [self.variant] if self.variant else []
+        words += [f"default dtype {self.default}"] if self.default else []
         return ", ".join(words)
 
     def echoed(self, echo: Echo) -> Case:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -11,16 +12,20 @@ if TYPE_CHECKING:
 
     import torch
     from torch import nn
+    from torch.multiprocessing.reductions import StorageWeakRef
 
     from agentkernel.domain.structure import Structure
     from agentkernel.tools.judge.witness import Witness
     from agentkernel.tools.sandbox.protocol import JSON
+    from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
 
 KEPT_BYTES = 1 << 30
 HOARD_BYTES = 256 << 20
 HOARD_FACTOR = 8
 """Packed weights, work space and what is kept for several shapes lie far below."""
+MOST_HELD = 16
+"""Inputs of so many calls may be held when their caller has let go of them."""
 KEPT_CALLS = 64
 """Outputs of so many calls, up to this size, are kept: later calls must not write over them. That
 is more than a judgement makes in one form. Those of the last call are kept at any size where the
@@ -71,6 +76,7 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     state.memory["training"] = False
     state.memory["aside"] = {}
     state.memory["counts"] = {}
+    state.memory["given"] = {}
     refs = cast("Mapping[str, object]", payload["initial"])
     found: dict[str, JSON] = {}
     for name, value in model.state_dict().items():
@@ -151,6 +157,33 @@ def look(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     return {"hidden": _read_hidden(model, payload, state)}
 
 
+def disturb(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Call the model with tensors without dimensions of the dtypes `kinds` (None: `scalars` has the
+    value), then with None in their places. What it raises is nobody's matter."""
+    import torch
+
+    model = cast("nn.Module", state.memory["model"])
+    kinds = cast("Sequence[str | None]", payload["kinds"])
+    scalars = cast("Sequence[object]", payload["scalars"])
+    single = [
+        value if kind is None else torch.zeros((), dtype=getattr(torch, kind))
+        for kind, value in zip(kinds, scalars, strict=True)
+    ]
+    for values in (single, scalars):
+        with contextlib.suppress(Exception), torch.no_grad():
+            model(*values)
+    return {}
+
+
+def method(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Call a method of the module with nothing."""
+    import torch
+
+    with torch.no_grad():
+        getattr(cast("nn.Module", state.memory["model"]), str(payload["name"]))()
+    return {}
+
+
 def rest(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """After a large call: give back the device memory that is held and not used."""
     import torch
@@ -165,13 +198,14 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
     Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
     `gradients` (recorded, as they are unless someone says otherwise),
-    `draws` (a seed for torch's generator),
+    `draws` (a seed for torch's generator), `default` (the caller's default dtype),
     `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
     the call before go to, once more, after this one), `kept` (the next call recalls this one's
     outputs), `hidden` (values of buffers and attributes
     that no state dict holds) and `hidden_after` (buffers for what the call leaves of them).
     """
     model = cast("nn.Module", state.memory["model"])
+    state.memory["calls"] = cast("int", state.memory.get("calls", 0)) + 1
     values = _inputs(payload, state)
     wanted = _require(values) if payload.get("gradients") else []
     try:
@@ -296,13 +330,31 @@ def _called(
 
     _set_hidden(model, payload, state)
     _set_mode(model, bool(payload.get("training")), state)
-    result = call()
+    with _default_dtype(str(payload.get("default") or "")):
+        result = call()
     make_known(result)
     leaves, spec = tree_flatten(result)
     for leaf, room in zip(leaves, rooms, strict=False):
         if isinstance(leaf, torch.Tensor) and room is not None:
             _deliver(leaf, room)
     return Called(leaves, tree_text(spec), _read_hidden(model, payload, state))
+
+
+@contextlib.contextmanager
+def _default_dtype(name: str) -> Iterator[None]:
+    """torch's default dtype is `name` inside; "" leaves it as it is. What the call itself sets is
+    left for those who look after it."""
+    import torch
+
+    before = torch.get_default_dtype()
+    inside = getattr(torch, name) if name else before
+    if name:
+        torch.set_default_dtype(inside)
+    try:
+        yield
+    finally:
+        if name and torch.get_default_dtype() == inside:
+            torch.set_default_dtype(before)
 
 
 def _on_host(rooms: Sequence[torch.Tensor | None]) -> set[int]:
@@ -405,12 +457,44 @@ def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:
             found.append(item)
             continue
         tensor = state.open(item)
+        _note_given(item, tensor, state)
         if view is not None:
             key = (item.number, view)  # type: ignore[attr-defined]
             tensor = used[key] = kept.get(key, tensor.as_strided(*view))  # type: ignore[misc]
         found.append(tensor)
     state.memory["views"] = used
     return found
+
+
+def _note_given(item: object, tensor: torch.Tensor, state: WorkerState) -> None:
+    """A weak reference to the memory of an input, with the number of the call."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    given = cast("dict[int, tuple[int, object]]", state.memory["given"])
+    number = cast("TensorRef", item).number
+    if state.interpret and number not in given:
+        calls = cast("int", state.memory.get("calls", 0))
+        given[number] = (calls, StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]
+
+
+def _check_given(state: WorkerState) -> None:
+    """Inputs of a few calls may be held: the last ones of each form, say. All of them may not."""
+    import gc
+
+    given = cast("dict[int, tuple[int, StorageWeakRef]]", state.memory.get("given", {}))
+
+    def held() -> set[int]:
+        gone = [number for number in given if not state.tensors.holds(number)]
+        for number in gone:
+            if given[number][1].expired():  # type: ignore[no-untyped-call]
+                del given[number]
+        return {given[number][0] for number in gone if number in given}
+
+    if len(held()) > MOST_HELD:
+        gc.collect()
+        calls = held()
+        if len(calls) > MOST_HELD:
+            raise HoardedMemory(f"inputs of {len(calls)} calls are held after nobody uses them")
 
 
 def _weights(state: WorkerState) -> Mapping[str, torch.Tensor]:
@@ -504,6 +588,7 @@ def _check_kept(state: WorkerState, own: set[int], payload: Mapping[str, object]
     }
     calls.clear()
     state.memory["earlier"] = []
+    _check_given(state)
     held = [ref for place, ref in storages.items() if place not in own and not ref.expired()]  # type: ignore[no-untyped-call]
     if held:
         gc.collect()

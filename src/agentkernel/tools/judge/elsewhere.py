@@ -36,8 +36,6 @@ class Elsewhere(NamedTuple):
 def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Case]) -> Elsewhere:
     """Ask the candidate of `trial` at sizes that the `captured` graph, its sizes free, covers; None
     asks in every case that the reference takes."""
-    import torch
-
     tried = refused = 0
     for case in cases:
         question = trial.asker.ask(case)
@@ -46,19 +44,30 @@ def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Cas
         leaves = question.answer.leaves
         if captured is not None and not covered(captured, case.shape.inputs, leaves):
             continue
-        try:
-            outcome = _asked(trial, case, question)
-        except torch.OutOfMemoryError:
-            give_back(trial.settings.device)
-            continue
-        tried += 1
-        no = outcome.refused
-        if no is not None and (is_refusal(no) or (captured is None and is_not_built(no))):
-            refused += 1
-            continue
-        if outcome.failure is not None:
-            return Elsewhere(outcome.failure, tried, refused)
+        found = judge_question(trial, case, question, built=captured is not None)
+        tried += found.tried
+        refused += found.refused
+        if found.failure is not None:
+            return Elsewhere(found.failure, tried, refused)
     return Elsewhere(None, tried, refused)
+
+
+def judge_question(
+    trial: Trial, case: Case, question: Question, *, built: bool = False
+) -> Elsewhere:
+    """Ask one. Where no kernel came of the source it is refused too, unless it must be `built`;
+    where memory runs out it was not tried."""
+    import torch
+
+    try:
+        outcome = _asked(trial, case, question)
+    except torch.OutOfMemoryError:
+        give_back(trial.settings.device)
+        return Elsewhere(None, 0)
+    no = outcome.refused
+    if no is not None and (is_refusal(no) or (not built and is_not_built(no))):
+        return Elsewhere(None, 1, 1)
+    return Elsewhere(outcome.failure, 1)
 
 
 def _asked(trial: Trial, case: Case, question: Question) -> Outcome:

@@ -23,6 +23,11 @@ from agentkernel.errors import one_line
 from agentkernel.source_text import parse_source
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
+from agentkernel.tools.judge.beside import (
+    as_served,
+    judge_methods,
+    judge_one_tensor,
+)
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.calls import other_calls
 from agentkernel.tools.judge.cases import (
@@ -335,6 +340,9 @@ def _judge_in(
         failure = _judge_configurations(trial, plan, settings)
     if failure is None and worker.alive:
         with on_device(settings):
+            failure = _judge_beside(trial, plan, settings, judged)
+    if failure is None and worker.alive:
+        with on_device(settings):
             failure = _judge_inference(trial, plan, settings, findings)
     return failure
 
@@ -364,12 +372,19 @@ def _judge_inference(
     """One call as it is served, under torch.inference_mode(). It comes last: what the candidate
     made in that mode cannot be written to in any other."""
     small = _small_case(plan, settings)
-    trial.inference = True
-    found = judge_elsewhere(trial, None, [dataclasses.replace(small, seed=small.seed + 1)])
-    trial.inference = False
+    found = as_served(trial, dataclasses.replace(small, seed=small.seed + 1))
     if found.refused:
         findings.notes.append("it refuses to be called under torch.inference_mode()")
     return found.failure
+
+
+def _judge_beside(
+    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, captured: Captured
+) -> Failure | None:
+    """One tensor for two inputs where that may show, and the other methods of the original."""
+    small = _small_case(plan, settings)
+    wrong = judge_one_tensor(trial, small) if captured.mutated_inputs else None
+    return wrong or judge_methods(trial, small)
 
 
 def _judge_scalars(

@@ -47,6 +47,12 @@ class Memory:
         self._outputs.extend(self._buffer(leaf) for leaf in leaves)
         self._recalls.extend(self._buffer(leaf) for leaf in leaves if recalls)
 
+    def join(self, position: int, other: int) -> None:
+        """Make the input at `position` the tensor at `other`."""
+        self._worker.release([self._inputs[position]])
+        self._inputs[position] = self._inputs[other]
+        self._places[position] = self._places[other]
+
     def payload(self, recall: bool) -> dict[str, object]:
         """What the worker is told of it."""
         inputs: list[object] = list(self._scalars)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import (
     CompileFailed,
     ExecutionFailed,
@@ -20,6 +21,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
 )
 from agentkernel.errors import ProblemError, one_line
+from agentkernel.source_text import read_literal
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.cases import Case, Echo
 from agentkernel.tools.judge.child import parameter_roles
@@ -297,7 +299,7 @@ class Trial:
             self.call,
             self.held(case.shape, plan),
         )
-        outcome = large.run(case, self._seen_state)
+        outcome = large.run(case, self.seen_state)
         if isinstance(outcome, NotApplicable) or outcome.refused is None:
             return outcome
         failure = _run_failure(outcome.refused, case.label)
@@ -448,7 +450,7 @@ class Trial:
         self._calls += 1
         memory.write(question)
         turn = self._turn_to(case)
-        moved = self._write_state(question)
+        moved = self._write_state(question.model)
         if turn is not None:
             reply = self._call("turn", turn)
             if isinstance(reply, WorkerFailed):
@@ -462,10 +464,30 @@ class Trial:
             "release": self._calls % RELEASED == 0 and _keeps_nothing(question),
             "moved": moved,
             "draws": case.draws,
+            "default": case.default,
         }
         hidden = self._hidden_state(case, question)
         payload |= {} if hidden is None else hidden.payload(question)
         return self._call("run", payload)
+
+    def disturb(self, inputs: ShapeSet) -> None:
+        """Calls that hardly any module takes: with tensors without dimensions in the places of
+        `inputs`, then with nothing in them. Whatever comes of them is no answer."""
+        kinds = [None if isinstance(x, ScalarSpec) else x.dtype for x in inputs.inputs]
+        scalars = [
+            read_literal(x.literal) if isinstance(x, ScalarSpec) else None for x in inputs.inputs
+        ]
+        self._call("disturb", {"kinds": kinds, "scalars": scalars})
+
+    def ask_method(self, case: Case, model: nn.Module, name: str) -> dict[str, JSON] | WorkerFailed:
+        """Call the method `name`, with nothing, from the state of `model`."""
+        turn = self._turn_to(case)
+        self._write_state(model)
+        if turn is not None:
+            reply = self._call("turn", turn)
+            if isinstance(reply, WorkerFailed):
+                return reply
+        return self._call("method", {"name": name})
 
     def differentiate(
         self, case: Case, question: Question, memory: Memory, more: Mapping[str, object]
@@ -473,7 +495,7 @@ class Trial:
         """Gradients of one call on `question`, into the buffers that `more` names."""
         memory.write(question)
         turn = self._turn_to(case)
-        self._write_state(question)
+        self._write_state(question.model)
         if turn is not None:
             reply = self._call("turn", turn)
             if isinstance(reply, WorkerFailed):
@@ -514,10 +536,10 @@ class Trial:
         initial.release()
         return failure
 
-    def _write_state(self, question: Question) -> bool:
-        """Bring the shared weights to the question's; True where that changed any."""
+    def _write_state(self, model: nn.Module) -> bool:
+        """Bring the shared weights to those of `model`; True where that changed any."""
         changed = False
-        for name, value in question.model.state_dict().items():
+        for name, value in model.state_dict().items():
             shared = self.worker.shared(self._state[name])
             if not same_bits(shared, value):
                 shared.copy_(value)
@@ -535,9 +557,9 @@ class Trial:
             close = position in answer.wrote_inputs and torch_close(flat, whole(after))
             if not close:
                 return InputsChanged(case=case.label, name=names[position])
-        return check_state(case, answer, self._seen_state(), self.settings.precision)
+        return check_state(case, answer, self.seen_state(), self.settings.precision)
 
-    def _seen_state(self) -> dict[str, torch.Tensor]:
+    def seen_state(self) -> dict[str, torch.Tensor]:
         """Weights and buffers of the module whose turn it is, as the worker has them."""
         return {name: self.worker.shared(ref) for name, ref in self._state.items()}
 

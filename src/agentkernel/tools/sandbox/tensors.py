@@ -238,6 +238,10 @@ class OpenTensors:
         """The tensor behind `ref`."""
         return self._tensors[ref.number]
 
+    def holds(self, number: int) -> bool:
+        """Whether the parent has not released it yet."""
+        return number in self._refs
+
     def drop(self, numbers: Sequence[int]) -> None:
         """Unmap what the parent has released."""
         for number in numbers:

@@ -1,7 +1,7 @@
 """A method of the original beside forward does nothing.
 
 problem: other_method_does_nothing
-gate: meta
+gate: correctness
 needs: cpu
 """
 
