@@ -64,6 +64,10 @@ class ModelNew(nn.Module):
 """
 )
 NAN_LAST = "tl.where(tl.max((x != x).to(tl.int32), axis=0) == 1, float('nan'), tl.max(x, axis=0))"
+LEAST, MOST, AS_INTEGER = -(2**31), 2**31 - 1, "x.to(tl.int32)"
+POSITIVE = f"tl.where({AS_INTEGER} == {MOST}, INF, 2 * x)"
+WHOLE_PART = PLAIN.format("x.to(torch.int32).float()")
+"""Of this one eager makes integers of NaN itself, as the machine that it runs on does."""
 SPECIALS = [
     (RELU, KERNEL, "tl.maximum(x, 0.0)", "nan", False),
     (RELU, KERNEL, "tl.where(x > 0, x, 0.0)", "nan", False),
@@ -71,6 +75,9 @@ SPECIALS = [
     (RELU, KERNEL, "tl.where(x < 0, 0.0, x)", "nan", True),
     (SCALE, KERNEL, "tl.minimum(2 * x, 1e30)", "inf", False),
     (SCALE, KERNEL, "2 * x", "inf", True),
+    (RELU, KERNEL, f"tl.where({AS_INTEGER} == {LEAST}, x, tl.maximum(x, 0.0))", "nan", False),
+    (SCALE, KERNEL, f"tl.where({AS_INTEGER} == {LEAST}, -INF, {POSITIVE})", "inf", True),
+    (WHOLE_PART, KERNEL, f"{AS_INTEGER}.to(tl.float32)", "nan", True),
     (SCALE, KERNEL, "tl.where(x == 0, 1e-30, 2 * x)", "zeros", False),
     (SCALE, KERNEL, "tl.where(tl.abs(x) < 1e-2, 0.0, 2 * x)", "sparse", False),
     (ROWS, ROW_KERNEL.replace("DTYPE", "float32"), "tl.max(x, axis=0)", "nan", False),
@@ -82,9 +89,20 @@ SPECIALS = [
 
 @pytest.mark.parametrize(("problem", "base", "value", "distribution", "right"), SPECIALS)
 def test_a_distribution_shows_what_it_is_for(tried, problem, base, value, distribution, right):
+    value = value.replace("INF", "float('inf')")
     outcome, _ = tried(problem, base.replace("VALUE", value), distribution=distribution)
     assert (outcome.failure is None) == right, outcome.failure
     assert right or outcome.failure.kind == "mismatch"
+
+
+def test_a_kernel_that_gives_itself_a_name_is_refused(tried):
+    """Whoever prints it may print escape sequences."""
+    source = KERNEL.replace("VALUE", "2 * x")
+    renamed = source.replace("return y", 'kernel.fn.__name__ = "a b"\n        return y')
+    for text, right in ((source, True), (renamed, False)):
+        outcome, _ = tried(SCALE, text, echoes=(Echo("again"),))
+        assert (outcome.failure is None) == right
+        assert right or outcome.failure.rule == "global-state"
 
 
 WHOLE = (

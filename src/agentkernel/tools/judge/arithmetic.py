@@ -24,6 +24,8 @@ from agentkernel.tools.judge.watch import (
 
 Array = npt.NDArray[np.generic]
 TF32_MASK = np.uint32(0xFFFFE000)
+EVERY_FITS = 128.0
+"""Smaller numbers fit every signed type."""
 CASTS = (
     "create_si_to_fp",
     "create_ui_to_fp",
@@ -41,6 +43,7 @@ def round_as_a_gpu() -> None:
     _hook_bfloat16()
     _hook_comparisons()
     _hook_reductions()
+    _hook_integers()
 
 
 def builder_class() -> type:
@@ -221,6 +224,35 @@ def _hook_comparisons() -> None:
         return result
 
     builder.binary_op = binary_op  # type: ignore[attr-defined]
+
+
+def _hook_integers() -> None:
+    """Floats become integers as PTX's cvt.rzi makes them (PTX ISA, "cvt"): NaN is 0, and what does
+    not fit the nearest that does. Where the original makes integers of floats itself, an answer for
+    these is held against what this machine makes of them, and the hook stays out of the way."""
+    builder = builder_class()
+    for name in ("create_fp_to_si", "create_fp_to_ui"):
+        setattr(builder, name, _saturated(getattr(builder, name)))
+
+
+def _saturated(method: Callable[..., object]) -> Callable[..., object]:
+    def run(self: object, src: object, kind: object, *args: object) -> object:
+        data = to_f32(src) if is_bf16(src) else src.data  # type: ignore[attr-defined]
+        target = np.dtype(interpreter._get_np_dtype(kind.scalar))  # type: ignore[attr-defined]
+        with np.errstate(invalid="ignore"):
+            plain = data.dtype.kind != "f" or bool(np.all(np.abs(data) < EVERY_FITS))
+            if watch.casts_as_here or target.kind not in "iu" or (plain and target.kind == "i"):
+                return method(self, src, kind, *args)
+            # The narrowest conversion is to 16 bits; of its result a byte is the lower half.
+            limits = np.iinfo(target if target.itemsize > 1 else np.dtype(f"{target.kind}2"))
+            wide = np.trunc(np.nan_to_num(data.astype(np.float64), posinf=np.inf, neginf=-np.inf))
+            fits = (wide >= limits.min) & (wide < float(limits.max))
+            found = np.where(fits, wide, 0).astype(limits.dtype)
+            found = np.where(wide >= float(limits.max), limits.max, found)
+            found = np.where(wide < limits.min, limits.min, found).astype(target)
+        return interpreter.TensorHandle(found, kind.scalar)  # type: ignore[attr-defined]
+
+    return run
 
 
 def _exact_cast(method: Callable[..., object]) -> Callable[..., object]:

@@ -44,7 +44,9 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     if state.interpret:
         from agentkernel.tools.judge.interpreter import draw_leftovers, harden
 
-        harden().unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
+        hardened = harden()
+        hardened.unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
+        hardened.casts_as_here = bool(payload.get("casts_as_here"))
         draw_leftovers(cast("int | None", payload.get("leftovers")))
     else:
         _hook_launches(state)

@@ -152,6 +152,23 @@ def _row_dim(node: Node) -> int:
     return -1 if not isinstance(dim, int) else dim if dim < 0 else dim - rank if rank else -1
 
 
+def casts_to_integers(captured: Captured) -> bool:
+    """Whether the graph makes integers of floats."""
+    import torch
+
+    def kind(node: Node) -> torch.dtype | None:
+        return getattr(node.meta.get("val"), "dtype", None)
+
+    for node in captured.graph.graph.nodes:
+        if _name(node) in ("_to_copy", "to", "copy") and node.all_input_nodes:
+            before, after = kind(node.all_input_nodes[0]), kind(node)
+            floats = before is not None and before.is_floating_point
+            whole = after is not None and not after.is_floating_point and after != torch.bool
+            if floats and whole:
+                return True
+    return False
+
+
 def wide_inputs(captured: Captured) -> dict[int, bool]:
     """Positions of the integer inputs that go into exact arithmetic alone: any value makes sense,
     and a kernel that computes in a narrower type than theirs gives itself away. True for those that

@@ -25,6 +25,7 @@ from agentkernel.source_text import read_literal
 from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.cases import Case, Echo
 from agentkernel.tools.judge.child import parameter_roles
+from agentkernel.tools.judge.edges import casts_to_integers
 from agentkernel.tools.judge.envelope import covered
 from agentkernel.tools.judge.finding import (
     Outcome,
@@ -144,6 +145,7 @@ class Trial:
                 "leftovers": int(sha256_text(f"{self.settings.seed} leftovers")[:12], 16),
                 "initial": initial,
                 "unnamed_dot_allowed": self.settings.precision == "tf32",
+                "casts_as_here": casts_to_integers(self._captured),
             },
         )
         if isinstance(reply, WorkerFailed):
@@ -361,6 +363,10 @@ class Trial:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
         self._races += outcome.races
+        renamed = [name for name in outcome.launches if not name.isidentifier()]
+        if renamed:
+            text = f"a kernel gave itself the name {renamed[0]}"
+            return outcome.failed(ExecutionFailed(rule="global-state", text=text, case=case.label))
         lossy = self._lossy(case, outcome, question.answer.leaves)
         if lossy is not None:
             return outcome.failed(lossy)

@@ -44,6 +44,8 @@ class Watch:
 
     order: Order = "ascending"
     unnamed_dot_allowed: bool = False
+    casts_as_here: bool = False
+    """NaN and what does not fit become the integers that this machine makes of them, not PTX's."""
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     kernel: str = ""
