@@ -6,7 +6,15 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.cases import Case, interpreted_cases, measured_cases
+from agentkernel.tools.judge.cases import (
+    KINDS,
+    Case,
+    Echo,
+    in_modes,
+    interpreted_cases,
+    measured_cases,
+    told_apart,
+)
 from agentkernel.tools.judge.edges import constants_of, literals_of, rows_of, wide_inputs
 from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.judge import plan_cases
@@ -53,6 +61,35 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
     assert sum(case.primary for case in cases) == 1
     others = plan_cases(loaded, captured, JudgeSettings(seed=1))
     assert [case.distribution for case in cases] != [case.distribution for case in others]
+
+
+def test_what_a_file_may_tell_apart_is_asked_both_ways(prepared, sources):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    plan = plan_cases(loaded, captured, JudgeSettings(seed=0))
+    text = "torch.is_grad_enabled() and self.training"
+    for seed in range(12):
+        cases = in_modes(plan, lambda shape: True, told_apart(text), seed)
+        assert not any(case.gradients for case in cases)
+        again = [case for case in cases if Echo("again") in case.echoes and case.required]
+        assert {case.layout for case in again} >= {"strided", "stepped"}
+        assert "nan" in {case.distribution for case in again}
+        trained = [case for case in cases if Echo("training") in case.echoes]
+        most = max(case.shape.elements for case in plan if case.required)
+        for asked in (again, trained):
+            assert most in {case.shape.elements for case in asked}
+        assert {case.kind for case in cases if case.required} == set(KINDS)
+
+
+def test_one_case_of_three_records_gradients(prepared, sources):
+    loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
+    plan = plan_cases(loaded, captured, JudgeSettings(seed=0))
+    drawn = [in_modes(plan, lambda shape: True, told_apart(""), seed) for seed in range(12)]
+    places = [{at for at, case in enumerate(cases) if case.gradients} for cases in drawn]
+    assert all(len(found) >= len(plan) // 5 for found in places)
+    assert len(set.union(*places)) > 2 * len(plan) // 3
+    assert [case.echoes for case in drawn[0]] == [case.echoes for case in plan]
+    none = in_modes(plan, lambda shape: False, told_apart("grad"), 0)
+    assert none == plan
 
 
 def test_a_large_shape_is_asked_for_plain_values_alone(prepared, sources):

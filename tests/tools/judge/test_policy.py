@@ -21,6 +21,12 @@ REFUSED = {
     "shared memory": ("return out", "x.is_shared()\n        return out", "banned-attribute"),
     "the array behind": ("return out", "x.handle\n        return out", "banned-attribute"),
     "the device": ("return out", "return out if x.is_cuda else x", "banned-attribute"),
+    "its storage": ("return out", "x.storage()\n        return out", "banned-attribute"),
+    "a leaf": ("return out", "return out if x.is_leaf else x", "banned-attribute"),
+    "its graph": ("return out", "return out if x.grad_fn else x", "banned-attribute"),
+    "its gradient": ("return out", "return out if x.grad is None else x", "banned-attribute"),
+    "a count of writes": ("return out", "return out if x._version == 0 else x", "banned-attribute"),
+    "whether it counts": ("return out", "return x if x._version else out", "banned-attribute"),
     "its kind": ("return out", "return out if x.device.type == 'cpu' else x", "banned-attribute"),
     "its own name": ("return out", "return out if __name__ == 'm' else x", "banned-name"),
     "a pattern": (
@@ -224,6 +230,12 @@ ODD = {
         "        return triton.cdiv(n, 128)\n\n\nclass ModelNew(Launching):\n",
     ),
     "libdevice": ("import math", "from triton.language.extra.cuda import libdevice"),
+    "a count that it kept": (
+        "        n = x.numel()",
+        "        n = x.numel()\n        key = (n, x._version)\n        self.count = x._version\n"
+        "        n = n if x._version != self.count else n",
+    ),
+    "a gradient's function": ("import math", "KEPT = torch.autograd.grad"),
     "a version": ("        n = x.numel()", "        n = x.numel() if torch.__version__ else 0"),
     "its own parameters": (
         "        n = x.numel()",

@@ -2,7 +2,9 @@
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.source_text import read_literal
-from agentkernel.tools.judge.scalars import others, varied
+from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.scalars import others, scalar_cases, varied
+from agentkernel.tools.judge.shapes import CaseShape
 
 
 def test_numbers_are_asked_on_every_side():
@@ -26,3 +28,17 @@ def test_an_integer_is_asked_past_the_longest_dimension():
     )
     values = [read_literal(item.inputs[1].literal) for item in varied(inputs)]
     assert values == [6, 4, 0, -5, 66]
+
+
+def test_one_value_of_each_number_comes_at_the_largest_size():
+    scalars = (ScalarSpec(name="shift", literal="5"), ScalarSpec(name="alpha", literal="0.5"))
+    small, large = (
+        CaseShape(ShapeSet(inputs=(x, *scalars)), "declared", 0)
+        for x in (TensorSpec(name="x", dtype="float32", shape=(4, n)) for n in (60, 600))
+    )
+    cases = scalar_cases(Case(small, "normal", 3), large)
+    found = [case.shape.inputs.inputs for case in cases]
+    assert [item[1:] for item in found] == [item.inputs[1:] for item in varied(small.inputs)]
+    wide = [specs for specs in found if specs[0].shape == (4, 600)]
+    assert len(wide) == 2
+    assert [specs[1] == scalars[0] for specs in wide] == [False, True]

@@ -4,10 +4,12 @@ that the seed shuffles."""
 from __future__ import annotations
 
 import dataclasses
+import operator
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agentkernel.tools.judge.edges import Edge
 from agentkernel.tools.judge.layouts import Layout
@@ -16,7 +18,8 @@ from agentkernel.tools.judge.values import Distribution
 from agentkernel.tools.judge.worst import ROW
 
 Order = Literal["ascending", "reversed", "shuffled"]
-Change = Literal["again", "one", "few", "swap", "weights", "nan", "values", "next"]
+Change = Literal["again", "training", "one", "few", "swap", "weights", "nan", "values", "next"]
+Kind = Literal["", "written", "activations", "frozen", "graded"]
 Module = Literal["", "second", "rebuilt", "replaced"]
 CYCLE: tuple[Distribution, ...] = ("normal", "uniform", "large", "tiny", "sparse")
 SPECIAL: tuple[Distribution, ...] = ("constant", "nan", "inf")
@@ -29,6 +32,20 @@ MODULE_WORDS: dict[Module, str] = {
     "replaced": "other parameter objects",
 }
 MODULE_STEP = 104_729
+KINDS: tuple[Kind, ...] = ("", "written", "frozen", "activations", "graded")
+KIND_WORDS: dict[Kind, str] = {
+    "written": "inputs written to in place before",
+    "activations": "inputs that another layer computed",
+    "frozen": "frozen parameters",
+    "graded": "parameters with gradients",
+}
+RECORDED = 3
+"""One case of so many is asked with gradients on."""
+FEW_IN_BOTH = 1 << 16
+MORE = 6
+"""One case of so many is asked in both modes where a file may tell them apart."""
+GRADIENT_WORDS = re.compile(r"grad|leaf")
+MODE_WORDS = re.compile(r"\btraining\b|\btrain\b|\beval\b")
 LARGE_REQUIRED = 2
 STATIC_FACTOR = 4
 """Where no shape has so many times fewer elements than the declared one, special values take as
@@ -36,6 +53,7 @@ long as any others and are tried while there is time, unless they are few elemen
 FEW_ELEMENTS = 4096
 WORDS: dict[Change, str] = {
     "again": "the same call again with gradients on",
+    "training": "the same call again in training mode",
     "one": "one element changed in place",
     "few": "a few elements changed in place",
     "swap": "two rows swapped in place",
@@ -80,6 +98,8 @@ class Case:
     """What is another about the module, or the call."""
     default: str = ""
     """The default dtype of the caller, where that is not torch's own."""
+    kind: Kind = ""
+    """What autograd knows of inputs and parameters that says nothing about their values."""
 
     @property
     def label(self) -> str:
@@ -89,7 +109,9 @@ class Case:
         words += [] if self.layout == "contiguous" else [f"{self.layout} inputs"]
         words += [self.edge] if self.edge else []
         words += [MODULE_WORDS[self.module]] if self.module else []
+        words += [KIND_WORDS[self.kind]] if self.kind else []
         words += [self.after] if self.after else []
+        words += ["gradients on"] if self.gradients and not self.after else []
         words += ["training mode"] if self.training else []
         words += [self.variant] if self.variant else []
         words += [f"default dtype {self.default}"] if self.default else []
@@ -102,9 +124,23 @@ class Case:
             order=echo.order,
             echoes=(),
             after=WORDS[echo.change],
-            gradients=echo.change == "again",
+            gradients=self.gradients or echo.change == "again",
+            training=self.training or echo.change == "training",
             primary=False,
         )
+
+
+class Told(NamedTuple):
+    """What a file may tell apart, by the words in its text: whether gradients are recorded, and
+    the mode of a module."""
+
+    gradients: bool
+    training: bool
+
+
+def told_apart(source: str) -> Told:
+    """What `source` may tell apart."""
+    return Told(bool(GRADIENT_WORDS.search(source)), bool(MODE_WORDS.search(source)))
 
 
 @dataclass(frozen=True)
@@ -213,6 +249,56 @@ def in_turns(cases: Sequence[Case], fits: Callable[[CaseShape], bool]) -> list[C
         else:
             plain = True
     return found
+
+
+def in_modes(
+    cases: Sequence[Case], fits: Callable[[CaseShape], bool], told: Told, seed: int
+) -> list[Case]:
+    """The same cases, those at shapes that `fits` takes on tensors of each `Kind` in turn, and one
+    of `RECORDED` with gradients on. What a file may tell apart (`told`) is asked both ways instead:
+    the same call again, of plain values at the largest sizes, of tensors with steps and of NaN
+    always, of others as the seed says."""
+    chance = random.Random(seed)
+    kinds = chance.sample(KINDS, len(KINDS))
+    recorded, again, trained = (chance.randrange(many) for many in (RECORDED, MORE, MORE))
+    open_to = [case for case in cases if case.required and fits(case.shape)]
+    ends = [max((f(case.shape) for case in open_to), default=0) for f in (_elements, _width)]
+    found = list(cases)
+    for place, case in enumerate(cases):
+        if case not in open_to:
+            continue
+        at_end = [_elements(case.shape), _width(case.shape)]
+        plain = case.distribution == "normal" and any(map(operator.eq, at_end, ends))
+        always = plain or case.layout in ("strided", "stepped") or case.distribution == "nan"
+        asked = {echo.change for echo in case.echoes}
+        free = not case.module and not asked & {"again", "next"}
+        more = [Echo("again")] if told.gradients and (always or place % MORE == again) else []
+        more += [Echo("training")] if told.training and (plain or place % MORE == trained) else []
+        found[place] = dataclasses.replace(
+            case,
+            kind="" if case.primary else kinds[place % len(kinds)],
+            gradients=free and not told.gradients and place % RECORDED == recorded,
+            echoes=(*case.echoes, *more) if free else case.echoes,
+        )
+    return found
+
+
+def in_both_modes(case: Case, told: Told) -> Case:
+    """The case, and the same call again in each mode that a file may tell apart; where it has so
+    many elements that it takes as long as all others, by itself."""
+    few = _elements(case.shape) <= FEW_IN_BOTH
+    more = [Echo("again")] if few and told.gradients else []
+    more += [Echo("training")] if few and told.training else []
+    return dataclasses.replace(case, echoes=(*case.echoes, *more))
+
+
+def _elements(shape: CaseShape) -> int:
+    return shape.elements
+
+
+def _width(shape: CaseShape) -> int:
+    """The longest last dimension."""
+    return max((spec.shape[-1] for spec in shape.inputs.tensors if spec.shape), default=0)
 
 
 def training_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:

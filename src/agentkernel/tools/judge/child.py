@@ -107,6 +107,7 @@ def adopt(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     weights = {name: state.open(ref) for name, ref in refs.items()}
     model.load_state_dict(weights, assign=True)
     state.memory["weights"] = weights
+    state.memory["parameters"] = list(model.parameters())
     return {}
 
 
@@ -122,7 +123,7 @@ def turn(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     left = dict(_weights(state))
     if payload["to"] != payload["from"]:
         aside[payload["from"]] = {
-            key: state.memory[key] for key in ("model", "weights", "training")
+            key: state.memory[key] for key in ("model", "weights", "parameters", "training")
         }
         state.memory["counts"] = {name: value._version for name, value in left.items()}
         state.memory.update(aside.pop(payload["to"], {}))
@@ -142,6 +143,7 @@ def turn(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     # A parameter that the candidate keeps under a name of its own is no part of what is loaded.
     model.load_state_dict(weights, strict=not payload["replaced"], assign=True)
     state.memory["weights"] = weights
+    state.memory["parameters"] = list(model.parameters())
     return {}
 
 
@@ -199,7 +201,8 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Call the model once; outputs that fit go to the parent's buffers, the reply describes all.
 
     Optional parts of the payload: `views` (where an input lies in its shared storage), `training`,
-    `gradients` (recorded, as they are unless someone says otherwise),
+    `gradients` (recorded, as they are unless someone says otherwise), `kind` (what autograd knows
+    of the tensors, see `cases.Kind`),
     `draws` (a seed for torch's generator), `default` (the caller's default dtype),
     `moved` (the weights are others than in the call before), `recall` (buffers that the outputs of
     the call before go to, once more, after this one), `kept` (the next call recalls this one's
@@ -209,13 +212,13 @@ def run(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     model = cast("nn.Module", state.memory["model"])
     state.memory["calls"] = cast("int", state.memory.get("calls", 0)) + 1
     values = _inputs(payload, state)
-    wanted = _require(values) if payload.get("gradients") else []
-    try:
-        called = _in_inference if payload.get("inference") else _plainly
+    if payload.get("kind") == "written":
+        _write_before(values)
+    if payload.get("gradients") or payload.get("kind") == "activations":
+        values = _activations(values, state)
+    called = _in_inference if payload.get("inference") else _plainly
+    with _marked(str(payload.get("kind")), state):
         return _watched(lambda: called(model, values), values, payload, state)
-    finally:
-        for item in wanted:
-            item.requires_grad_(False)
 
 
 def _plainly(model: nn.Module, values: Sequence[object]) -> object:
@@ -236,13 +239,51 @@ def _in_inference(model: nn.Module, values: Sequence[object]) -> object:
         return model(*given)
 
 
-def _require(values: Sequence[object]) -> list[torch.Tensor]:
-    """Of the inputs, those that now require a gradient, as a layer's in the middle of a network."""
+def _write_before(values: Sequence[object]) -> None:
+    """Let the inputs count a write, once each: between two calls on the same memory none shows."""
+    import torch
+    from torch.autograd.graph import increment_version
+
+    for item in values:
+        if isinstance(item, torch.Tensor) and not item._version:
+            increment_version(item)
+
+
+def _activations(values: Sequence[object], state: WorkerState) -> list[object]:
+    """The inputs as a layer in the middle of a network gets them: those of floats require a
+    gradient and are no leaves. The same object for the same tensor as in the call before."""
     import torch
 
-    kinds = [item for item in values if isinstance(item, torch.Tensor)]
-    found = [item for item in kinds if item.dtype.is_floating_point and not item.requires_grad]
-    return [item.requires_grad_() for item in found]
+    kept = cast("dict[int, tuple[object, object]]", state.memory.get("activations", {}))
+    used: dict[int, tuple[object, object]] = {}
+    for item in values:
+        if isinstance(item, torch.Tensor) and item.dtype.is_floating_point:
+            if id(item) not in kept:
+                leaf = item.detach().requires_grad_()
+                with torch.enable_grad():
+                    kept[id(item)] = item, leaf.view_as(leaf)
+            used[id(item)] = kept[id(item)]
+    state.memory["activations"] = used
+    return [used[id(item)][1] if id(item) in used else item for item in values]
+
+
+@contextlib.contextmanager
+def _marked(kind: str, state: WorkerState) -> Iterator[None]:
+    """The parameters frozen, or with gradients, meanwhile."""
+    parameters = cast("Sequence[nn.Parameter]", state.memory["parameters"])
+    wanted = [item for item in parameters if item.requires_grad]
+    if kind == "frozen":
+        for item in wanted:
+            item.requires_grad_(False)
+    elif kind == "graded":
+        for item in wanted:
+            item.grad = item.new_zeros(()).expand(item.shape)
+    try:
+        yield
+    finally:
+        for item in wanted:
+            item.grad = None
+            item.requires_grad_(True)
 
 
 def _watched(
@@ -561,6 +602,8 @@ def _check_storage(
     import torch
 
     tensors = [item if isinstance(item, torch.Tensor) and item.numel() else None for item in leaves]
+    # What a graph holds on to is let go of.
+    tensors = [x.detach() if x is not None and x.requires_grad else x for x in tensors]
     calls = cast("list[list[torch.Tensor | None]]", state.memory.pop("earlier", []))
     kept = [item for call in calls for item in call if item is not None]
     taken = {item.untyped_storage().data_ptr() for item in kept} - own

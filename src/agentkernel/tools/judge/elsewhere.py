@@ -35,7 +35,8 @@ class Elsewhere(NamedTuple):
 
 def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Case]) -> Elsewhere:
     """Ask the candidate of `trial` at sizes that the `captured` graph, its sizes free, covers; None
-    asks in every case that the reference takes."""
+    asks in every case that the reference takes. Of a case's echoes those are asked that change
+    neither inputs nor weights."""
     tried = refused = 0
     for case in cases:
         question = trial.asker.ask(case)
@@ -44,11 +45,15 @@ def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Cas
         leaves = question.answer.leaves
         if captured is not None and not covered(captured, case.shape.inputs, leaves):
             continue
-        found = judge_question(trial, case, question, built=captured is not None)
-        tried += found.tried
-        refused += found.refused
-        if found.failure is not None:
-            return Elsewhere(found.failure, tried, refused)
+        for echo in (None, *case.echoes):
+            if echo is not None and trial.asker.follow(case, question, echo) is not question:
+                continue
+            asked = case if echo is None else case.echoed(echo)
+            found = judge_question(trial, asked, question, built=captured is not None)
+            tried += found.tried
+            refused += found.refused
+            if found.failure is not None:
+                return Elsewhere(found.failure, tried, refused)
     return Elsewhere(None, tried, refused)
 
 

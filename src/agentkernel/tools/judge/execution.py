@@ -209,6 +209,8 @@ def _tried(cases: Sequence[Case]) -> list[Case]:
             echoes=(),
             edge="",
             module="",
+            gradients=False,
+            kind="",
         )
         for case in cases
         if case.required

@@ -33,11 +33,14 @@ from agentkernel.tools.judge.calls import other_calls
 from agentkernel.tools.judge.cases import (
     Case,
     Large,
+    in_both_modes,
+    in_modes,
     in_turns,
     interpreted_cases,
     measured_cases,
     signs_case,
     state_case,
+    told_apart,
     training_case,
     wide_case,
 )
@@ -308,6 +311,7 @@ def _judge_in(
         plan = in_turns(plan, trial.fits)
     elif trial.turns is False:
         findings.notes.append("its weights are too large for a second module beside the first")
+    plan = in_modes(plan, trial.fits, told_apart(source), settings.seed)
     findings.notes += _routes(trial, plan)
     failure = _judge_cases(trial, plan, judged, settings, findings)
     findings.notes += trial.memory_notes()
@@ -390,8 +394,11 @@ def _judge_beside(
 def _judge_scalars(
     trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
 ) -> Failure | None:
-    """Other numbers and flags than the declared ones, at the smallest sizes."""
-    found = judge_elsewhere(trial, None, scalar_cases(_small_case(plan, settings)))
+    """Other numbers and flags than the declared ones, at the smallest sizes and the largest."""
+    fitting = [case.shape for case in plan if case.required and trial.fits(case.shape)]
+    small = _small_case(plan, settings)
+    large = max(fitting, key=lambda shape: shape.elements, default=small.shape)
+    found = judge_elsewhere(trial, None, scalar_cases(small, large))
     if found.refused:
         findings.notes.append(
             f"of {found.tried} other values of scalar arguments it refuses {found.refused}"
@@ -448,6 +455,7 @@ def _judge_variants(
         rows = INTERPRETED_ODD_ROWS if settings.device == "cpu" else None
         tree = parse_source(source)
         ends = end_cases(small, sizes, captured, tree, INTERPRETED_ODD_ELEMENTS, rows)
+        ends = [in_both_modes(case, told_apart(source)) for case in ends]
         asked += [Variant(loaded, case) for case in ends]
     return judge_variants(asked, captured, source, settings, notes, first)
 

@@ -44,6 +44,7 @@ from agentkernel.tools.judge.vocabulary import (
     LIBRARY_OPS,
     LISTED,
     MODULE_QUESTIONS,
+    OWN_NAMES,
     TELLING_QUESTIONS,
     TORCH_COMPUTE_SPACES,
     TORCH_PLAIN,
@@ -125,6 +126,7 @@ class _Reading:
         self._jit = kernel_functions(tree)
         self.kernels = {name for name, _ in self._jit}
         self._kernel_nodes = {id(node) for _, f in self._jit for node in ast.walk(f)}
+        self._kept_counts = _kept_counts(tree)
         self._source = source
         self._backward = {id(item) for item in backward_only(tree)}
         self._backward_nodes = {id(node) for item in backward_only(tree) for node in ast.walk(item)}
@@ -174,8 +176,12 @@ class _Reading:
         if isinstance(node, ast.Name) and is_dunder(node.id) and node.id not in HARMLESS_DUNDERS:
             yield self._at(node, "dunder", node.id)
         elif isinstance(node, ast.Attribute):
-            if node.attr in BANNED_ATTRIBUTES:
+            own = self._path(node) in OWN_NAMES
+            if node.attr in BANNED_ATTRIBUTES and not own:
                 yield self._at(node, "banned-attribute", node.attr)
+            elif node.attr == "_version" and not own and id(node) not in self._kept_counts:
+                text = "_version: it may be kept, and compared with what was kept"
+                yield self._at(node, "banned-attribute", text)
             elif is_dunder(node.attr) and node.attr not in HARMLESS_DUNDERS:
                 yield self._at(node, "dunder", node.attr)
             elif node.attr == "backward" and id(node) not in self._backward_nodes:
@@ -598,6 +604,25 @@ def _items(node: ast.expr) -> Iterator[ast.expr]:
         yield from _items(node.value)
     else:
         yield node
+
+
+def _kept_counts(tree: ast.AST) -> set[int]:
+    """What is kept under a name, in a tuple or as a key, or compared with what no constant is: a
+    count of writes says there that weights have changed, and not how often before."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            both = [node.left, *node.comparators]
+            values = [] if any(isinstance(item, ast.Constant) for item in both) else both
+        elif isinstance(node, ast.Tuple):
+            values = node.elts
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value is not None:
+            values = [node.value]
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+            values = [node.elt]
+        found |= {id(item) for item in values}
+    return found
 
 
 def _strings(tree: ast.AST) -> dict[str, list[str] | None]:

@@ -21,12 +21,14 @@ from agentkernel.tools.judge.edges import (
     rows_of,
     wide_inputs,
 )
+from agentkernel.tools.judge.finding import same_bits
 from agentkernel.tools.judge.ignored import ignored_values
 from agentkernel.tools.judge.layouts import arranged, copied, in_order
 from agentkernel.tools.judge.population import Population
 from agentkernel.tools.judge.reference import Answer, call_reference
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.state import keeps_state
 from agentkernel.tools.judge.tally import specials
 from agentkernel.tools.judge.values import (
     DOMAINS,
@@ -208,6 +210,8 @@ class Asker:
             return before
         if echo.change == "nan":
             return self._with_nan(case, before)
+        if echo.change == "training":
+            return before if _same_in_training(before) else None
         for inputs, model in self._changes(case, before, echo.change):
             answer = self.answer(case, model, inputs)
             if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
@@ -381,6 +385,37 @@ def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False)
     given = [item.cpu() if isinstance(item, torch.Tensor) else item for item in inputs]
     with torch.no_grad():
         copy.deepcopy(model).cpu().train(training)(*given)
+
+
+def _same_in_training(before: Question) -> bool:
+    """Whether a call in training mode gives the same bits, and leaves everything as it was."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    answer = before.answer
+    if answer.after is not None or answer.wrote_state or answer.wrote_inputs:
+        return False
+    model = copy.deepcopy(before.model).train()
+    given = [copied(item) if isinstance(item, torch.Tensor) else item for item in before.inputs]
+    try:
+        with torch.no_grad():
+            leaves = tree_leaves(model(*given))
+    except Exception:  # noqa: BLE001 - the user's module may raise anything
+        return False
+    pairs = [*zip(leaves, answer.leaves, strict=True)]
+    pairs += zip(given, before.inputs, strict=True)
+    kept, now = before.model.state_dict(), model.train(before.model.training).state_dict()
+    pairs += [(now[name], value) for name, value in kept.items()]
+    same = all(_equal(one, other) for one, other in pairs)
+    return same and not keeps_state(before.model, model)
+
+
+def _equal(one: object, other: object) -> bool:
+    import torch
+
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and same_bits(one, other)
+    return repr(one) == repr(other)
 
 
 def edit(inputs: Sequence[object], change: Change, step: float, seed: int) -> None:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import random
 from collections.abc import Iterator
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.source_text import read_literal
 from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.shapes import CaseShape
 
 LARGE = 100.0
 """So many times itself, and of the other sign, is a fraction that is far from its own."""
 
 
-def scalar_cases(case: Case) -> list[Case]:
-    """`case` with one scalar argument changed in each; none where there is no number or flag."""
-    return [
-        dataclasses.replace(case, shape=dataclasses.replace(case.shape, inputs=inputs))
-        for inputs in varied(case.shape.inputs)
-    ]
+def scalar_cases(case: Case, large: CaseShape) -> list[Case]:
+    """`case` with one scalar argument changed in each; none where there is no number or flag. Of
+    the values of each argument one, which the case's seed draws, comes at the `large` shape."""
+    chance = random.Random(case.seed)
+    found: list[Case] = []
+    before = case.shape.inputs.inputs
+
+    def place_of(inputs: ShapeSet) -> int:
+        pairs = zip(before, inputs.inputs, strict=True)
+        return next(place for place, (one, other) in enumerate(pairs) if one != other)
+
+    for place, group in itertools.groupby(varied(case.shape.inputs), key=place_of):
+        values = [item.inputs[place] for item in group]
+        wide = chance.randrange(len(values))
+        for at, value in enumerate(values):
+            shape = large if at == wide else case.shape
+            specs = (*shape.inputs.inputs[:place], value, *shape.inputs.inputs[place + 1 :])
+            changed = dataclasses.replace(shape, inputs=ShapeSet(inputs=specs))
+            found.append(dataclasses.replace(case, shape=changed))
+    return found
 
 
 def varied(inputs: ShapeSet) -> Iterator[ShapeSet]:

@@ -23,7 +23,7 @@ from agentkernel.domain.verdict import (
 from agentkernel.errors import ProblemError, one_line
 from agentkernel.source_text import read_literal
 from agentkernel.tools.devices import give_back
-from agentkernel.tools.judge.cases import Case, Echo
+from agentkernel.tools.judge.cases import WORDS, Case, Echo
 from agentkernel.tools.judge.child import parameter_roles
 from agentkernel.tools.judge.edges import casts_to_integers
 from agentkernel.tools.judge.envelope import covered
@@ -225,7 +225,7 @@ class Trial:
         echoes = echoes and bool(case.echoes) and _bytes(leaves) <= ECHO_BYTES
         memory = Memory(self.worker, question, recalls=echoes)
         try:
-            outcome = self.ask_candidate(case, question, memory)
+            outcome = self._ask_as_far(case, question, memory)
             for echo in case.echoes if echoes else ():
                 if outcome.failure is not None:
                     break
@@ -318,12 +318,7 @@ class Trial:
     ) -> Outcome:
         """One more call; what the call before returned must not change with it."""
         kept = memory.results()
-        again = self.ask_candidate(case.echoed(echo), question, memory, recall=True)
-        if echo.change == "again" and again.refused is not None and is_refusal(again.refused):
-            # Without gradients, then: what records none may refuse a call that requires some.
-            self.refused.add(self._calls - 1)
-            plain = dataclasses.replace(case.echoed(echo), gradients=False)
-            again = self.ask_candidate(plain, question, memory, recall=True)
+        again = self._ask_as_far(case.echoed(echo), question, memory, recall=True)
         outcome = dataclasses.replace(
             before, results=(*before.results, *again.results), failure=again.failure
         )
@@ -336,6 +331,21 @@ class Trial:
         if echo.change == "again":
             self.repeatable = _alike(kept, memory.results()) and self.repeatable is not False
         return outcome
+
+    def _ask_as_far(
+        self, case: Case, question: Question, memory: Memory, recall: bool = False
+    ) -> Outcome:
+        """`ask_candidate`; what the candidate refuses with gradients on, or in training mode where
+        that is the same to the original, once more without: it may record none, or be good for
+        eval mode alone."""
+        outcome = self.ask_candidate(case, question, memory, recall)
+        no = outcome.refused
+        same = case.training and case.after == WORDS["training"]
+        if not (case.gradients or same) or no is None or not is_refusal(no):
+            return outcome
+        self.refused.add(self._calls - 1)
+        plain = dataclasses.replace(case, gradients=False, training=case.training and not same)
+        return self.ask_candidate(plain, question, memory, recall)
 
     def ask_candidate(
         self, case: Case, question: Question, memory: Memory, recall: bool = False
@@ -466,6 +476,7 @@ class Trial:
             "order": case.order,
             "training": case.training,
             "gradients": case.gradients,
+            "kind": case.kind,
             "inference": self.inference,
             "release": self._calls % RELEASED == 0 and _keeps_nothing(question),
             "moved": moved,

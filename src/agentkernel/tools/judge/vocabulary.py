@@ -244,11 +244,20 @@ BANNED_ATTRIBUTES = {
     "set_float32_matmul_precision",
     "tolist",
     "untyped_storage",
+    "typed_storage",
+    "storage",
+    "grad",
+    "grad_fn",
+    "is_leaf",
+    "output_nr",
+    "retains_grad",
     "importlib",
     "load_library",
     "inspect",
     "threading",
 }
+OWN_NAMES = {"self._version", "self.grad", "self.storage", "torch.autograd.grad"}
+"""What is called like such an attribute and is none: a module's own, and the function."""
 TELLING_QUESTIONS = {
     "are_deterministic_algorithms_enabled",
     "get_deterministic_debug_mode",
