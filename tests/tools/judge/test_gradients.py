@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,7 +14,19 @@ import torch
 from agentkernel.agents.coders.compiler.coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.capture import capture
-from agentkernel.tools.judge.gradients import Pass, _laid_out, gradients, record, rolled
+from agentkernel.tools.judge.gradients import (
+    Pass,
+    Round,
+    _laid_out,
+    _mismatch,
+    _rounds,
+    _swallowed,
+    change,
+    gradients,
+    record,
+    rolled,
+)
+from agentkernel.tools.judge.question import Question
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target
 
@@ -93,7 +107,7 @@ def test_gradients_that_come_in_lie_in_memory_as_asked(form: str, stride: tuple[
 def test_a_second_derivative_is_of_the_first_ones() -> None:
     x = torch.tensor([1.0, 2.0])
     recorded = record(lambda x: x**3, {}, [x])
-    found = gradients(recorded, [recorded.result], [torch.ones(2)], Pass(twice=True))
+    found = gradients(recorded, [recorded.result], [torch.ones(2)], twice=True)
     assert torch.allclose(found["input 0"], 2 * (3 * x**2) * (6 * x))
 
 
@@ -109,12 +123,67 @@ def test_a_graph_can_be_differentiated_again() -> None:
             return ctx.room.mul_(2.0) * gradient
 
     x = torch.tensor([1.0, 2.0])
-    found = []
-    for way in (Pass(), Pass(again=True)):
-        recorded = record(Once.apply, {}, [x])
-        found.append(gradients(recorded, [recorded.result], [torch.ones(2)], way)["input 0"])
+    recorded = record(Once.apply, {}, [x])
+    found = [
+        gradients(recorded, [recorded.result], [torch.ones(2)], last=last)["input 0"].clone()
+        for last in (False, True)
+    ]
     assert torch.equal(found[0], 2 * x)
     assert torch.equal(found[1], 4 * x)
+
+
+def test_what_was_changed_is_put_back_and_counts_as_written() -> None:
+    x = torch.tensor([1.0, -2.0, 0.0], requires_grad=True)
+    before = x._version
+    put_back = change([x])
+    assert not bool((x == torch.tensor([1.0, -2.0, 0.0])).any())
+    put_back()
+    assert x.tolist() == [1.0, -2.0, 0.0]
+    assert x._version > before
+
+
+def test_infinities_of_the_original_have_to_come_out() -> None:
+    given = torch.tensor([math.inf, -math.inf, math.nan, 1.0]).repeat(8)
+    assert _swallowed("", 0, given, given, given.double()) is None
+    for value in (math.inf, math.nan):
+        lost = torch.where(given.isnan() if math.isnan(value) else given == value, 0.0, given)
+        assert _swallowed("", 0, lost, given, given.double()) is not None
+    # What one side alone has no number for is nobody's fault.
+    assert _swallowed("", 0, torch.ones(32), torch.ones(32), given.double()) is None
+
+
+def test_rounding_has_no_side_and_a_factor_has() -> None:
+    right = torch.randn(4096, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    eager = right.bfloat16()
+    assert _mismatch("", 0, eager, eager, right) is None
+    assert _mismatch("", 0, (right * (1 + 0.4 * 2**-8)).bfloat16(), eager, right) is None
+    wrong = _mismatch("", 0, (1.014 * right).bfloat16(), eager, right)
+    assert wrong is not None
+    assert "on one side" in wrong.case
+    few = right[:40]
+    assert _mismatch("", 0, (1.014 * few).bfloat16(), few.bfloat16(), few) is None
+
+
+def test_rounds_are_given_other_sizes_and_outputs() -> None:
+    leaves = [torch.zeros(8, 16), torch.zeros(4, dtype=torch.int64), torch.zeros(8, 3)]
+    question = cast(Question, SimpleNamespace(answer=SimpleNamespace(leaves=leaves)))
+    names: tuple[Round, ...] = ("plain", "small", "large", "infinite", "one", "rest", "changed")
+    rounds = _rounds(question, 5, Pass(rounds=names))
+    assert list(rounds) == list(names[:-1])
+    for name, least, most in (("small", 1e-9, 1e-6), ("large", 1e7, 1e10), ("plain", 0.1, 10.0)):
+        first, none, third = rounds[name]
+        assert none is None
+        assert all(least < float(item.abs().max()) < most for item in (first, third))
+    assert {str(x) for x in rounds["infinite"][0][~rounds["infinite"][0].isfinite()].tolist()} == {
+        "inf",
+        "-inf",
+        "nan",
+    }
+    one, rest = rounds["one"], rounds["rest"]
+    assert [x is None for x in one] != [x is None for x in rest]
+    assert sum(x is not None for x in (*one, *rest)) == 2
+    question.answer.leaves[2:] = []
+    assert list(_rounds(question, 5, Pass(rounds=("one", "rest")))) == ["one"]
 
 
 def test_what_is_not_wanted_requires_no_gradient_meanwhile() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch.multiprocessing.reductions import StorageWeakRef
 
     from agentkernel.domain.structure import Structure
+    from agentkernel.tools.judge.gradients import Recorded
     from agentkernel.tools.judge.witness import Witness
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.tensors import TensorRef
@@ -331,6 +332,7 @@ def _watched(
             told = cast("dict[str, JSON]", described)
             told["shares"] = owners.get(place)
             told["with"] = places.setdefault(place, index)
+            told["pretends"] = leaf.requires_grad and not _reaches(leaf, owners)
     _recall(payload, state)
     _check_storage(state, set(owners), answer.leaves, keep=bool(payload.get("kept")))
     _check_hoard(state, [*values, *answer.leaves])
@@ -344,6 +346,25 @@ def _watched(
         "wrote": cast("JSON", sorted({*witness.wrote(), *_stored(state)})),
         "hidden": answer.hidden,
     }
+
+
+def _reaches(leaf: torch.Tensor, owners: Mapping[int, str]) -> bool:
+    """Whether a gradient of `leaf`, which requires one, comes to any of the memory of `owners`."""
+    if leaf.untyped_storage().data_ptr() in owners:
+        return True
+    left = [leaf.grad_fn]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        # Only its name tells it from a node of the candidate's own, which has what it likes.
+        end = node.variable if node.name() == "torch::autograd::AccumulateGrad" else None  # type: ignore[attr-defined]
+        if end is not None and end.untyped_storage().data_ptr() in owners:
+            return True
+        left += [following for following, _ in node.next_functions]
+    return False
 
 
 @dataclass(frozen=True)
@@ -449,18 +470,23 @@ def _is_ref(item: object) -> bool:
 
 
 def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Differentiate one call for `ends`, gradients of its outputs, in the `way` that
-    `gradients.Pass` says; those of inputs and parameters go to the buffers in `gradients`. The call
-    is watched; its outputs are delivered as by `run`, and once more after the backward pass."""
+    """Differentiate one call in the `way` that `gradients.Pass` says, for `ends`, gradients of its
+    outputs in each round; those of inputs and parameters go to the buffers in `gradients` after the
+    last one. The call is watched; its outputs are delivered as by `run`, and once more after the
+    backward passes. `refuses_changes` says that a round of changed inputs raised."""
     import torch
     from torch.utils._pytree import tree_leaves
 
-    from agentkernel.tools.judge.gradients import Pass, Recorded, gradients, record, rolled
+    from agentkernel.tools.judge.gradients import Pass, gradients, record, rolled
 
     model = cast("nn.Module", state.memory["model"])
     way = Pass(**cast("dict[str, bool]", payload["way"]))  # type: ignore[arg-type]
-    refs = cast("Sequence[object]", payload["ends"])
-    ends = [None if ref is None else state.open(ref) for ref in refs]
+    refs = cast("Mapping[str, Sequence[object]]", payload["ends"])
+    rounds = {
+        name: [None if ref is None else state.open(ref) for ref in ends]
+        for name, ends in refs.items()
+    }
+    rooms = cast("Mapping[str, Mapping[str, object]]", payload["gradients"])
     values = _inputs(payload, state)
     named = dict(model.named_parameters())
     recorded: list[Recorded] = []
@@ -470,22 +496,52 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
         return recorded[-1].result
 
     reply = _watched(call, values, payload, state)
+    first = next(iter(rounds.values()))
     second = record(model, named, rolled(values), way.wanted) if way.beside else None
+    beside = () if second is None else tree_leaves(second.result)
     if second is not None and way.beside == "first":
-        gradients(second, tree_leaves(second.result), ends, Pass())
+        gradients(second, beside, first)
     leaves = tree_leaves(recorded[0].result)
-    found = gradients(recorded[0], leaves, ends, way)
-    # The caller still holds the outputs: what the backward pass did to them counts.
+    found: dict[str, Mapping[str, torch.Tensor]] = {}
+    for name, ends in rounds.items():
+        last = name == [*rounds][-1] and "changed" not in rooms
+        found[name] = gradients(recorded[0], leaves, ends, way.twice, last)
+    if second is not None and way.beside == "last":
+        gradients(second, beside, first)
+    # The caller still holds the outputs: what the backward passes did to them counts.
     for leaf, ref in zip(leaves, cast("Sequence[object]", payload["outputs"]), strict=False):
         if isinstance(leaf, torch.Tensor) and _is_ref(ref):
             with torch.no_grad():
                 _deliver(leaf, state.open(ref))
-    rooms = cast("Mapping[str, object]", payload["gradients"])
+    if "changed" in rooms:
+        changed = _once_changed(recorded[0], leaves, first, named)
+        found["changed"] = changed or {}
+        reply["refuses_changes"] = changed is None
     with torch.no_grad():
-        for name, ref in rooms.items():
-            if name in found:
-                _deliver(found[name], state.open(ref))
+        for name, wanted in rooms.items():
+            for place, ref in wanted.items():
+                if place in found[name]:
+                    _deliver(found[name][place], state.open(ref))
     return reply
+
+
+def _once_changed(
+    recorded: Recorded,
+    leaves: Sequence[object],
+    ends: Sequence[torch.Tensor | None],
+    named: Mapping[str, torch.Tensor],
+) -> dict[str, torch.Tensor] | None:
+    """The gradients after inputs and parameters were written to in place; None where that raises,
+    as eager does where it needs the old values."""
+    from agentkernel.tools.judge.gradients import change, gradients
+
+    put_back = change([*{id(x): x for x in (*recorded.leaves.values(), *named.values())}.values()])
+    try:
+        return gradients(recorded, leaves, ends)
+    except Exception:  # noqa: BLE001 - whatever it raises, the caller gets no wrong gradient
+        return None
+    finally:
+        put_back()
 
 
 def _inputs(payload: Mapping[str, object], state: WorkerState) -> list[object]:

@@ -177,6 +177,13 @@ def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta 
                 expected="an output in memory of its own, as the original's",
                 found=f"it lies in the memory of {str(shares)[:80]}",
             )
+        if isinstance(other, dict) and other.get("pretends") is True:
+            return WrongMeta(
+                case=case.label,
+                output=index,
+                expected="an output whose gradient reaches an input or a parameter, or none",
+                found="it requires a gradient that reaches neither",
+            )
         beside = other.get("with", index) if isinstance(other, dict) else index
         if answer.together and beside != index and answer.together[index] == index:
             return WrongMeta(

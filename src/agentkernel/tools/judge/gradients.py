@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -43,28 +44,59 @@ ROUNDINGS, NARROW_ROUNDINGS = 64.0, 4.0
 are carried in fp32."""
 OUT_OF_MEMORY = "OutOfMemoryError"
 Gradients = Mapping[str, "torch.Tensor"]
+Ends = Sequence["torch.Tensor | None"]
 
 
 Form = Literal["plain", "strided", "expanded", "transposed"]
 Beside = Literal["", "first", "last"]
 Wanted = Literal["all", "inputs", "parameters"]
+Round = Literal["plain", "small", "large", "infinite", "one", "rest", "changed"]
+SIZES: dict[str, float] = {"small": 1e-8, "large": 1e8}
+HALF_SIZES: dict[str, float] = {"small": 2.0**-9, "large": 2.0**4}
+"""Of given gradients; in fp16, which has few."""
+SWALLOWED = 0.1
+"""Of the places where eager and fp64 have no number, so large a share may have one: 0 times an
+infinity is 0 to some."""
+BIASED = 2.0
+"""Roundings of 16 bits that all elements may share."""
+SPARSE = 64
+"""One given gradient of so many is an infinity, where some are, and another one NaN."""
+SIGMAS = 6.0
+FEW = 256
+"""Of fewer elements that count nobody can say whether they share an error."""
+GIVEN: dict[Round, str] = {
+    "plain": "",
+    "small": "small ones given",
+    "large": "large ones given",
+    "infinite": "infinities given",
+    "one": "of one output",
+    "rest": "of the other outputs",
+    "changed": "inputs and weights changed before the backward pass",
+}
 
 
 class Pass(NamedTuple):
     """One way to differentiate a call: how the gradients of its outputs lie in memory (`ends`),
     what requires a gradient (`wanted`), whether a second call comes before its backward pass and is
     differentiated `beside` it, first or last; in `training` mode; the gradients themselves
-    differentiated (`twice`); the backward pass taken `again` over the same graph, whose gradients
-    count; the `values` of the inputs and their `layout`."""
+    differentiated (`twice`); the `rounds` of backward passes over the same graph, whose gradients
+    are all looked at after the last one; the `values` of the inputs and their `layout`; with other
+    `scalars` than the declared ones.
+
+    Rounds: given gradients as they are drawn, `small`, `large`, with `infinite` ones and NaN among
+    them, of `one` output, of the `rest`; those of the first round again, after inputs and
+    parameters were `changed` in place (it raises, or has the old values).
+    """
 
     ends: Form = "plain"
     wanted: Wanted = "all"
     beside: Beside = ""
     training: bool = False
     twice: bool = False
-    again: bool = False
+    rounds: tuple[Round, ...] = ("plain",)
     values: Distribution = "normal"
     layout: Layout = "contiguous"
+    scalars: bool = False
 
     @property
     def label(self) -> str:
@@ -74,21 +106,23 @@ class Pass(NamedTuple):
         words += ["two calls before the backward passes"] if self.beside else []
         words += ["training mode"] if self.training else []
         words += ["differentiated twice"] if self.twice else []
-        words += ["a second backward pass"] if self.again else []
+        words += ["other numbers"] if self.scalars else []
         return ", ".join(words)
 
 
 SMALL = (
     Pass(beside="first"),
-    Pass("strided", "inputs", "last", again=True, values="sparse"),
-    Pass("expanded", "parameters", training=True),
+    Pass("strided", "inputs", "last", rounds=("plain", "small", "changed"), values="sparse"),
+    Pass("expanded", "parameters", training=True, rounds=("plain", "large")),
     Pass(twice=True),
-    Pass(values="large", layout="sliced"),
+    Pass(rounds=("one", "rest", "infinite"), values="large", layout="sliced", scalars=True),
 )
 """At the smallest shape; the first pass is the one that a candidate refuses which records none.
 Zeros are where a derivative jumps, and large values where one overflows."""
-WIDE = (Pass("transposed", layout="swapped"),)
-"""At the largest shape of the plan."""
+WIDE = (Pass("transposed", values="spiked", layout="swapped"),)
+"""At the largest shape of the plan, with weights of both signs."""
+LONG = Pass()
+"""Past the numbers of the file."""
 
 
 @dataclass(frozen=True)
@@ -133,20 +167,20 @@ def judge_gradients(
     try:
         if way.training and is_random(question.model, question.inputs):
             return Judged()
-        ends = _ends(question, case.seed, way.ends)
-        eager = _gradients(question.model, question.inputs, ends, way)
+        rounds = _rounds(question, case.seed, way)
+        eager = _gradients(question.model, question.inputs, rounds, way)
         exact = _gradients(
             doubled(question.model),
             [doubled_value(item) for item in question.inputs],
-            [None if item is None else item.double() for item in ends],
+            {name: [x if x is None else x.double() for x in ends] for name, ends in rounds.items()},
             way,
         )
     except Exception as error:  # noqa: BLE001 - the user's module, or an operator without fp64
         return Judged(note=f"gradients not judged: the reference raised {one_line(error, 120)}")
-    if not exact:
+    if not any(exact.values()):
         return Judged(note="gradients not judged: none reaches an input or a parameter")
     try:
-        return _compared(trial, case, question, ends, eager, exact, way, policy)
+        return _compared(trial, case, question, rounds, eager, exact, way, policy)
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         return Judged(note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}")
@@ -207,31 +241,32 @@ def gradients(
     recorded: Recorded,
     outputs: Sequence[object],
     ends: Sequence[torch.Tensor | None],
-    way: Pass,
+    twice: bool = False,
+    last: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Gradients of the products of `outputs` with `ends`, by the name of input or parameter; those
-    that no output depends on are left out. Differentiated twice, the gradients, and the `ends`, of
-    the sum of the squares of these gradients."""
+    that no output depends on are left out. Differentiated `twice`, the gradients, and the `ends`,
+    of the sum of the squares of these gradients. The graph is kept where this is not the `last`
+    time that it is differentiated."""
     import torch
 
     pairs = [
-        (output, end.detach().requires_grad_(way.twice))
+        (output, end.detach().requires_grad_(twice))
         for output, end in zip(outputs, ends, strict=True)
         if end is not None and isinstance(output, torch.Tensor) and output.requires_grad
     ]
     leaves = dict(recorded.leaves)
     if not pairs or not leaves:
         return {}
-    for last in (False, True) if way.again else (True,):
-        found = torch.autograd.grad(
-            [output for output, _ in pairs],
-            list(leaves.values()),
-            [end for _, end in pairs],
-            allow_unused=True,
-            retain_graph=way.twice or not last,
-            create_graph=way.twice,
-        )
-    if not way.twice:
+    found = torch.autograd.grad(
+        [output for output, _ in pairs],
+        list(leaves.values()),
+        [end for _, end in pairs],
+        allow_unused=True,
+        retain_graph=twice or not last,
+        create_graph=twice,
+    )
+    if not twice:
         return _named(leaves, found)
     total = sum((item.square().sum() for item in found if item is not None), torch.zeros(()))
     return _named(leaves, torch.autograd.grad(total, list(leaves.values()), allow_unused=True))
@@ -252,24 +287,68 @@ def rolled(inputs: Sequence[object]) -> list[object]:
     ]
 
 
+def change(values: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """Write other numbers to all of `values`, as an operator in place does; what is returned puts
+    the old ones back."""
+    import torch
+
+    kept = [item.detach().clone() for item in values]
+    with torch.no_grad():
+        for item in values:
+            item.mul_(-1.5).add_(0.75)
+
+    def put_back() -> None:
+        with torch.no_grad():
+            for item, old in zip(values, kept, strict=True):
+                item.copy_(old)
+
+    return put_back
+
+
 def _gradients(
     model: nn.Module,
     inputs: Sequence[object],
-    ends: Sequence[torch.Tensor | None],
+    rounds: Mapping[Round, Ends],
     way: Pass,
-) -> dict[str, torch.Tensor]:
+) -> dict[Round, Gradients]:
     import copy
 
     from torch.utils._pytree import tree_leaves
 
     own = copy.deepcopy(model).train(way.training)
     recorded = record(own, dict(own.named_parameters()), inputs, way.wanted)
-    return gradients(recorded, tree_leaves(recorded.result), ends, way)
+    leaves = tree_leaves(recorded.result)
+    found: dict[Round, Gradients] = {}
+    for name, ends in rounds.items():
+        found[name] = gradients(recorded, leaves, ends, way.twice, name == [*rounds][-1])
+    if "changed" in way.rounds:
+        found["changed"] = found[way.rounds[0]]
+    return found
 
 
-def _ends(question: Question, seed: int, form: Form) -> list[torch.Tensor | None]:
-    """A random gradient for each floating output, which lies in memory as `form` says: an expanded
-    one is a number, as that of a sum."""
+def _rounds(question: Question, seed: int, way: Pass) -> dict[Round, Ends]:
+    """What is given in each of the rounds; that of a module of one output, or in which nothing is
+    given anew, is left out."""
+    known = [place for place, item in enumerate(question.answer.leaves) if differentiable(item)]
+    one = random.Random(seed).choice(known) if known else -1
+    found: dict[Round, Ends] = {}
+    for name in way.rounds:
+        if name == "changed" or (name == "rest" and len(known) < 2):
+            continue
+        ends = _ends(question, seed, way.ends, name)
+        if name in ("one", "rest") and len(known) > 1:
+            ends = [
+                item if (at == one) == (name == "one") else None for at, item in enumerate(ends)
+            ]
+        found[name] = ends
+    return found
+
+
+def _ends(
+    question: Question, seed: int, form: Form, name: Round = "plain"
+) -> list[torch.Tensor | None]:
+    """A random gradient for each floating output, which lies in memory as `form` says, of the size
+    of the round `name`: an expanded one is a number, as that of a sum."""
     import torch
 
     found: list[torch.Tensor | None] = []
@@ -280,9 +359,24 @@ def _ends(question: Question, seed: int, form: Form) -> list[torch.Tensor | None
         assert isinstance(leaf, torch.Tensor)
         generator = torch.Generator().manual_seed(seed + index)
         shape = () if form == "expanded" else leaf.shape
-        drawn = torch.randn(shape, generator=generator).to(device=leaf.device, dtype=leaf.dtype)
+        drawn = torch.randn(shape, generator=generator)
+        sizes = HALF_SIZES if leaf.dtype == torch.float16 else SIZES
+        drawn *= (1 + random.Random(seed).random()) * sizes[name] if name in sizes else 1.0
+        if name == "infinite":
+            _strew(drawn, generator)
+        drawn = drawn.to(device=leaf.device, dtype=leaf.dtype)
         found.append(_laid_out(drawn, leaf.shape, form))
     return found
+
+
+def _strew(values: torch.Tensor, generator: torch.Generator) -> None:
+    """Put an infinity, its negative and NaN in places of their own, and a few more of each."""
+    import torch
+
+    flat = values.view(-1)
+    count = max(1, flat.numel() // SPARSE)
+    for value in (math.inf, -math.inf, math.nan):
+        flat[torch.randint(max(1, flat.numel()), (count,), generator=generator)] = value
 
 
 def _laid_out(drawn: torch.Tensor, shape: torch.Size, form: Form) -> torch.Tensor:
@@ -300,22 +394,26 @@ def _compared(
     trial: Trial,
     case: Case,
     question: Question,
-    ends: Sequence[torch.Tensor | None],
-    eager: Gradients,
-    exact: Gradients,
+    rounds: Mapping[Round, Ends],
+    eager: Mapping[Round, Gradients],
+    exact: Mapping[Round, Gradients],
     way: Pass,
     policy: Policy,
 ) -> Judged:
     import torch
 
     memory = Memory(trial.worker, question)
-    shared: list[TensorRef | None] = []
-    rooms: dict[str, TensorRef] = {}
+    shared: dict[str, list[TensorRef | None]] = {}
+    rooms: dict[Round, dict[str, TensorRef]] = {}
     label = f"{', '.join(filter(None, (case.label, way.label)))}: the gradient"
     try:
-        shared.extend(None if item is None else trial.worker.share(item) for item in ends)
-        for name, value in eager.items():
-            rooms[name] = trial.worker.share(torch.zeros_like(value))
+        for name, ends in rounds.items():
+            shared[name] = []
+            shared[name].extend(None if x is None else trial.worker.share(x) for x in ends)
+        for name, wanted in eager.items():
+            rooms[name] = {}
+            for leaf, value in wanted.items():
+                rooms[name][leaf] = trial.worker.share(torch.zeros_like(value))
         # A second call would leave its mark on what the module keeps, too.
         alone = way._replace(beside="") if question.answer.after is not None else way
         more = {"ends": shared, "gradients": rooms, "way": alone._asdict()}
@@ -336,13 +434,25 @@ def _compared(
             watched = weigh(seen, policy, [label], trial.library)
             if watched is not None:
                 return Judged(watched)
-        for index, (name, ref) in enumerate(rooms.items()):
-            wrong = _mismatch(label, index, name, trial.worker.shared(ref), eager, exact)
-            if wrong is not None:
-                return Judged(wrong)
+        for name, asked in rooms.items():
+            if name == "changed" and reply.get("refuses_changes") is True:
+                continue
+            where = ", ".join(filter(None, (case.label, way.label, GIVEN[name])))
+            for index, (leaf, ref) in enumerate(asked.items()):
+                compared = _swallowed if name == "infinite" else _mismatch
+                wrong = compared(
+                    f"{where}: the gradient of {leaf}",
+                    index,
+                    trial.worker.shared(ref),
+                    eager[name][leaf],
+                    exact[name].get(leaf),
+                )
+                if wrong is not None:
+                    return Judged(wrong)
     finally:
-        held = [item for item in shared if item is not None]
-        trial.worker.release([*held, *rooms.values()])
+        held = [item for ends in shared.values() for item in ends if item is not None]
+        held += [ref for asked in rooms.values() for ref in asked.values()]
+        trial.worker.release(held)
         memory.release()
     return Judged(kept=True)
 
@@ -350,28 +460,91 @@ def _compared(
 def _mismatch(
     label: str,
     index: int,
-    name: str,
     found: torch.Tensor,
-    eager: Gradients,
-    exact: Gradients,
+    eager: torch.Tensor,
+    exact: torch.Tensor | None,
 ) -> Mismatch | None:
     import torch
 
-    right = exact[name] if name in exact else torch.zeros_like(found).double()
+    right = torch.zeros_like(found).double() if exact is None else exact
     # Where eager has no number either, nothing is asked.
-    known = right.isfinite() & eager[name].isfinite()
+    known = right.isfinite() & eager.isfinite()
     size = max(float(right[known].norm()), torch.finfo(found.dtype).tiny)
-    error = float((found.double() - right)[known].norm()) / size
-    allowed = FACTOR * float((eager[name].double() - right)[known].norm()) / size
+    off = (found.double() - right)[known]
+    error = float(off.norm()) / size
+    allowed = FACTOR * float((eager.double() - right)[known].norm()) / size
     roundings = NARROW_ROUNDINGS if found.element_size() <= 2 else ROUNDINGS
     allowed = max(allowed, roundings * torch.finfo(found.dtype).eps)
-    if error <= allowed:
+    if not error <= allowed:
+        far = (found.double() - right).abs()
+        far = torch.where(known, torch.where(far.isnan(), math.inf, far), 0.0)
+        return _refused(label, index, found, right, far, error, allowed)
+    if found.element_size() > 2:
         return None
-    far = (found.double() - right).abs()
-    far = torch.where(known, torch.where(far.isnan(), math.inf, far), 0.0).flatten()
-    worst = int(far.argmax()) if far.numel() else 0
+    bias = _bias(right[known], off, (eager.double() - right)[known], found.dtype)
+    if bias.found <= bias.allowed:
+        return None
+    far = torch.where(known, (found.double() - right).abs(), 0.0)
+    return _refused(f"{label}, on one side", index, found, right, far, bias.found, bias.allowed)
+
+
+class Bias(NamedTuple):
+    """By what share all elements are too large or too small together, and how much is allowed."""
+
+    found: float
+    allowed: float
+
+
+def _bias(right: torch.Tensor, off: torch.Tensor, eagers: torch.Tensor, dtype: torch.dtype) -> Bias:
+    """What errors `off` the `right` values have in common: rounding has no side but where all
+    elements share a rounded number. `eagers` are eager's errors."""
+    import torch
+
+    squares = right.square()
+    total = float(squares.sum())
+    many = total * total / max(float(squares.square().sum()), torch.finfo(torch.float64).tiny)
+    if many < FEW:
+        return Bias(0.0, 0.0)
+    bias, eager = (abs(float((item * right).sum())) / total for item in (off, eagers))
+    chance = SIGMAS * float(off.norm()) / math.sqrt(total * many)
+    shared = BIASED * torch.finfo(dtype).eps / 2
+    return Bias(bias, max(shared, FACTOR * eager) + chance)
+
+
+def _swallowed(
+    label: str,
+    index: int,
+    found: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor | None,
+) -> Mismatch | None:
+    """Where infinities and NaN were given: those of the original have to come out, too."""
+    import torch
+
+    right = torch.zeros_like(found).double() if exact is None else exact
+    beyond = ~(right.isfinite() | eager.isfinite())
+    lost = beyond & found.isfinite()
+    share = float(lost.sum()) / max(1, int(beyond.sum()))
+    if share <= SWALLOWED:
+        return None
+    return _refused(label, index, found, right, lost.double(), share, SWALLOWED)
+
+
+def _refused(
+    label: str,
+    index: int,
+    found: torch.Tensor,
+    right: torch.Tensor,
+    far: torch.Tensor,
+    error: float,
+    allowed: float,
+) -> Mismatch:
+    """`far`: by how much each element is off."""
+    import torch
+
+    worst = int(far.flatten().argmax()) if far.numel() else 0
     return Mismatch(
-        case=f"{label} of {name}",
+        case=label,
         output=index,
         norm_error=error,
         norm_allowed=allowed,
@@ -387,10 +560,12 @@ def _mismatch(
 
 
 __all__ = [
+    "LONG",
     "SMALL",
     "WIDE",
     "Judged",
     "Pass",
+    "change",
     "declares_gradients",
     "differentiable",
     "gradients",

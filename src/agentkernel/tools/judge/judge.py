@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,18 +52,19 @@ from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
 from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.execution import check_execution
 from agentkernel.tools.judge.finding import Outcome
-from agentkernel.tools.judge.gradients import SMALL, WIDE, Judged, Pass, judge_gradients
+from agentkernel.tools.judge.gradients import LONG, SMALL, WIDE, Judged, Pass, judge_gradients
 from agentkernel.tools.judge.indices import judge_indices
-from agentkernel.tools.judge.kernel_text import telling_sizes
+from agentkernel.tools.judge.kernel_text import large_numbers, telling_sizes
 from agentkernel.tools.judge.policy import check_policy, own_names
 from agentkernel.tools.judge.rule import rule_of
-from agentkernel.tools.judge.scalars import scalar_cases
+from agentkernel.tools.judge.scalars import scalar_cases, varied
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.shapes import (
     CaseShape,
     at_sizes,
     count_elements,
     odd_shapes,
+    past_tile,
     replace_sizes,
     scaled,
 )
@@ -98,6 +100,8 @@ LARGER_ELEMENTS = 1 << 28
 CONFIGURATION_CALLS = 64
 """So many calls are made for the configurations of autotuners that no other call has taken."""
 GRADIENT_ELEMENTS = 1 << 12
+LONGEST = 1 << 14
+"""Up to so large a number of a file gradients are asked past it."""
 WIDE_ELEMENTS, WIDE_S = 1 << 14, 30.0
 """The wide pass has at most so many elements as would take so long at the rate of the first one, of
 which most is not the kernels' own time, and may always have the former."""
@@ -524,8 +528,8 @@ def _judge_gradients(
     captured: Captured,
 ) -> Failure | None:
     """Of a file that declares a backward pass, at the smallest shape of `GRADIENT_ELEMENTS` (the
-    declared one may leave no room for what a backward pass keeps) in several ways, and at the
-    largest one that fits."""
+    declared one may leave no room for what a backward pass keeps) in several ways, at the largest
+    one that fits, and past the file's own numbers."""
     required = [case.shape for case in plan if case.required]
     shapes = [case.shape for case in plan if case.shape.elements >= GRADIENT_ELEMENTS]
     small, sure = (min(found, key=lambda x: x.elements) for found in (shapes or required, required))
@@ -542,12 +546,26 @@ def _judge_gradients(
     wide = wide or max(required, key=lambda x: x.elements)
     wide = wide if trial.differentiates(wide) else sure
     ways = [*((small, way) for way in SMALL[1:]), *((wide, way) for way in WIDE)]
+    if judged.kept:
+        long = _past_numbers(trial.loaded, captured, source, [small, wide])
+        ways += [(long, LONG)] if long is not None and trial.differentiates(long) else []
     for shape, way in ways:
         if judged.failure is not None or not findings.gradients:
             break
         if not (way.training and findings.eval_only):
             judged = _differentiated(trial, shape, way, source, settings, findings)
     return judged.failure
+
+
+def _past_numbers(
+    loaded: LoadedProblem, captured: Captured, source: str, asked: Sequence[CaseShape]
+) -> CaseShape | None:
+    """A set of which the last free size is past the numbers of the file, which may bound what its
+    backward pass does; None where that is asked anyway, or takes too many elements."""
+    numbers = large_numbers(parse_source(source), 1, LONGEST)
+    first = loaded.problem.shape_sets[0]
+    most = INTERPRETED_ODD_ELEMENTS
+    return past_tile(first, captured, most, numbers[-1], asked) if numbers else None
 
 
 def _much_wider(loaded: LoadedProblem, captured: Captured, most: int) -> CaseShape | None:
@@ -573,7 +591,14 @@ def _differentiated(
     findings: Findings,
 ) -> Judged:
     case = Case(shape, "normal", settings.seed + 8, gradients=True)
-    judged = judge_gradients(trial, case, source, way, settings.policy)
+    others = list(varied(shape.inputs)) if way.scalars else []
+    if others:
+        drawn = random.Random(settings.seed).choice(others)
+        other = dataclasses.replace(case, shape=dataclasses.replace(shape, inputs=drawn))
+        judged = judge_gradients(trial, other, source, way, settings.policy)
+        if judged.kept or judged.failure is not None:
+            return judged
+    judged = judge_gradients(trial, case, source, way._replace(scalars=False), settings.policy)
     findings.notes += [judged.note] if judged.note else []
     return judged
 
