@@ -80,6 +80,20 @@ def test_what_a_file_may_tell_apart_is_asked_both_ways(prepared, sources):
         assert {case.kind for case in cases if case.required} == set(KINDS)
 
 
+def test_training_mode_is_asked_where_the_original_is_the_same_there(prepared):
+    text = FORM.format("x", "nn.functional.dropout(x.relu(), 0.5, self.training)", "torch.rand(8)")
+    loaded, captured = prepared(text)
+    same, _ = prepared(FORM.format("x", "x.relu()", "torch.rand(8)"))
+    for problem, expected in ((loaded, None), (same, 1)):
+        asker = Asker(problem, captured, JudgeSettings(seed=0), [])
+        shape = CaseShape(problem.problem.shape_sets[0], "declared", 0)
+        for distribution in ("normal", "zeros"):  # of zeros dropout gives zeros, and draws
+            case = Case(shape, distribution, 1)
+            question = asker.ask(case)
+            found = asker.follow(case, question, Echo("training"))
+            assert found is (question if expected else None)
+
+
 def test_one_case_of_three_records_gradients(prepared, sources):
     loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
     plan = plan_cases(loaded, captured, JudgeSettings(seed=0))

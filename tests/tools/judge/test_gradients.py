@@ -19,6 +19,8 @@ from agentkernel.tools.judge.gradients import (
     Round,
     _laid_out,
     _mismatch,
+    _moved,
+    _off,
     _rounds,
     _swallowed,
     change,
@@ -27,6 +29,7 @@ from agentkernel.tools.judge.gradients import (
     rolled,
 )
 from agentkernel.tools.judge.question import Question
+from agentkernel.tools.judge.reference import Answer
 from agentkernel.tools.problems import load_problem
 from agentkernel.tools.targets import find_target
 
@@ -162,6 +165,21 @@ def test_rounding_has_no_side_and_a_factor_has() -> None:
     assert "on one side" in wrong.case
     few = right[:40]
     assert _mismatch("", 0, (1.014 * few).bfloat16(), few.bfloat16(), few) is None
+
+
+def test_a_derivative_is_what_differences_are() -> None:
+    torch.manual_seed(3)
+    model = torch.nn.Linear(16, 24)
+    question = Question([torch.randn(8, 16), 2], model, cast(Answer, None))
+    ends = [torch.randn(8, 24)]
+    pairs = [_moved(question, seed) for seed in range(3)]
+    calls = [[[item.model(item.inputs[0]).detach()] for item in pair] for pair in pairs]
+    recorded = record(model, dict(model.named_parameters()), question.inputs[:1])
+    right = gradients(recorded, [recorded.result], ends)
+    assert set(right) == {"input 0", "weight", "bias"}
+    assert _off(right, pairs, calls, ends) < 0.02
+    for name in ("input 0", "weight"):
+        assert _off(right | {name: 0 * right[name]}, pairs, calls, ends) > 0.2
 
 
 def test_rounds_are_given_other_sizes_and_outputs() -> None:

@@ -61,6 +61,12 @@ BIASED = 2.0
 """Roundings of 16 bits that all elements may share."""
 SPARSE = 64
 """One given gradient of so many is an infinity, where some are, and another one NaN."""
+DIRECTIONS, STEP, DRAWS = 4, 1e-4, 1871
+"""A random module is moved along so many directions, by such a share of each tensor's size, under
+this seed of torch's generator."""
+OFF, NOISY = 0.05, 0.3
+"""By so much its derivative may be off from differences; where those of the original are off by
+the latter, nobody can say."""
 SIGMAS = 6.0
 FEW = 256
 """Of fewer elements that count nobody can say whether they share an error."""
@@ -166,7 +172,7 @@ def judge_gradients(
         way = way._replace(wanted="all")
     try:
         if way.training and is_random(question.model, question.inputs):
-            return Judged()
+            return _by_differences(trial, case, question, policy)
         rounds = _rounds(question, case.seed, way)
         eager = _gradients(question.model, question.inputs, rounds, way)
         exact = _gradients(
@@ -388,6 +394,150 @@ def _laid_out(drawn: torch.Tensor, shape: torch.Size, form: Form) -> torch.Tenso
         wide = drawn.new_full((*shape[:-1], 2 * shape[-1]), math.nan)
         return wide[..., ::2].copy_(drawn)
     return drawn
+
+
+def _by_differences(trial: Trial, case: Case, question: Question, policy: Policy) -> Judged:
+    """Gradients of a call that draws random numbers, held against differences of its outputs under
+    the same draws: nobody else knows them."""
+    case = dataclasses.replace(case, training=True, gradients=True, draws=DRAWS)
+    ends = _ends(question, case.seed, "plain")
+    pairs = [_moved(question, case.seed + k) for k in range(DIRECTIONS)]
+    eager = _drawn(question, ends).gradients
+    usual = _off(eager, pairs, [[_drawn(x, ends).outputs for x in pair] for pair in pairs], ends)
+    if not usual <= NOISY:
+        return Judged(note="gradients in training mode not judged: differences say nothing")
+    memory = Memory(trial.worker, question)
+    shared: list[TensorRef] = []
+    label = f"{case.label}: gradients beside differences under the same draws"
+    try:
+        given = [None if item is None else trial.worker.share(item) for item in ends]
+        rooms = {name: trial.worker.share(value * 0.0) for name, value in eager.items()}
+        shared += [item for item in (*given, *rooms.values()) if item is not None]
+        way = Pass(training=True)._asdict()
+        more = {"ends": {"plain": given}, "gradients": {"plain": rooms}, "way": way}
+        reply = trial.differentiate(case, question, memory, more)
+        calls: list[list[list[torch.Tensor | None]]] = []
+        for pair in pairs:
+            calls.append([])
+            for moved in pair:
+                if not isinstance(reply, WorkerFailed):
+                    reply = trial.call(case, moved, memory)
+                    calls[-1].append(memory.results())
+        seen = ask(trial.worker, trial.settings) if trial.worker.alive else None
+        if isinstance(reply, WorkerFailed):
+            log = " ".join(reply.log.strip().splitlines()[-1:])[:160]
+            if is_refusal(reply):
+                return Judged(kept=False, note=f"gradients are refused (training mode): {log}")
+            return Judged(RunFailed(reason=reply.reason, log=reply.log, case=label))
+        if isinstance(seen, Testimony):
+            watched = weigh(seen, policy, [label], trial.library)
+            if watched is not None:
+                return Judged(watched)
+        found = {name: trial.worker.shared(ref) for name, ref in rooms.items()}
+        off, allowed = _off(found, pairs, calls, ends), max(OFF, FACTOR * usual)
+        if not off <= allowed:
+            name, value = next(iter(found.items()))
+            far = (value - eager[name]).abs().double()
+            right = eager[name].double()
+            return Judged(_refused(label, 0, value, right, far, off, allowed))
+    finally:
+        trial.worker.release(shared)
+        memory.release()
+    return Judged(kept=True)
+
+
+def _moved(question: Question, seed: int) -> tuple[Question, Question]:
+    """The question with all that is differentiated moved a little, forth and back."""
+    import copy
+
+    import torch
+
+    def move(values: Sequence[torch.Tensor], by: float) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        found = []
+        for item in values:
+            signs = torch.randint(2, item.shape, generator=generator) * 2 - 1
+            size = float(item.square().mean().sqrt()) or 1.0
+            found.append(item + (by * size * signs).to(device=item.device, dtype=item.dtype))
+        return found
+
+    pair = []
+    for by in (STEP, -STEP):
+        model = copy.deepcopy(question.model)
+        wanted = [item for item in model.parameters() if item.requires_grad]
+        floats = [x for x in question.inputs if isinstance(x, torch.Tensor) and differentiable(x)]
+        with torch.no_grad():
+            new = move([*floats, *wanted], by)
+            for item, value in zip(wanted, new[len(floats) :], strict=True):
+                item.copy_(value)
+        left = iter(new)
+        inputs = [next(left) if differentiable(item) else item for item in question.inputs]
+        pair.append(dataclasses.replace(question, inputs=inputs, model=model))
+    return pair[0], pair[1]
+
+
+class Drawn(NamedTuple):
+    """Outputs of the original under the seed, and its gradients."""
+
+    outputs: list[torch.Tensor | None]
+    gradients: dict[str, torch.Tensor]
+
+
+def _drawn(question: Question, ends: Ends) -> Drawn:
+    import copy
+
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    own = copy.deepcopy(question.model).train()
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(DRAWS)
+        recorded = record(own, dict(own.named_parameters()), question.inputs)
+    leaves = tree_leaves(recorded.result)
+    outputs = [item.detach() if isinstance(item, torch.Tensor) else None for item in leaves]
+    return Drawn(outputs, gradients(recorded, leaves, ends))
+
+
+def _off(
+    found: Gradients,
+    pairs: Sequence[tuple[Question, Question]],
+    calls: Sequence[Sequence[Sequence[torch.Tensor | None]]],
+    ends: Ends,
+) -> float:
+    """How far the derivatives along each direction are from the differences of `calls`, which are
+    the outputs of each question of `pairs`; as a share of what differences of such size have by
+    chance. Both are root mean squares."""
+    import torch
+
+    errors, sizes = 0.0, 0.0
+    for (forth, back), (up, down) in zip(pairs, calls, strict=True):
+        derivative = 0.0
+        values = [_named_leaves(item) for item in (forth, back)]
+        for name, gradient in found.items():
+            step = values[0][name].double() - values[1][name].double()
+            derivative += float((gradient.double() * step).sum())
+        parts = [
+            (end.double() * (one.double() - other.double())).flatten()
+            for end, one, other in zip(ends, up, down, strict=True)
+            if end is not None and one is not None and other is not None
+        ]
+        differences = torch.cat(parts)
+        errors += (float(differences.sum()) - derivative) ** 2
+        sizes += float(differences.square().sum())
+    return math.sqrt(errors / sizes) if sizes > 0 else math.inf
+
+
+def _named_leaves(question: Question) -> dict[str, torch.Tensor]:
+    """Inputs and parameters by the names that `record` gives them."""
+    import torch
+
+    named = {
+        f"input {place}": item
+        for place, item in enumerate(question.inputs)
+        if isinstance(item, torch.Tensor)
+    }
+    return named | {name: item.detach() for name, item in question.model.named_parameters()}
 
 
 def _compared(

@@ -25,6 +25,7 @@ from agentkernel.tools.judge.finding import same_bits
 from agentkernel.tools.judge.ignored import ignored_values
 from agentkernel.tools.judge.layouts import arranged, copied, in_order
 from agentkernel.tools.judge.population import Population
+from agentkernel.tools.judge.record import differs, random_state
 from agentkernel.tools.judge.reference import Answer, call_reference
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -211,7 +212,7 @@ class Asker:
         if echo.change == "nan":
             return self._with_nan(case, before)
         if echo.change == "training":
-            return before if _same_in_training(before) else None
+            return before if _same_in_training(before, self.device) else None
         for inputs, model in self._changes(case, before, echo.change):
             answer = self.answer(case, model, inputs)
             if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
@@ -387,8 +388,9 @@ def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False)
         copy.deepcopy(model).cpu().train(training)(*given)
 
 
-def _same_in_training(before: Question) -> bool:
-    """Whether a call in training mode gives the same bits, and leaves everything as it was."""
+def _same_in_training(before: Question, device: str) -> bool:
+    """Whether a call in training mode gives the same bits, leaves everything as it was and draws no
+    random numbers: dropout of zeros gives zeros."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -397,10 +399,13 @@ def _same_in_training(before: Question) -> bool:
         return False
     model = copy.deepcopy(before.model).train()
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in before.inputs]
+    generators = random_state(device)
     try:
         with torch.no_grad():
             leaves = tree_leaves(model(*given))
     except Exception:  # noqa: BLE001 - the user's module may raise anything
+        return False
+    if differs(generators, random_state(device)):
         return False
     pairs = [*zip(leaves, answer.leaves, strict=True)]
     pairs += zip(given, before.inputs, strict=True)

@@ -518,7 +518,7 @@ class Trial:
             if isinstance(reply, WorkerFailed):
                 return reply
         payload = memory.payload(recall=False) | dict(more)
-        payload |= {"order": case.order, "training": case.training}
+        payload |= {"order": case.order, "training": case.training, "draws": case.draws}
         hidden = self._hidden_state(case, question)
         payload |= {} if hidden is None else hidden.payload(question)
         return self._call("differentiate", payload)
