@@ -471,3 +471,17 @@ def test_a_hoard_is_weighed_against_every_form_of_call(held_mb, passes):
     else:
         with pytest.raises(HoardedMemory, match="1200 MB"):
             refuse_hoard(held_mb << 20, 100 << 20)
+
+
+@pytest.mark.parametrize(
+    "what", ["x.requires_grad", "not self.ln.weight.requires_grad", "self.training"]
+)
+def test_what_refuses_tensors_or_a_mode_is_asked_without(judged, sources, what):
+    problem, candidate = (
+        text.replace("DTYPE", "float32") for text in (sources.NORM_PROBLEM, sources.NORM)
+    )
+    old = "    def forward(self, x):\n"
+    refusing = f"        if {what}:\n            raise RuntimeError('not here')\n"
+    assert old in candidate
+    verdict = judged(problem, candidate.replace(old, old + refusing))
+    assert verdict.accepted, verdict.failure

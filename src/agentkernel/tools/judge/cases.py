@@ -271,14 +271,16 @@ def in_modes(
         plain = case.distribution == "normal" and any(map(operator.eq, at_end, ends))
         always = plain or case.layout in ("strided", "stepped") or case.distribution == "nan"
         asked = {echo.change for echo in case.echoes}
-        free = not case.module and not asked & {"again", "next"}
-        more = [Echo("again")] if told.gradients and (always or place % MORE == again) else []
-        more += [Echo("training")] if told.training and (plain or place % MORE == trained) else []
+        alone = case.module or "next" in asked
+        once = not alone and "again" not in asked
+        drawn = [always or place % MORE == again, plain or place % MORE == trained]
+        more = [Echo("again")] if told.gradients and once and drawn[0] else []
+        more += [Echo("training")] if told.training and not alone and drawn[1] else []
         found[place] = dataclasses.replace(
             case,
             kind="" if case.primary else kinds[place % len(kinds)],
-            gradients=free and not told.gradients and place % RECORDED == recorded,
-            echoes=(*case.echoes, *more) if free else case.echoes,
+            gradients=once and not told.gradients and place % RECORDED == recorded,
+            echoes=(*case.echoes, *more),
         )
     return found
 

@@ -335,16 +335,17 @@ class Trial:
     def _ask_as_far(
         self, case: Case, question: Question, memory: Memory, recall: bool = False
     ) -> Outcome:
-        """`ask_candidate`; what the candidate refuses with gradients on, or in training mode where
-        that is the same to the original, once more without: it may record none, or be good for
-        eval mode alone."""
+        """`ask_candidate`; what the candidate refuses with gradients on, on tensors of a kind that
+        makes no difference, or in training mode where that is the same to the original, once more
+        without: it may record none, or be good for eval mode alone."""
         outcome = self.ask_candidate(case, question, memory, recall)
         no = outcome.refused
         same = case.training and case.after == WORDS["training"]
-        if not (case.gradients or same) or no is None or not is_refusal(no):
+        if not (case.gradients or case.kind or same) or no is None or not is_refusal(no):
             return outcome
         self.refused.add(self._calls - 1)
-        plain = dataclasses.replace(case, gradients=False, training=case.training and not same)
+        training = case.training and not same
+        plain = dataclasses.replace(case, gradients=False, kind="", training=training)
         return self.ask_candidate(plain, question, memory, recall)
 
     def ask_candidate(
