@@ -16,6 +16,8 @@ from agentkernel.tools.sandbox.session import Worker
 class FullWorker:
     """Has room for so many tensors."""
 
+    device = "cpu"
+
     def __init__(self, room: int) -> None:
         self.room = room
         self.shared = 0
