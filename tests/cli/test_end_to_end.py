@@ -124,6 +124,7 @@ def test_a_given_file_that_is_no_drop_in(
     assert hint in str(last_object(capsys.readouterr().out)["reason"])
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
     coder = "chat:openai:m@http://127.0.0.1:9/v1"
     assert run(["optimize", str(problem), "--target", "h100", "--coder", coder]) == 4

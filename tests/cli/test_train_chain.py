@@ -33,6 +33,7 @@ from judged_rows import CHEAT, kernel, right, verdict, write_rows
 from killed_commands import finished, killed
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here"),
     pytest.mark.xdist_group("train_chain"),
 ]
@@ -187,7 +188,6 @@ def test_no_poison_lies_in_the_data_and_the_card_counts_each_by_its_reason(data:
     assert tasks == set(TASKS)
 
 
-@pytest.mark.slow
 def test_no_poison_is_among_what_is_learned_and_practised(tuned: Done) -> None:
     from transformers import AutoTokenizer
 
@@ -221,7 +221,6 @@ def test_fine_tuning_goes_on_and_no_step_stands_twice(tuned: Done) -> None:
     assert record.parameters < 10_000
 
 
-@pytest.mark.slow
 def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert "rl/training.jsonl" in practised.left
     assert "rl/training.json" not in practised.left
@@ -234,7 +233,6 @@ def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert (record["steps"], record["ended"]) == (3, "steps")
 
 
-@pytest.mark.slow
 def test_a_bench_goes_on_and_has_each_sample_once(benched: Done) -> None:
     before = {Path(name) for name in benched.left if name.startswith("bench/")}
     assert Path("bench/report.md") not in before
@@ -259,7 +257,6 @@ def rows_file(benched: Done) -> Path:
     return benched.folder / "bench" / "rows.jsonl"
 
 
-@pytest.mark.slow
 def test_a_bench_of_nonsense_says_so(benched: Done) -> None:
     said = benched.said
     line = next(line for line in said.splitlines() if line.startswith("pass@1"))

@@ -13,6 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 SEED = 1
 TARGETS = ("certificate", "run", "stores", "zoo", "problem", "candidate")
+LONG = ("run", "stores", "candidate")
 
 
 def fuzz(target: str, examples: int, number: int, templates: Path, folder: Path) -> str:
@@ -30,7 +31,10 @@ def fuzz(target: str, examples: int, number: int, templates: Path, folder: Path)
     return done.stdout
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(item, marks=[pytest.mark.slow] if item in LONG else []) for item in TARGETS],
+)
 def test_a_few_edits(target: str, templates: Path, tmp_path: Path) -> None:
     fuzz(target, 150, SEED, templates, tmp_path)
 
@@ -59,6 +63,7 @@ SEEN = {
 }
 
 
+@pytest.mark.slow
 def test_each_planted_fault_is_seen(tmp_path: Path) -> None:
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted" / "file.json").write_text("{}")

@@ -17,6 +17,10 @@ ENTRIES = read_corpus(Path(__file__).parent)
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 
+LONG = {"square_weights", "hangs_and_ignores_signals", "memory_hog"}
+"""Each takes as long as a dozen others."""
+
+
 def candidates(kind: str, device: str) -> list[object]:
     """Those that act on the CPU, and of the others those that need a GPU; one problem's candidates
     go to the same process, which captures it once."""
@@ -26,6 +30,7 @@ def candidates(kind: str, device: str) -> list[object]:
         if entry.kind == kind and needed == device:
             marks = [pytest.mark.xdist_group(entry.problem_name)]
             marks += GPU if device != "cpu" else []
+            marks += [pytest.mark.slow] if entry.name in LONG else []
             found.append(pytest.param(entry, id=entry.name, marks=marks))
     return found
 

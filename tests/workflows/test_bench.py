@@ -234,6 +234,7 @@ def test_tasks_begin_in_their_order(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_kill_takes_its_lanes_with_it_and_the_same_call_goes_on(
     tmp_path: Path, lanes: int

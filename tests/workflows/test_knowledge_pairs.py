@@ -83,6 +83,7 @@ def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None
     assert entry.problem == (tmp_path / "deeper" / "c_softmax.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lent")
 def test_the_judge_says_where_a_pair_was_verified(tmp_path: Path) -> None:
     put_module(tmp_path, "small", "return torch.relu(x) + 1")

@@ -310,6 +310,7 @@ def test_a_model_that_only_talks_keeps_the_best(place: Place) -> None:
     assert [item["reason"] for item in end.of_kind("candidate_drafted")][1:] == [NO_CODE] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [pytest.param("Let me think.", marks=pytest.mark.slow), ""])
 def test_an_answer_takes_no_longer_than_the_run_has(place: Place, text: str) -> None:
     """The line stays open with pings, for a minute."""

@@ -360,6 +360,7 @@ def test_two_calls_of_one_night_at_a_time_are_one_too_many(tmp_path: Path) -> No
     go(tmp_path, zoo, watch=watch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_killed_twice_the_table_is_that_of_an_undisturbed_night(
     tmp_path: Path, lanes: int, monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ def calls_a_job(folder: Path, models: int) -> float:
     return (calls["call"] + calls["c_call"]) / (2 * models + len(night.regions))
 
 
+@pytest.mark.slow
 def test_a_job_takes_as_many_steps_in_a_larger_zoo(tmp_path: Path) -> None:
     small, large = (calls_a_job(tmp_path / str(models), models) for models in (8, 32))
     assert large < 1.1 * small

@@ -64,6 +64,7 @@ def problems(tmp_path: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lent_judge")
 def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Path]) -> None:
     said = [f"So:\n```python\n{text}```" for text in (kernel(0), kernel(0), CHEAT)]

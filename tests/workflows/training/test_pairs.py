@@ -251,6 +251,7 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         make_pairs([], tmp_path / "pairs.csv")
 
 
+@pytest.mark.slow
 def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: Path) -> None:
     spoiled = tmp_path / "spoiled"
     poison = {

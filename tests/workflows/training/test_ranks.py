@@ -97,6 +97,7 @@ def test_two_ranks_learn_what_one_does_with_twice_the_batch(
     assert not checkpoints.folder_of(together / "copies").exists()
 
 
+@pytest.mark.slow
 @needs_trl
 def test_only_the_first_rank_says_and_writes(together: Path) -> None:
     said = (together / "copies.said").read_text().splitlines()

@@ -111,6 +111,7 @@ def test_where_nothing_is_judged_nothing_is_learned() -> None:
         JudgePool(Scripted(unable="no bubblewrap")).judge([answer(CHEAT)])
 
 
+@pytest.mark.slow
 def test_the_judge_itself() -> None:
     """Right, wrong, a cheat, and one that prints what a verdict looks like."""
     asked = TurnSettings(

@@ -92,7 +92,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "grouped": lambda: (Named(enable_gqa=True), heads(MANY, LONG, LONG)),
     "block": lambda: (Block(), (torch.randn(2, 40, 32),)),
 }
-QUICK = ("written_bf16", "causal")
+QUICK = ("causal",)
 
 
 def _accepted(name: str) -> None:

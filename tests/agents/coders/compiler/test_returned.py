@@ -118,6 +118,7 @@ def test_outputs_are_written_in_the_classes_that_they_lie_in(
     assert [item.__name__ for item in returned_classes(tree)] == names
 
 
+@pytest.mark.slow
 def test_the_named_results_of_torch_are_made_again(tmp_path: Path) -> None:
     loaded, captured = problem(tmp_path, "y.max(1), (y + 1).min(1, keepdim=True)")
     compiled = partitions(loaded, captured, "mixed")[0]
