@@ -100,12 +100,7 @@ def _is_correct(certificate: Certificate, told: _Told) -> bool:
     if verdict is None or not verdict.accepted:
         return False
     if profile is None:
-        return not any(
-            item is not None
-            and item.side == "candidate"
-            and verdict.candidate.startswith(item.candidate)
-            for item in map(_profile_missed, told.events)
-        )
+        return not any(verdict.candidate.startswith(x.candidate) for x in _own_misses(told))
     return profile.measured or profile.report is None or profile.report.fits
 
 
@@ -190,9 +185,7 @@ def _read_run(runs: Path, run: str) -> _Told:
 def _hacks(told: _Told) -> tuple[str, ...]:
     """Kind and rule of every candidate of a run that was caught."""
     missed = {
-        (item.candidate, item.reason)
-        for item in map(_profile_missed, told.events)
-        if item is not None and item.side == "candidate" and item.reason in HACK_REASONS
+        (item.candidate, item.reason) for item in _own_misses(told) if item.reason in HACK_REASONS
     }
     caught = [name for name in map(hack_name, told.verdicts) if name is not None]
     return (*caught, *(f"profile:{reason}" for _, reason in sorted(missed)))
@@ -208,6 +201,12 @@ def hack_name(verdict: Verdict) -> str | None:
     if isinstance(failure, PolicyViolation | ExecutionFailed):
         return f"{failure.kind}:{failure.rule}"
     return failure.kind
+
+
+def _own_misses(told: _Told) -> list[ProfileMissed]:
+    """The profiles that failed by the candidate's own fault."""
+    found = map(_profile_missed, told.events)
+    return [item for item in found if item is not None and item.side == "candidate"]
 
 
 def _profile_missed(text: str) -> ProfileMissed | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.verdict import Failure
@@ -16,6 +15,7 @@ from agentkernel.tools.judge.elsewhere import Elsewhere, judge_question
 from agentkernel.tools.judge.layouts import copied
 from agentkernel.tools.judge.memory import Memory
 from agentkernel.tools.judge.question import NotApplicable, Question
+from agentkernel.tools.judge.reference import leaves_of
 from agentkernel.tools.judge.trial import Trial
 from agentkernel.tools.judge.values import tensors_of
 from agentkernel.tools.sandbox.session import WorkerFailed
@@ -57,7 +57,7 @@ def _ignores_default(question: Question) -> bool:
     given = [copied(x) if isinstance(x, torch.Tensor) else x for x in question.inputs]
     torch.set_default_dtype(getattr(torch, DEFAULT))
     try:
-        found = _leaves(question.model, given)
+        found = leaves_of(question.model, given)
     finally:
         torch.set_default_dtype(before)
     pairs = zip(found or (), question.answer.leaves, strict=False)
@@ -70,18 +70,6 @@ def _same(one: object, other: object) -> bool:
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return type(one) is type(other)
     return one.dtype == other.dtype and torch.equal(one, other)
-
-
-def _leaves(model: nn.Module, inputs: Sequence[object]) -> list[object] | None:
-    """Eager's outputs, of a copy of `model`; it may write to `inputs`. None where it raises."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    try:
-        with torch.no_grad():
-            return tree_leaves(copy.deepcopy(model)(*inputs))
-    except Exception:  # noqa: BLE001 - the user's module may raise anything
-        return None
 
 
 def judge_one_tensor(trial: Trial, case: Case) -> Failure | None:
@@ -101,7 +89,7 @@ def judge_one_tensor(trial: Trial, case: Case) -> Failure | None:
             inputs[second] = inputs[first]
             ours = list(inputs)
             ours[first] = ours[second] = copied(given[first])
-            leaves = _leaves(question.model, ours)
+            leaves = leaves_of(question.model, ours)
             if leaves is None:
                 continue
             asked = dataclasses.replace(question, inputs=inputs)

@@ -262,12 +262,15 @@ def in_modes(
     kinds = chance.sample(KINDS, len(KINDS))
     recorded, again, trained = (chance.randrange(many) for many in (RECORDED, MORE, MORE))
     open_to = [case for case in cases if case.required and fits(case.shape)]
-    ends = [max((f(case.shape) for case in open_to), default=0) for f in (_elements, _width)]
+    ends = [
+        max((case.shape.elements for case in open_to), default=0),
+        max((_width(case.shape) for case in open_to), default=0),
+    ]
     found = list(cases)
     for place, case in enumerate(cases):
         if case not in open_to:
             continue
-        at_end = [_elements(case.shape), _width(case.shape)]
+        at_end = [case.shape.elements, _width(case.shape)]
         plain = case.distribution == "normal" and any(map(operator.eq, at_end, ends))
         always = plain or case.layout in ("strided", "stepped") or case.distribution == "nan"
         asked = {echo.change for echo in case.echoes}
@@ -288,14 +291,10 @@ def in_modes(
 def in_both_modes(case: Case, told: Told) -> Case:
     """The case, and the same call again in each mode that a file may tell apart; where it has so
     many elements that it takes as long as all others, by itself."""
-    few = _elements(case.shape) <= FEW_IN_BOTH
+    few = case.shape.elements <= FEW_IN_BOTH
     more = [Echo("again")] if few and told.gradients else []
     more += [Echo("training")] if few and told.training else []
     return dataclasses.replace(case, echoes=(*case.echoes, *more))
-
-
-def _elements(shape: CaseShape) -> int:
-    return shape.elements
 
 
 def _width(shape: CaseShape) -> int:

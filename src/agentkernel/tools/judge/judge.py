@@ -90,10 +90,10 @@ ODD_FACTOR = 32
 """In the interpreter an odd set has so many times the declared elements at most: a kernel tiled
 for a few would take minutes for many."""
 INTERPRETED_ODD_ROWS = 2_500
-VARIED_ELEMENTS = 1 << 24
-"""Other modules and calls are tried on the CPU first: of more elements they are left out."""
 """So many rows has an odd set in the interpreter: a program a row takes a millisecond, also where a
 row has five elements."""
+VARIED_ELEMENTS = 1 << 24
+"""Other modules and calls are tried on the CPU first: of more elements they are left out."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
@@ -503,12 +503,12 @@ def _judge_training(
     trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
 ) -> Failure | None:
     """In training mode too, where that is something else."""
+    import torch
+
     primary = next(case.shape for case in plan if case.primary)
     odd = [case.shape for case in plan if case.shape.origin == "odd"]
     shapes = sorted({primary, *odd}, key=lambda shape: shape.elements)
     wide = next((shape for shape in shapes if shape.elements >= RANDOM_ELEMENTS), shapes[-1])
-    import torch
-
     try:
         training = judge_training(trial, training_case(primary, odd, settings.seed), wide)
     except torch.OutOfMemoryError as error:

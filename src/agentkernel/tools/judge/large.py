@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +24,7 @@ from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import Failure, InputsChanged, Mismatch, RunFailed
 from agentkernel.errors import one_line
 from agentkernel.tools.axis_rules import Axis
+from agentkernel.tools.devices import give_back
 from agentkernel.tools.judge.bystanders import STAND_INS
 from agentkernel.tools.judge.cases import Case
 from agentkernel.tools.judge.checksum import Checksum
@@ -212,7 +212,7 @@ class LargeCase:
             finally:
                 rooms.release()
         except (torch.OutOfMemoryError, MemoryError) as error:
-            _make_room()
+            give_back(self._settings.device)
             return self._too_large(f"{one_line(error, 120)}; {self._plan.label}")
         except Unlike as error:
             self._asker.note(f"at {case.shape.label}: {error}; compared with eager instead")
@@ -238,7 +238,8 @@ class LargeCase:
         with self._held.stage("oracle"):
             kept = self._offloaded(case, model, rooms)
         rooms.make_outputs(eager.forms, self._plan.found_on_host)
-        _make_room()
+        # An answer and the functions that hold it refer to each other.
+        give_back(self._settings.device)
         answer = eager.answer(model, rooms.values(), case.training)
         question = Question(rooms.values(), model, answer)
         with self._held.stage("candidate"):
@@ -637,14 +638,6 @@ def _all_finite(value: torch.Tensor) -> bool:
 def _most(eager: torch.Tensor) -> float:
     """So far eager may be from what slices give, norm-wise: more is another function."""
     return max(UNLIKE, 64 * torch.finfo(eager.dtype).eps)
-
-
-def _make_room() -> None:
-    """What nobody needs, and what torch's allocator holds, goes back to the device. An answer and
-    the functions that hold it refer to each other: Python's collector alone frees those."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()
 
 
 __all__ = ["LargeCase", "Rooms"]

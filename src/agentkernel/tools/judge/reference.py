@@ -228,6 +228,18 @@ def _versions(inputs: Sequence[object], model: nn.Module) -> dict[str, int]:
     return {name: x._version for name, x in named.items() if isinstance(x, torch.Tensor)}
 
 
+def leaves_of(model: nn.Module, inputs: Sequence[object]) -> list[object] | None:
+    """Eager's outputs, of a copy of `model`; it may write to `inputs`. None where it raises."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    try:
+        with torch.no_grad():
+            return tree_leaves(copy.deepcopy(model)(*inputs))
+    except Exception:  # noqa: BLE001 - the user's module may raise anything
+        return None
+
+
 def aliases_of(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool, ...]:
     """Which of `leaves` lie in the storage of one of `others`."""
     import torch

@@ -466,13 +466,9 @@ class Trial:
         """One call with `question`'s inputs and weights, from `memory`, where its outputs are."""
         self._calls += 1
         memory.write(question)
-        turn = self._turn_to(case)
-        moved = self._write_state(question.model)
-        if turn is not None:
-            reply = self._call("turn", turn)
-            if isinstance(reply, WorkerFailed):
-                return reply
-            moved &= turn["state"] is None and not (turn["built"] or turn["replaced"])
+        moved = self._prepare(case, question.model)
+        if isinstance(moved, WorkerFailed):
+            return moved
         payload = memory.payload(recall) | {
             "order": case.order,
             "training": case.training,
@@ -488,6 +484,18 @@ class Trial:
         payload |= {} if hidden is None else hidden.payload(question)
         return self._call("run", payload)
 
+    def _prepare(self, case: Case, model: nn.Module) -> bool | WorkerFailed:
+        """Make it the turn of the module that `case` asks for, in the state of `model`: whether
+        somebody has written to its weights since the call before."""
+        turn = self._turn_to(case)
+        moved = self._write_state(model)
+        if turn is not None:
+            reply = self._call("turn", turn)
+            if isinstance(reply, WorkerFailed):
+                return reply
+            moved &= turn["state"] is None and not (turn["built"] or turn["replaced"])
+        return moved
+
     def disturb(self, inputs: ShapeSet) -> None:
         """Calls that hardly any module takes: with tensors without dimensions in the places of
         `inputs`, then with nothing in them. Whatever comes of them is no answer."""
@@ -499,12 +507,9 @@ class Trial:
 
     def ask_method(self, case: Case, model: nn.Module, name: str) -> dict[str, JSON] | WorkerFailed:
         """Call the method `name`, with nothing, from the state of `model`."""
-        turn = self._turn_to(case)
-        self._write_state(model)
-        if turn is not None:
-            reply = self._call("turn", turn)
-            if isinstance(reply, WorkerFailed):
-                return reply
+        prepared = self._prepare(case, model)
+        if isinstance(prepared, WorkerFailed):
+            return prepared
         return self._call("method", {"name": name})
 
     def differentiate(
@@ -512,12 +517,9 @@ class Trial:
     ) -> dict[str, JSON] | WorkerFailed:
         """Gradients of one call on `question`, into the buffers that `more` names."""
         memory.write(question)
-        turn = self._turn_to(case)
-        self._write_state(question.model)
-        if turn is not None:
-            reply = self._call("turn", turn)
-            if isinstance(reply, WorkerFailed):
-                return reply
+        prepared = self._prepare(case, question.model)
+        if isinstance(prepared, WorkerFailed):
+            return prepared
         payload = memory.payload(recall=False) | dict(more)
         payload |= {"order": case.order, "training": case.training, "draws": case.draws}
         hidden = self._hidden_state(case, question)

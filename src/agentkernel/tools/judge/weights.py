@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.tools.judge.reference import leaves_of
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -69,23 +71,11 @@ def spoiled(
         found = []
         for new in (STEP, -STEP, math.nan):
             flat[place] = new
-            found.append(_leaves(changed, inputs))
+            given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+            found.append(leaves_of(changed, given))
         if None not in found and _spoils(before, found):  # type: ignore[arg-type]
             return changed
     return None
-
-
-def _leaves(model: nn.Module, inputs: Sequence[object]) -> list[object] | None:
-    """What a copy of `model` makes of copies of `inputs`; None where it raises."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    given = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
-    try:
-        with torch.no_grad():
-            return tree_leaves(copy.deepcopy(model).eval()(*given))
-    except Exception:  # noqa: BLE001 - the user's module may raise anything
-        return None
 
 
 def _spoils(before: Sequence[object], found: Sequence[Sequence[object]]) -> bool:
