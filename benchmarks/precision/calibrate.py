@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +162,27 @@ def measure(problem: populations.Problem, half: str, device: str) -> Iterator[Ma
         yield Margin(problem.name, name, cast("Any", kind), cast("Any", half), margin, distribution)
 
 
+def every(sizes: tuple[int, ...], device: str) -> list[populations.Problem]:
+    """All problems of these sizes; on a GPU with Triton kernels among the evaluations."""
+    found = list(populations.problems(sizes))
+    if device == "cuda":
+        import kernels
+
+        found += kernels.problems()
+    return found
+
+
+def measure_one(number: int, sizes: tuple[int, ...], device: str) -> list[Margin]:
+    """The margins of one problem by its place in `every`, in whatever process this is.
+
+    A function cannot be sent to a process, and so the problems are made there.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(number)
+    half = "reported" if number % 2 else "calibrated"
+    return list(measure(every(sizes, device)[number], half, device))
+
+
 def summary(margins: Sequence[Margin]) -> str:
     """The two distributions of each half, and the gap between them."""
     lines = [
@@ -236,30 +259,30 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", default="", help="problems whose names hold this")
     parser.add_argument("--sizes", type=int, nargs="*", default=populations.SIZES)
+    parser.add_argument("--jobs", type=int, default=1, help="processes that measure at once")
     parser.add_argument("--svg", type=Path, help="where the picture goes")
     parser.add_argument("--json", type=Path, help="where every margin goes")
     asked = parser.parse_args()
     begin = time.monotonic()
-    every = list(populations.problems(tuple(asked.sizes)))
-    if asked.device == "cuda":
-        import kernels
-
-        every = [*every, *kernels.problems()]
+    sizes = tuple(asked.sizes)
+    names = [problem.name for problem in every(sizes, asked.device)]
+    wanted = [number for number, name in enumerate(names) if asked.only in name]
     margins: list[Margin] = []
-    for number, problem in enumerate(every):
-        if asked.only in problem.name:
-            half = "reported" if number % 2 else "calibrated"
-            margins += measure(problem, half, asked.device)
-            print(f"{problem.name}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    with ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("spawn")) as pool:
+        waiting = {pool.submit(measure_one, n, sizes, asked.device): n for n in wanted}
+        for done in as_completed(waiting):
+            margins += done.result()
+            seconds = time.monotonic() - begin
+            print(f"{names[waiting[done]]}: {seconds:.0f} s", file=sys.stderr)
+            if asked.json:
+                rows = [asdict(item) for item in margins]
+                asked.json.write_text(json.dumps(rows, indent=1) + "\n")
     print(summary(margins))
     print(nearest(margins))
     where = torch.cuda.get_device_name() if asked.device == "cuda" else "CPU, emulated"
     print(f"{len(margins)} evaluations on {where}, {time.monotonic() - begin:.0f} s")
     if asked.svg:
         asked.svg.write_text(picture(margins, f"Margin under the precision rule ({where})"))
-    if asked.json:
-        rows = [asdict(item) for item in margins]
-        asked.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
