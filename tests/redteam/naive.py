@@ -125,20 +125,19 @@ def in_a_fork(request, lines):
 
 def serve(requests, replies):
     socket.socket.connect = connect
-    if os.environ.get("TRITON_INTERPRET"):
-        torch.set_num_threads(1)
-        # Triton imports them with the first launch, which would be that of each fork.
-        import triton.experimental.gluon
-        import triton.runtime.interpreter
+    torch.set_num_threads(1)
+    # Triton imports them with the first launch, which would be that of each fork.
+    import triton.experimental.gluon
+    import triton.runtime.interpreter
 
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
     for line in os.fdopen(requests, closefd=False):
         request = json.loads(line)
-        fork = request["device"] == "cpu"
-        found = in_a_fork(request, (requests, replies)) if fork else answer(request)
+        found = in_a_fork(request, (requests, replies))
         os.write(replies, (json.dumps(found) + "\\n").encode())
-
+"""
+SERVE = """
 
 serve(int(sys.argv[1]), int(sys.argv[2]))
 """
@@ -177,7 +176,8 @@ class Opinion(NamedTuple):
 
 class NaiveJudge:
     """On the CPU all candidates share one process, each in a fork of it; on a GPU, which no fork
-    can use, each has a process of its own."""
+    can use, each has a worker of its own, in which it is judged: CUDA writes to /proc/self, and a
+    process that a worker starts has another one, which Landlock does not let it write to."""
 
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
         self._device = device
@@ -209,9 +209,12 @@ class NaiveJudge:
             "device": self._device,
             "limit_s": LIMIT_S,
         }
-        ours, replies = self._lines
-        head = f"request, ours, replies = {request!r}, {ours}, {replies}\n"
-        reply = worker.call(EXECUTE, {"source": head + ASK}, 2 * LIMIT_S)
+        if self._device == "cuda":
+            source = f"{JUDGE}\nresult = answer({request!r})\n"
+        else:
+            ours, replies = self._lines
+            source = f"request, ours, replies = {request!r}, {ours}, {replies}\n{ASK}"
+        reply = worker.call(EXECUTE, {"source": source}, 2 * LIMIT_S)
         if isinstance(reply, WorkerFailed):
             self.close()
             return Opinion(False, f"{reply.reason}: {reply.log}")
@@ -228,9 +231,14 @@ class NaiveJudge:
                 interpret=self._device == "cpu",
                 limits=Limits(scratch_bytes=4 << 30),  # it has a disk, as plain processes do
             )
-            head = f"import sys\nJUDGE, PATHS = {JUDGE!r}, ':'.join(sys.path)\n"
-            reply = self._worker.call(EXECUTE, {"source": head + START}, LIMIT_S)
-            assert not isinstance(reply, WorkerFailed), reply
-            ours, replies = cast("list[int]", reply["result"])
-            self._lines = (ours, replies)
+            if self._device == "cpu":
+                self._lines = self._start(self._worker)
         return self._worker
+
+    def _start(self, worker: Worker) -> tuple[int, int]:
+        """The judge's process, and the lines to it and from it, as the worker numbers them."""
+        head = f"import sys\nJUDGE, PATHS = {JUDGE + SERVE!r}, ':'.join(sys.path)\n"
+        reply = worker.call(EXECUTE, {"source": head + START}, LIMIT_S)
+        assert not isinstance(reply, WorkerFailed), reply
+        ours, replies = cast("list[int]", reply["result"])
+        return ours, replies
