@@ -141,11 +141,18 @@ def _layer_norm(total: ar.Sum, *, scaled: bool = False, coarse: bool = False) ->
 
 
 def _welford(x: torch.Tensor) -> torch.Tensor:
-    mean, spread = torch.zeros_like(x[..., 0]), torch.zeros_like(x[..., 0])
-    for count, term in enumerate(x.unbind(-1), 1):
-        delta = term - mean
-        mean = mean + delta / count
-        spread = spread + delta * (term - mean)
+    """In chains of at most 4,096 terms, which are merged as Chan, Golub and LeVeque (1979) do."""
+    mean, spread, seen = torch.zeros_like(x[..., 0]), torch.zeros_like(x[..., 0]), 0
+    for block in x.split(ar.CHAIN, dim=-1):
+        part, around = torch.zeros_like(mean), torch.zeros_like(mean)
+        for count, term in enumerate(block.unbind(-1), 1):
+            delta = term - part
+            part = part + delta / count
+            around = around + delta * (term - part)
+        share = block.shape[-1] / (seen + block.shape[-1])
+        spread = spread + around + (part - mean).square() * (seen * share)
+        mean = mean + (part - mean) * share
+        seen += block.shape[-1]
     return (x - mean[..., None]) * torch.rsqrt(spread / x.shape[-1] + EPS)[..., None]
 
 

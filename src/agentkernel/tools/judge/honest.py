@@ -311,16 +311,15 @@ def sequential(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _chain_error(name: str, args: Sequence[object]) -> torch.Tensor:
-    """How far a product is off for being added up term after term, in the order of the terms."""
+    """How far a product is off for being added up term after term, in the order of the terms: the
+    accumulator of a tiled kernel is one chain over all of K, and where terms are alike its
+    rounding errors are too (shifted inputs of 9,000 terms: 14 times what chains of 4,096 allow)."""
     first = CHAINED_PRODUCTS[name]
     left, right = (_wide(cast("torch.Tensor", item)) for item in args[first : first + 2])
     exact = torch.matmul(left.double(), right.double())
     parts = exact.new_zeros(exact.shape, dtype=left.dtype)
-    for start in range(0, left.shape[-1], CHAIN):
-        part = torch.zeros_like(parts)
-        for k in range(start, min(start + CHAIN, left.shape[-1])):
-            part += left[..., :, k, None] * right[..., k, None, :]
-        parts += part
+    for k in range(left.shape[-1]):
+        parts += left[..., :, k, None] * right[..., k, None, :]
     return torch.nan_to_num(parts.double() - exact, 0.0, 0.0, 0.0).to(parts.dtype)
 
 
