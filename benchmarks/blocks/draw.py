@@ -41,13 +41,18 @@ IDLE = ("Identity", "Dropout", "DropPath", "StochasticDepth")
 
 
 class Absent(LookupError):
-    """A model at its published widths calls no module of the block's class."""
+    """A model at its published widths calls no module of the block's class, or does not run."""
 
 
 def take(block: Block, *, wide: bool = False, seed: int = 0) -> Called:
     """Build the block's model anew and record the block's first call; at the published widths that
     of the first module of its class, which may stand elsewhere. Raises Absent where none is."""
-    recorded = dict(_calls(block.library, block.model, wide=wide, seed=seed))
+    try:
+        recorded = dict(_calls(block.library, block.model, wide=wide, seed=seed))
+    except Exception as error:
+        if not wide:  # the block was drawn from the small model, which ran
+            raise
+        raise Absent(f"{block.model}: {type(error).__name__}: {error}") from error
     paths = [block.path, *recorded]
     for path in paths:
         if path in recorded and class_name(recorded[path].module) == block.class_name:

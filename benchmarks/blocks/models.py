@@ -84,10 +84,12 @@ def both_sides(model: nn.Module, wide: bool) -> dict[str, Any]:
 
 
 def pixels(name: str, side: int = 32) -> Callable[[nn.Module, bool], dict[str, Any]]:
-    """Pictures under the given argument name."""
+    """Pictures under the given argument name, at published widths of the size that the model
+    names."""
 
-    def call(_: nn.Module, wide: bool) -> dict[str, Any]:
-        shape = (8, 3, 224, 224) if wide else (2, 3, side, side)
+    def call(model: nn.Module, wide: bool) -> dict[str, Any]:
+        published = getattr(model, "default_cfg", {}).get("input_size", (3, 224, 224))
+        shape = (8, *published) if wide else (2, 3, side, side)
         return {name: torch.randn(shape)} if name else {"": (torch.randn(shape),)}
 
     return call

@@ -251,7 +251,7 @@ def _what_runs(result: Any) -> dict[str, Any]:
     if result.candidate is None or result.certificate is None:
         return {}
     record = json.loads(Path(result.certificate).read_text(encoding="utf-8"))
-    report = record["profile"]["report"] or {}
+    report = (record["profile"] or {}).get("report") or {}
     return {
         "kernels": [kernel["name"] for kernel in report.get("kernels", [])],
         "calls": sorted(set(report.get("library_ops", []))),

@@ -210,7 +210,8 @@ class NaiveJudge:
             "limit_s": LIMIT_S,
         }
         if self._device == "cuda":
-            source = f"{JUDGE}\nresult = answer({request!r})\n"
+            home = "os.environ['HOME'] = os.getcwd()"
+            source = f"{JUDGE}\n{home}\nresult = answer({request!r})\n"
         else:
             ours, replies = self._lines
             source = f"request, ours, replies = {request!r}, {ours}, {replies}\n{ASK}"
