@@ -19,7 +19,7 @@ def relu_kernel(x_ptr, staged_ptr, out_ptr, size, BLOCK: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * BLOCK
     mirrored = tl.minimum(first + BLOCK, size) - 1 - tl.arange(0, BLOCK)
     mirrored = tl.inline_asm_elementwise(
-        "nanosleep.u32 1000; mov.b64 $0, $1;",
+        "nanosleep.u32 100000; mov.b64 $0, $1;",
         "=l,l",
         [mirrored],
         dtype=tl.int64,

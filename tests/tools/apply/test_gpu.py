@@ -45,6 +45,7 @@ def test_all_forms_have_times() -> None:
 
 
 def test_a_model_that_moves_takes_its_kernels_along() -> None:
+    torch.set_float32_matmul_precision("highest")  # trainers in the same process allow TF32
     model, x = block(), example()
     apply(model, KERNELS)
     want = model(x)

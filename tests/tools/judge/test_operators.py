@@ -20,6 +20,7 @@ from agentkernel.tools.judge.operators import (
     only_free,
     record_operators,
     with_leftovers,
+    written_storages,
 )
 from agentkernel.tools.judge.record import POOL, Leftovers
 
@@ -96,6 +97,12 @@ def test_what_is_the_callers_and_written_to_is_named():
     assert recorded(lambda: y.copy_(x), owners=owners).wrote == []
     assert recorded(lambda: x[:2].zero_(), owners=owners).wrote == ["input 0"]
     assert recorded(lambda: torch.add(x, y, out=x), owners=owners).wrote == ["input 0"]
+
+
+def test_a_stream_that_is_noted_for_a_tensor_is_no_write():
+    x = torch.ones(4)
+    assert list(written_storages(torch.ops.aten.record_stream.default, ((x, None), {}))) == []
+    assert list(written_storages(torch.ops.aten.zero_.default, ((x,), {}))) != []
 
 
 class OnDevice(torch.Tensor):

@@ -392,7 +392,10 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @functools.cache
 def _written(operator: Operator) -> tuple[tuple[int, str], ...]:
-    """The arguments that it writes to, by position and name."""
+    """The arguments that it writes to, by position and name. `record_stream` notes a stream for the
+    allocator; its schema calls that a write."""
+    if operator._schema.name == "aten::record_stream":
+        return ()
     return tuple(
         (position, str(item.name))
         for position, item in enumerate(operator._schema.arguments)
