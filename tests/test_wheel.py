@@ -78,6 +78,7 @@ def test_targets_come_with_it(wheel_python: Path, tmp_path: Path) -> None:
     assert "h100-sxm" in [target["name"] for target in json.loads(shown)]
 
 
+@pytest.mark.slow
 def test_every_module_imports(wheel_python: Path, tmp_path: Path) -> None:
     where, count = run(wheel_python, "-c", IMPORT_ALL, cwd=tmp_path).splitlines()[-2:]
     assert Path(where).is_relative_to(wheel_python.parents[1])

@@ -37,10 +37,7 @@ JUDGED = (
     "var_channels", "where_mask",
 )  # fmt: skip
 """Their template drafts are judged in the interpreter within a few seconds."""
-JUDGED_FIRST = frozenset({
-    "batch_norm_3d", "bmm_half", "conv_bias_residual_relu", "dead_clamp_chain",
-    "gelu_tanh", "lstm_cell_gates", "standardise_image", "where_mask",
-})  # fmt: skip
+JUDGED_FIRST = frozenset({"gelu_tanh", "lstm_cell_gates", "standardise_image", "where_mask"})
 """Of these the ones that `make test` judges; causal attention and a residual block are judged there
 as the compiler's and the lifted own."""
 JUDGED_SLOWLY = (

@@ -281,6 +281,7 @@ def test_an_import_keeps_what_is_sound_permitted_and_new(rows: list[Row], json_l
     assert (report.source, report.position) == ("pairs.jsonl", COUNT)
 
 
+@pytest.mark.slow
 def test_an_import_that_was_cut_off_goes_on(json_lines: Path) -> None:
     whole, halves = Shelf(), Shelf()
     import_pairs(json_lines, whole.put)

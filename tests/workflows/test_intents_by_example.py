@@ -128,6 +128,7 @@ def test_what_has_nothing_in_common_is_offered_what_helps_most(text: str) -> Non
     assert [each.example for each in found.nearest] == ["run", "why is it slow?", "help"]
 
 
+@pytest.mark.slow
 def test_the_same_sentences_give_the_same_weights() -> None:
     rows = examples()[::40]
     one, other = trained(rows), trained(rows)

@@ -94,6 +94,7 @@ def test_the_judge_says_where_a_pair_was_verified(tmp_path: Path) -> None:
     assert run.report.verified_gpu + run.report.verified_interpreter == 1
 
 
+@pytest.mark.slow
 def test_what_the_judge_rejects_is_wrong_code(tmp_path: Path, lender: Lender) -> None:
     path = put_module(tmp_path, "one", "return torch.relu(x) + 1")
     written = lender.lend("write", H100).ask(Question(path=str(path)), 120)

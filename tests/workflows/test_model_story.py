@@ -104,6 +104,7 @@ def test_wrong_debugged_right_faster(told: tuple[Place, Author, Ended]) -> None:
     assert end.result.estimated_time_us == times[1]
 
 
+@pytest.mark.slow
 def test_tokens_and_money_are_counted(told: tuple[Place, Author, Ended]) -> None:
     _, _, end = told
     prompt, cached = 4 * 1000, 4 * 200
@@ -270,6 +271,7 @@ def test_troubles_that_pass_change_nothing(place: Place) -> None:
     assert server.times[1] - server.times[0] >= 1.0
 
 
+@pytest.mark.slow
 def test_an_answer_without_a_file_is_asked_for_once_more(place: Place) -> None:
     cut = Cuts(f"```python\n{FAST[:400]}")
     with serve([cut, said(TWO), "", PROSE, said(FAST)]) as server:
@@ -288,6 +290,7 @@ def test_an_answer_without_a_file_is_asked_for_once_more(place: Place) -> None:
         pytest.param(Stalls(60.0), "does not answer", id="stalls"),
     ],
 )
+@pytest.mark.slow
 def test_a_trouble_that_stays_leaves_the_best(
     place: Place, capfd: pytest.CaptureFixture[str], trouble: Scripted, words: str
 ) -> None:

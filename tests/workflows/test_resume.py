@@ -102,6 +102,7 @@ def kill_and_compare(folder: Path, whole: Result, seed: int, kills: int) -> None
     assert_same_end(folder, whole, kills)
 
 
+@pytest.mark.slow
 def test_three_kills_then_resume(tmp_path: Path, whole: Result) -> None:
     kill_and_compare(tmp_path, whole, seed=20, kills=3)
 

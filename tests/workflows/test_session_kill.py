@@ -48,6 +48,7 @@ def folder_of(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.slow
 def test_a_killed_step_is_finished_on_reopening(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     heard = kill_after(tmp_path, chance.randrange(2, EVENTS), chance.random() * 0.05)

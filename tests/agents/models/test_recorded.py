@@ -206,6 +206,7 @@ for number in range(3):
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_its_answers(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     here = Path(__file__).parent

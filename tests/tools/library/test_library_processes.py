@@ -64,6 +64,7 @@ def break_page(path: Path, table: str) -> None:
         file.write(b"\xa5" * size)
 
 
+@pytest.mark.slow
 def test_four_processes_write_at_once_and_one_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "library.sqlite"
     code = "for n in range(FIRST, FIRST + 200): library.put(kernel(n)); print(n, flush=True)"

@@ -79,6 +79,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_run_that_is_killed() -> None:
     run = subprocess.Popen(
         [sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -233,6 +233,7 @@ def crowded(problem: LoadedProblem) -> Iterator[Contest]:
         yield held
 
 
+@pytest.mark.slow
 def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: Contest) -> None:
     found = measured(crowded, CANDIDATE)
     assert isinstance(found, Contested), found

@@ -50,6 +50,7 @@ def test_the_same_with_nan_and_infinities(
 
 @PROPERTY
 @given(kind=st.sampled_from(["sum", "mean"]), rank=st.integers(3, 4), n=st.integers(8, 20))
+@pytest.mark.slow
 def test_more_leading_dimensions(kind: str, rank: int, n: int) -> None:
     x = torch.randn(*range(3, 1 + rank), 24, 16)
     result = checked(Summed(16, n, "linear bias", kind, [-1], False), [x])

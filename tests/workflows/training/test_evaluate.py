@@ -90,6 +90,7 @@ def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Pa
 
 
 @pytest.mark.usefixtures("lent_judge")
+@pytest.mark.slow
 def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
     problems: list[Path],
 ) -> None:

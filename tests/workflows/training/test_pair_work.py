@@ -34,6 +34,7 @@ def worked(folder: Path, computed: str, **settings: object) -> Worked:
     return work_on(problem, chosen, folder)
 
 
+@pytest.mark.slow
 def test_where_times_are_taken_a_kernel_cut_in_two_is_the_slow_one(tmp_path: Path) -> None:
     found = worked(tmp_path, "torch.relu(torch.tanh(x) * y) + 1.0", estimate=True)
     fast, slow = found.rows

@@ -108,6 +108,7 @@ def test_only_the_first_rank_says_and_writes(together: Path) -> None:
 
 
 @needs_trl
+@pytest.mark.slow
 def test_a_model_in_parts_ends_as_a_folder_like_any_other(
     together: Path, base: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def chance(folder: Path, data: Path) -> float:
 
 
 @needs_trl
+@pytest.mark.slow
 def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: Path) -> None:
     done = practise(data, policy, tmp_path / "out", steps=18, rollouts=6)
     before, after = chance(policy, data), chance(done.out, data)

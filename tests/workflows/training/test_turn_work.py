@@ -38,6 +38,7 @@ def test_it_is_estimated_where_nobody_measures_and_says_so(judge: TurnJudge) -> 
     assert any("estimated" in value for _, value in turn.facts)
 
 
+@pytest.mark.slow
 def test_an_estimate_never_stands_in_for_a_time(
     judge: TurnJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def _accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
 def test_attention_passes_the_judge(name: str) -> None:
     _accepted(name)
 

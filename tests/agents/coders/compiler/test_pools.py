@@ -113,6 +113,7 @@ def pools(draw: st.DrawFn) -> tuple[str, Call, torch.Tensor]:
     form="single",
 )
 @given(pool=pools(), use=st.sampled_from(sorted(USES)), form=st.sampled_from(FORMS))
+@pytest.mark.slow
 def test_windows_are_folded_as_eager_folds_them(
     box: Sandboxed, pool: tuple[str, Call, torch.Tensor], use: str, form: str
 ) -> None:
