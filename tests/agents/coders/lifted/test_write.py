@@ -29,8 +29,9 @@ JUDGED = ("gelu", "swiglu_bf16", "softmax", "group_norm", "conv_norm_relu", "con
           "linear_chain", "bmm_tanh", "concatenate", "embedding", "max_pool", "running_product",
           "whole_numbers", "counting", "bucketize", "rolled",
           *BLOCKS)  # fmt: skip
-LONG = ("transformer_block", "selective_scan", "resnet_block", "swiglu_bf16", "group_norm", "counting",
-        "conv_transposed", "linear_chain", "bmm_tanh", "concatenate", "bucketize")  # fmt: skip
+LONG = ("transformer_block", "selective_scan", "resnet_block", "swiglu_bf16", "group_norm",
+        "counting", "conv_transposed", "linear_chain", "bmm_tanh", "concatenate",
+        "bucketize")  # fmt: skip
 
 pytestmark = pytest.mark.xdist_group("lift")
 
