@@ -34,20 +34,52 @@ def is_centred(emitter: Emitter) -> bool:
     return emitter.schedule.form == "looped" and not emitter.many_rows
 
 
-def welford(emitter: Emitter, node: Node, value: Text, body: Body) -> tuple[str, str]:
-    """Write Welford's update of every lane; the names of its mean and sum of squares."""
+def welford(emitter: Emitter, node: Node, value: Text, body: Body) -> tuple[str, str, str]:
+    """Write Welford's update of every lane, about an origin of the row's own; the names of its
+    mean, its sum of squares and the origin.
+
+    Lanes and chunks are merged by the differences of their means, which are off by an ulp of what
+    is averaged: where the mean is 10^4 times the spread, by a thousandth of the spread. Means of
+    x - x[0] are as small as the spread is.
+    """
     unique = emitter.names.unique
     mean, squares, step = unique("lane_mean"), unique("lane_squares"), unique("step")
+    origin, apart = unique("origin"), unique("apart")
     tile = "start // BLOCK_N + 1"
     share = f"{step} * (1.0 / ({tile}))"
     if node.dtype == torch.float64:
         share = f"{step} / ({tile})"
     body.here += [
-        f"{step} = {masked(emitter, f'{value.within(2)} - {mean}', '0.0')}",
+        f"{apart} = {value.within(2)} - {origin}",
+        f"{step} = {masked(emitter, f'{apart} - {mean}', '0.0')}",
         f"{mean} += {share}",
-        f"{squares} += {step} * ({value.within(2)} - {mean})",
+        f"{squares} += {step} * ({apart} - {mean})",
     ]
-    return mean, squares
+    return mean, squares, origin
+
+
+def origin_lines(emitter: Emitter, node: Node, origin: str, before: list[str]) -> list[str]:
+    """Lines that bind the row's first element; 0 where that is no finite number, which would make
+    the mean NaN where it is infinite."""
+    lines: list[str] = []
+    first = _near(emitter, node, 1, "first", Body(lines, before))
+    value = fold(emitter, "sum", first, integer=False)
+    lines.append(f"{origin} = {value}")
+    return [*lines, f'{origin} = tl.where(tl.abs({origin}) < float("inf"), {origin}, 0.0)']
+
+
+def _near(emitter: Emitter, node: Node, width: int, name: str, body: Body) -> str:
+    """The name of the first `width` columns of what `node` reduces."""
+    source = node.args[0]
+    with emitter.on_columns(name, width):
+        body.here.extend(column_lines(emitter, "0", str(width)))
+        value = emitter.value(source, body)
+        if not emitter.region.spans(source)[1]:
+            row = f"{'1, ' if emitter.many_rows else ''}{width}"
+            value = Text(f"{value.within(2)} + tl.zeros([{row}], {TRITON_TYPES[node.dtype]})", 3)
+        bound = emitter.names.unique(name)
+        body.here.append(f"{bound} = {masked(emitter, value.code, '0.0')}")
+    return bound
 
 
 def centred(emitter: Emitter, value: Text, body: Body) -> Lanes:
@@ -78,16 +110,9 @@ def _step(emitter: Emitter, lanes: Lanes, value: Text) -> list[str]:
 def sample_lines(emitter: Emitter, node: Node, lanes: Lanes, before: list[str]) -> list[str]:
     """Lines that bind the centre by the row's first columns."""
     lines: list[str] = []
-    source = node.args[0]
-    with emitter.on_columns("near", SAMPLE):
-        lines += column_lines(emitter, "0", str(SAMPLE))
-        value = emitter.value(source, Body(lines, before))
-        if not emitter.region.spans(source)[1]:
-            value = Text(f"{value.within(2)} + tl.zeros([{SAMPLE}], {TRITON_TYPES[node.dtype]})", 3)
-        near = emitter.names.unique("near")
-        lines.append(f"{near} = {masked(emitter, value.code, '0.0')}")
-        total = fold(emitter, "sum", near, integer=False)
-        squares = fold(emitter, "sum", f"{near} * {near}", integer=False)
+    near = _near(emitter, node, SAMPLE, "near", Body(lines, before))
+    total = fold(emitter, "sum", near, integer=False)
+    squares = fold(emitter, "sum", f"{near} * {near}", integer=False)
     lines.append(f"{lanes.centre} = {total} / {SAMPLE}")
     small = f"{SAMPLE * (1 + SMALL)} * {lanes.centre} * {lanes.centre} <= {squares}"
     return [*lines, f"{lanes.centre} = tl.where({small}, 0.0, {lanes.centre})"]
@@ -149,15 +174,19 @@ def lane_count(emitter: Emitter, node: Node, length: str, body: Body) -> str:
     return name
 
 
-def merge_moments(emitter: Emitter, node: Node, names: tuple[str, ...], body: Body) -> None:
-    """Counts, means and sums of squares of parts -> those of the row (Chan, Golub and LeVeque)."""
+def merge_moments(
+    emitter: Emitter, node: Node, names: tuple[str, str, str], origin: str, body: Body
+) -> None:
+    """Counts, means about `origin` and sums of squares of parts -> those of the row (Chan, Golub
+    and LeVeque 1979)."""
     count, mean, squares = names
     mean_field, squares_field = _fields(emitter, node)
     size = emitter.sizes.text(emitter.region.col_count)
     total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
-    row_mean = emitter.assign("mean", f"{total} / {size}", body, tile=False)
+    shift = emitter.assign("shift", f"{total} / {size}", body, tile=False)
     apart = emitter.names.unique("apart")
-    body.before.append(f"{apart} = {mean} - {row_mean.code}")
+    body.before.append(f"{apart} = {mean} - {shift.code}")
     code = fold(emitter, "sum", f"{squares} + {count} * {apart} * {apart}", integer=False)
     row_squares = emitter.assign("squares", code, body, tile=False)
+    row_mean = emitter.assign("mean", f"{origin} + {shift.within(1)}", body, tile=False)
     emitter.row_values.update({mean_field: row_mean, squares_field: row_squares})

@@ -155,14 +155,14 @@ def _moment_parts(
     valid, chunk_mean, apart = unique("valid"), unique("chunk_mean"), unique("apart")
     lines.append(f"{valid} = {_valid(emitter, 'chunk')}")
     count = lane_count(emitter, node, valid, Body(lines, lines))
-    mean, squares = names
+    mean, squares, origin = names
     total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
     lines += [
         f"{chunk_mean} = {total} / tl.maximum({valid}, 1)",
         f"{apart} = {mean} - {chunk_mean}",
     ]
     code = fold(emitter, "sum", f"{squares} + {count} * {apart} * {apart}", integer=False)
-    return [("mean", chunk_mean, kind), ("squares", code, kind)]
+    return [("mean", chunk_mean, kind), ("squares", code, kind), ("origin", origin, kind)]
 
 
 def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) -> list[str]:
@@ -173,7 +173,7 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
     names = iter(fields)
     for node in nodes:
         loaded: list[str] = []
-        for _ in range(2 if node.op in ("moments", "expsum") else 1):
+        for _ in range({"moments": 3, "expsum": 2}.get(node.op, 1)):
             field = next(names)
             value = emitter.names.unique(field.replace("_partials", "_parts"))
             lines.append(f"{value} = tl.load({field}_ptr + row * CHUNKS + part)")
@@ -198,7 +198,10 @@ def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: Body) -> 
     if node.op == "moments":
         size = emitter.names.unique("part_size")
         body.before.append(f"{size} = {_valid(emitter, 'part')}")
-        merge_moments(emitter, node, (size, *parts), body)
+        mean, squares, origins = parts
+        origin = emitter.names.unique("origin")  # each chunk's is the row's
+        body.before.append(f"{origin} = tl.max({origins}, axis={emitter.reduce_axis})")
+        merge_moments(emitter, node, (size, mean, squares), origin, body)
     elif node.op == "expsum":
         _merge_expsum(emitter, node, parts, body)
     else:

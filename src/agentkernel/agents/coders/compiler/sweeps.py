@@ -17,6 +17,7 @@ from agentkernel.agents.coders.compiler.moments import (
     is_centred,
     lane_count,
     merge_moments,
+    origin_lines,
     sample_lines,
     welford,
     zero_lines,
@@ -122,7 +123,8 @@ def _moments(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) 
         return Accumulator(lanes, (*start, *zero_lines(node, lanes)))
     names = welford(emitter, node, value, body)
     kind = TRITON_TYPES[node.dtype]
-    return Accumulator(names, tuple(f"{name} = tl.zeros({shape}, {kind})" for name in names))
+    zeros = [f"{name} = tl.zeros({shape}, {kind})" for name in names[:2]]
+    return Accumulator(names, (*origin_lines(emitter, node, names[2], body.before), *zeros))
 
 
 def _expsum(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
@@ -158,7 +160,9 @@ def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, bo
     if node.op == "moments" and is_centred(emitter):
         finish_centred(emitter, node, Lanes(*names), body.before)
     elif node.op == "moments":
-        merge_moments(emitter, node, (lane_count(emitter, node, length, body), *names), body)
+        mean, squares, origin = names
+        count = lane_count(emitter, node, length, body)
+        merge_moments(emitter, node, (count, mean, squares), origin, body)
     elif node.op == "expsum":
         top_field, total_field = _fields(emitter, node)
         code = fold(emitter, "sum", names[1], integer=False)
