@@ -58,6 +58,16 @@ def test_a_family_is_close_to_fp64(box: Sandboxed, name: str, form: str) -> None
     _close(box, name, form)
 
 
+@pytest.mark.parametrize("form", ["looped", "split"])
+def test_a_spread_far_from_zero_keeps_its_digits(box: Sandboxed, form: str) -> None:
+    module, (x,) = FAMILIES["spread"]
+    loaded = problem_from_module(module.eval(), [x])
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    far = torch.randn(x.shape) + 1e4
+    (found,) = box.call(compiled.write(small(compiled, form)).text, module, [far])
+    torch.testing.assert_close(found, far.double().std(0).float(), rtol=2e-6, atol=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", sorted(FAMILIES))
