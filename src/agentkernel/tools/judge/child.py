@@ -310,6 +310,7 @@ def _watched(
         torch.manual_seed(cast(int, payload["draws"]))
     _check_kept(state, set(owners), payload)
     launches = _start(state, str(payload["order"]), owners)
+    marks = _marks(values, state)
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
             answer = witness.call(
@@ -343,9 +344,45 @@ def _watched(
         "loads_outside": cast("JSON", _loads_outside(state)),
         "products": cast("JSON", _products(state)),
         "races": cast("JSON", _races(state)),
-        "wrote": cast("JSON", sorted({*witness.wrote(), *_stored(state)})),
+        "wrote": cast(
+            "JSON",
+            sorted(
+                {*witness.wrote(), *_stored(state), *_changed(marks, model, values, payload, state)}
+            ),
+        ),
         "hidden": answer.hidden,
     }
+
+
+def _marks(values: Sequence[object], state: WorkerState) -> dict[str, tuple[bool, int]]:
+    """Of each input and parameter whether it requires a gradient, and how many hooks it has."""
+    import torch
+
+    parameters = cast("Sequence[nn.Parameter]", state.memory["parameters"])
+    named = {f"input {place}": item for place, item in enumerate(values)}
+    named |= {f"parameter {place}": item for place, item in enumerate(parameters)}
+    return {
+        name: (item.requires_grad, len(item._backward_hooks or ()))
+        for name, item in named.items()
+        if isinstance(item, torch.Tensor)
+    }
+
+
+def _changed(
+    marks: Mapping[str, tuple[bool, int]],
+    model: nn.Module,
+    values: Sequence[object],
+    payload: Mapping[str, object],
+    state: WorkerState,
+) -> list[str]:
+    """What the call has left otherwise and no operator shows: gradients switched on or off, hooks,
+    the mode of a module. A property that a class puts in the mode's place is not asked."""
+    from torch import nn
+
+    found = [name for name, mark in _marks(values, state).items() if marks[name] != mark]
+    training = bool(payload.get("training"))
+    modes = {item.__dict__.get("training", training) for item in nn.Module.modules(model)}
+    return found + ["the mode of a module"] * (modes != {training})
 
 
 def _reaches(leaf: torch.Tensor, owners: Mapping[int, str]) -> bool:
