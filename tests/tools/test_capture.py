@@ -174,9 +174,20 @@ def test_an_attribute_that_forward_sets_is_named_and_taken_back(how: str) -> Non
     assert not module._forward_pre_hooks
 
 
+class Elsewhere(nn.Module):
+    """Computes with a tensor that stays on the CPU when the module and its inputs move."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.arange(8)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
-    [(Branch(), "branches on tensor values"), (Square(), "on inputs x float32[4, 8]")],
+    [
+        (Branch(), "branches on tensor values"),
+        (Square(), "on inputs x float32[4, 8]"),
+        (Elsewhere(), "makes a tensor on the CPU"),
+    ],
 )
 def test_one_clear_line_for_what_cannot_be_captured(
     module: nn.Module, message: str, capfd: pytest.CaptureFixture[str]

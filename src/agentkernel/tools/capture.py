@@ -38,6 +38,8 @@ LIFTED = "lifted_tensor"
 """What export calls a tensor that forward makes of plain numbers."""
 MOST_LITERALS = 256
 """Numbers in such a tensor that a drop-in may write out."""
+TWO_DEVICES = ("is not on the expected device meta", "two different devices")
+"""What torch says of an operator that is given tensors of two devices."""
 DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
 
 
@@ -579,11 +581,26 @@ def _export_static(
                 "and None, or tuples, lists, dicts, named tuples and dataclasses of them, with no "
                 "more than their fields. Next: wrap it in a module that returns those."
             ) from error
+        if _left_on_cpu(example, text):
+            raise ProblemError(
+                f"The forward of {name} makes a tensor on the CPU and mixes it with its inputs, "
+                "which a GPU refuses. Expected tensors on the device of the inputs. "
+                "Next: make it with device=x.device, or in the constructor as a buffer."
+            ) from error
         shapes = loaded.problem.shape_sets[shape_set].label
         raise ProblemError(
             f"The forward of {name} raised {_reason(error)} on inputs {shapes}. "
             "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
         ) from error
+
+
+def _left_on_cpu(example: _Example, text: str) -> bool:
+    """Whether forward failed with `text` since a tensor that it makes meets inputs on meta."""
+    import torch
+
+    given = (item for item in example.inputs if isinstance(item, torch.Tensor))
+    on_meta = any(item.device.type == "meta" for item in given)
+    return on_meta and any(words in text for words in TWO_DEVICES)
 
 
 def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:

@@ -78,6 +78,25 @@ def test_its_gradients_are_the_modules(function: Callable[..., object]) -> None:
                 assert a is None or torch.equal(a, b)
 
 
+def bits(m: Called, x: torch.Tensor) -> object:
+    big, whole = x > 0, x.int()
+    shifted = (whole << 2, whole >> whole.new_full((6,), 1))
+    return ((big ^ (x > 1)) * x * m.weight, (whole & 3) | 4, *shifted)
+
+
+def test_no_operator_is_called_by_a_name_that_a_file_may_not_use() -> None:
+    formula = written(bits)
+    assert isinstance(formula, Formula), formula
+    assert ".__" not in formula.text
+    namespace: dict[str, object] = {"torch": torch}
+    exec(formula.text, namespace)
+    module, x = Called(bits), torch.randn(3, 6) * 9
+    held = {"x": x, "weight": module.weight}
+    found = namespace[FUNCTION](*[held[name] for name in formula.names])  # type: ignore[operator]
+    for one, other in zip(found, bits(module, x), strict=True):  # type: ignore[call-overload]
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [

@@ -30,6 +30,14 @@ INFIX = {
     operator.pow: "**",
 }
 """Arithmetic on sizes."""
+NAMED = {
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift",
+}
+"""Operators that a file may not name, as the same ones under another name: `aten.__and__`."""
 FUNCTION = "formula"
 PLAIN = (bool, int, float, str, torch.dtype, torch.layout, torch.memory_format)
 UNTRACED = ("_set_grad_enabled", "set_grad_enabled", "inference_mode")
@@ -197,6 +205,9 @@ class _Writer:
         words = str(node.target).split(".")
         if not isinstance(node.target, torch._ops.OpOverload) or words[0] != "aten":
             raise _Unwritable(f"it calls {getattr(node.target, '__name__', node.target)}")
+        if words[1] in NAMED:
+            shifted_by_number = words[1].endswith("shift__") and words[2] == "Scalar"
+            words[1:] = [NAMED[words[1]], "Tensor_Scalar" if shifted_by_number else words[2]]
         given = [self._value(item) for item in node.args]
         given += [f"{key}={self._value(item)}" for key, item in node.kwargs.items()]
         return f"{'.'.join(words)}({', '.join(given)})"
