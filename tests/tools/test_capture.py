@@ -1,9 +1,11 @@
 """Does capture see what the module computes, and name what it cannot take?"""
 
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import sympy
@@ -18,7 +20,7 @@ from torch.utils._sympy.functions import Mod
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.errors import ProblemError
 from agentkernel.tools.capture import FreeDim, _kept_tables, capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.problems import load_problem, problem_from_module
 
 
 class Norm(nn.Module):
@@ -325,3 +327,30 @@ def test_without_the_names_of_torch_nothing_is_changed(monkeypatch: pytest.Monke
     override = exported_program._override_composite_implicit_decomp
     with _kept_tables():
         assert exported_program._override_composite_implicit_decomp is override
+
+
+class Given(nn.Module):
+    """Keeps a tensor that its constructor is given, as parameter or buffer."""
+
+    def __init__(self, weight: torch.Tensor, *, learned: bool = True) -> None:
+        super().__init__()
+        if learned:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_tensor_given_to_the_constructor_stays_real(tmp_path: Path, learned: bool) -> None:
+    own = inspect.getsource(Given).replace("= True", f"= {learned}").replace("Given", "Model")
+    path = tmp_path / "problem.py"
+    path.write_text(
+        f"import torch\nfrom torch import nn\n\n\n{own}\n\n"
+        "def get_inputs():\n    return [torch.randn(4, 8)]\n\n\n"
+        f"def get_init_inputs():\n    return [torch.ones(8, 2)]\n"
+    )
+    captured = capture(load_problem(str(path)))
+    assert list(captured.parameters.values()) == ["weight"]

@@ -389,13 +389,14 @@ def quiet() -> AbstractContextManager[None]:
 
 
 def _stray_tensors(module: nn.Module) -> bool:
-    """True where a plain attribute holds a real tensor, which cannot meet meta inputs."""
+    """True where an attribute, a parameter or a buffer is a real tensor, as one that the
+    constructor was given stays, which cannot meet meta inputs."""
     import torch
 
     return any(
         isinstance(value, torch.Tensor) and value.device.type != "meta"
         for item in module.modules()
-        for value in vars(item).values()
+        for value in (*vars(item).values(), *item._parameters.values(), *item._buffers.values())
     )
 
 

@@ -105,6 +105,12 @@ def problem(tmp_path: Path, returned: str) -> tuple[LoadedProblem, Captured]:
             ["['r'][0].hidden", "['r'][0].score", "['r'][0].scale", "['r'][1][0]"],
             ["Out"],
         ),
+        (
+            "y, torch.Size((3, x.shape[1]))",
+            "(_, torch.Size([_, _]))",
+            ["[0]", "[1][0]", "[1][1]"],
+            [],
+        ),
         ("y.max(1)", "torch.return_types.max((_, _))", ["[0]", "[1]"], []),
     ],
 )

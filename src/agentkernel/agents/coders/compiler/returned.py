@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from agentkernel.agents.coders.compiler.ir import Uncovered
 from agentkernel.tools.structures import label
 
@@ -42,6 +44,8 @@ def returned_text(tree: TreeSpec, leaves: Iterator[str]) -> str:
         return f"[{', '.join(inner)}]"
     if _is_torch(kind):
         return f"torch.return_types.{cast('type', kind).__name__}(({', '.join(inner)}))"
+    if kind is torch.Size:
+        return f"torch.Size([{', '.join(inner)}])"
     if kind is not tuple:
         name = label(cast("type", kind))
         raise Uncovered("output", f"it returns an object of {name}, which a drop-in cannot make")
