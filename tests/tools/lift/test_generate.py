@@ -53,6 +53,17 @@ class Random(nn.Module):
         return x + torch.rand_like(x)
 
 
+class Cell(nn.Module):
+    """An operator that torch cannot infer the shapes of on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cell(x, x)
+
+
 def captured(module: nn.Module) -> Captured:
     return capture(problem_from_module(module.eval(), [torch.randn(32, 64)]))
 
@@ -74,6 +85,7 @@ def answers() -> dict[str, InductorCode | NotLifted]:
     """One process writes them all, the one that fails first."""
     plain, rows = find_variant("default"), captured(Rows())
     jobs = {"random": (captured(Random()), plain)}
+    jobs["cell"] = (captured(Cell()), plain)
     jobs |= {name: (rows, find_variant(name)) for name in FIRST}
     jobs |= {f"rounds {rounds}": (captured(Quantised(rounds)), plain) for rounds in (True, False)}
     return dict(zip(jobs, shared_codes("generate", list(jobs.values())), strict=True))
@@ -85,6 +97,14 @@ def assert_answers(name: str, answer: InductorCode | NotLifted) -> None:
     else:
         assert isinstance(answer, InductorCode), f"{name}: {answer}"
         assert answer.variant == name
+
+
+@pytest.mark.xdist_group("lift")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the operator")
+def test_an_operator_that_needs_the_gpu_is_named() -> None:
+    answer = answers()["cell"]
+    assert isinstance(answer, NotLifted)
+    assert "cannot write aten._thnn_fused_gru_cell.default without a GPU" in answer.reason
 
 
 @pytest.mark.slow

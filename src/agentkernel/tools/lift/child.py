@@ -72,8 +72,7 @@ def written(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCo
         kernels = kernels_of(source)
     except Exception as error:  # noqa: BLE001 - whatever TorchInductor raises is its answer
         traceback.print_exc()
-        reason = f"{type(error).__name__}: {one_line(error, 300)}"
-        return NotLifted(reason=reason, stage="generate")
+        return NotLifted(reason=_reason(error, pretended), stage="generate")
     return InductorCode(
         variant=variant.name,
         source=source,
@@ -82,6 +81,22 @@ def written(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCo
         torch_version=torch.__version__,
         pretended=pretended,
     )
+
+
+def _reason(error: Exception, pretended: bool) -> str:
+    """Why TorchInductor wrote nothing. An operator that torch can only run, not infer the shapes
+    of, is named: it asks for the GPU that is pretended."""
+    if pretended and isinstance(error, NotImplementedError) and "Could not run" in str(error):
+        called = [
+            value
+            for frame, _ in traceback.walk_tb(error.__traceback__)
+            if isinstance(value := frame.f_locals.get("func"), torch._ops.OpOverload)
+        ]
+        name = str(called[-1]) if called else "an operator"
+        return (
+            f"TorchInductor cannot write {name} without a GPU: its shapes are known by running it"
+        )
+    return f"{type(error).__name__}: {one_line(error, 300)}"
 
 
 if __name__ == "__main__":
