@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from agentkernel.errors import ProblemError
+from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.capture import capture
 from agentkernel.tools.problems import load_problem, parse_input, problem_from_module
 
@@ -68,6 +69,41 @@ def test_a_built_module_is_called_on_the_flat_list() -> None:
     found = loaded.build(seed=0)(*loaded.make_inputs(seed=0))
     torch.testing.assert_close(found, x * 0.5 + h - c)
     assert capture(loaded).user_inputs == ("x", "state_0", "state_1", "alpha")
+
+
+class Again(torch.autograd.Function):
+    """Calls the module's own forward, in its own form, as a drop-in's Function does."""
+
+    @staticmethod
+    def forward(ctx: object, module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = module.forward({"x": x}, y=y)
+        return found
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[object, ...]:
+        return None, gradient * 2, gradient
+
+
+class Recorded(nn.Module):
+    """Takes a dict and a keyword; its gradients come from a Function that calls it again."""
+
+    def forward(self, given: dict[str, torch.Tensor], *, y: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() and given["x"].requires_grad:
+            found: torch.Tensor = Again.apply(self, given["x"], y)  # type: ignore[no-untyped-call]
+            return found
+        return given["x"] * 2 + y
+
+
+def test_a_module_called_flat_may_call_its_own_forward() -> None:
+    x, y = torch.randn(3), torch.randn(3)
+    loaded = problem_from_module(Recorded(), [{"x": x}], {"y": y})
+    for names in ((), ("given['x']", "y")):
+        flat = called_flat(Recorded(), loaded.problem.arguments, names)
+        leaves = x.clone().requires_grad_(), y.clone().requires_grad_()
+        found = flat(*leaves)
+        assert torch.equal(found, x * 2 + y)
+        gradients = torch.autograd.grad(found.sum(), leaves)
+        assert torch.equal(gradients[0], torch.full((3,), 2.0))
 
 
 def test_a_keyword_with_a_place_is_a_plain_argument() -> None:

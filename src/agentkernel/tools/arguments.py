@@ -215,9 +215,17 @@ def flat_class(
     more: Mapping[str, object] | None = None,
 ) -> type[nn.Module]:
     """A subclass of `original`, under its name, whose forward takes the inputs `names` and returns
-    `call(self, inputs)`; `more` are other attributes. cloudpickle takes it by value."""
+    `call(self, inputs)`; `more` are other attributes. cloudpickle takes it by value.
+
+    A call in the form of `original`, as a module makes it that calls its own forward once more,
+    goes to that one.
+    """
 
     def forward(self: nn.Module, *inputs: object, **named: object) -> object:
+        nested = any(isinstance(item, dict | list | tuple) for item in (*inputs, *named.values()))
+        other = len(inputs) + len(named) != len(names) or any(item not in names for item in named)
+        if nested or other:
+            return original.forward(self, *inputs, **named)
         return call(self, (*inputs, *(named[name] for name in names[len(inputs) :])))
 
     # Dynamo keeps at most eight graphs for one code object, whatever function has it.
