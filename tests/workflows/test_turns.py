@@ -178,7 +178,7 @@ def test_the_best_right_file_stands_in_the_prompt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "patience",
-    [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)],
+    [1, 2, 3],
 )
 @pytest.mark.slow
 def test_more_rounds_bring_more_lines_and_no_file_is_asked_about_for_ever(

@@ -345,10 +345,7 @@ def _watched(
         "products": cast("JSON", _products(state)),
         "races": cast("JSON", _races(state)),
         "wrote": cast(
-            "JSON",
-            sorted(
-                {*witness.wrote(), *_stored(state), *_changed(marks, model, values, payload, state)}
-            ),
+            "JSON", sorted({*witness.wrote(), *_stored(state), *_changed(marks, values, state)})
         ),
         "hidden": answer.hidden,
     }
@@ -369,18 +366,14 @@ def _marks(values: Sequence[object], state: WorkerState) -> dict[str, tuple[bool
 
 
 def _changed(
-    marks: Mapping[str, tuple[bool, int]],
-    model: nn.Module,
-    values: Sequence[object],
-    payload: Mapping[str, object],
-    state: WorkerState,
+    marks: Mapping[str, tuple[bool, int]], values: Sequence[object], state: WorkerState
 ) -> list[str]:
     """What the call has left otherwise and no operator shows: gradients switched on or off, hooks,
     the mode of a module. A property that a class puts in the mode's place is not asked."""
     from torch import nn
 
     found = [name for name, mark in _marks(values, state).items() if marks[name] != mark]
-    training = bool(payload.get("training"))
+    model, training = cast("nn.Module", state.memory["model"]), state.memory["training"]
     modes = {item.__dict__.get("training", training) for item in nn.Module.modules(model)}
     return found + ["the mode of a module"] * (modes != {training})
 
