@@ -92,10 +92,11 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "grouped": lambda: (Named(enable_gqa=True), heads(MANY, LONG, LONG)),
     "block": lambda: (Block(), (torch.randn(2, 40, 32),)),
 }
-QUICK = ("causal",)
 
 
-def _accepted(name: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_form_of_attention_passes_the_judge(name: str) -> None:
     module, inputs = CASES[name]()
     loaded = problem_from_module(module.eval(), inputs)
     captured = capture(loaded)
@@ -112,18 +113,6 @@ def _accepted(name: str) -> None:
     settings = JudgeSettings(seed=0, policy="triton", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source.text}"
-
-
-@pytest.mark.parametrize("name", QUICK)
-@pytest.mark.slow
-def test_attention_passes_the_judge(name: str) -> None:
-    _accepted(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_every_form_of_attention_passes_the_judge(name: str) -> None:
-    _accepted(name)
 
 
 def test_the_written_form_has_a_rival() -> None:
