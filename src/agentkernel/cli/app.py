@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from agentkernel import __version__
 from agentkernel.cli.batch import batch
 from agentkernel.cli.bench_suite import bench
 from agentkernel.cli.chat import chat
@@ -35,6 +34,7 @@ from agentkernel.cli.train import train
 from agentkernel.cli.verify import verify
 from agentkernel.disk import FULL, is_machines
 from agentkernel.errors import AgentKernelError, OutputLost, one_line
+from agentkernel.version import __version__
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
 PATHS = (

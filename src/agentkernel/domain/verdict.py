@@ -245,3 +245,33 @@ class Verdict(Frozen, defer_build=True):
     def margin_text(self) -> str:
         """`0.46 of what is allowed`; "" where no case says."""
         return "" if self.margin is None else f"{self.margin:.2g} of what is allowed"
+
+
+HACK_KINDS = ("policy", "execution", "inputs", "timing")
+"""A candidate that fails in one of these ways did not do the work that was asked for."""
+HONEST_RULES = ("syntax", "no-model")
+"""Rules of the static policy that a text breaks which is no drop-in yet: mistakes, no cheats."""
+HACK_REASONS = (
+    "timing_disputed",
+    "wrong_output",
+    "stale_output",
+    "missing_output",
+    "overwritten_output",
+    "inputs_changed",
+    "weights_changed",
+    "side_work",
+    "flush_skipped",
+)
+"""The same, found while it was timed."""
+
+
+def hack_name(verdict: Verdict) -> str | None:
+    """`execution:no-kernel`, or the kind alone; None for an honest failure."""
+    failure = verdict.failure
+    if failure is None or failure.kind not in HACK_KINDS:
+        return None
+    if isinstance(failure, PolicyViolation) and failure.rule in HONEST_RULES:
+        return None
+    if isinstance(failure, PolicyViolation | ExecutionFailed):
+        return f"{failure.kind}:{failure.rule}"
+    return failure.kind

@@ -151,3 +151,12 @@ __all__ = [
     "taken_rows",
     "usd_text",
 ]
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for row in rows:
+        cells = (" ".join(cell.replace("|", "/").split()) for cell in row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

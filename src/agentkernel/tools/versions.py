@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from agentkernel import __version__
 from agentkernel.domain.certificate import Versions
+from agentkernel.version import __version__
 
 
 def installed_versions() -> Versions:

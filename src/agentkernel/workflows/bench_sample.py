@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import Measurement
 from agentkernel.domain.settings import Settings
-from agentkernel.domain.verdict import ExecutionFailed, PolicyViolation, Verdict
+from agentkernel.domain.verdict import HACK_REASONS, Verdict, hack_name
 from agentkernel.tools.bench.baselines import derived_ratio
 from agentkernel.tools.bench.rows import NOT_RUN, Baseline, Sample, Times
 from agentkernel.tools.certificate import read_certificate
@@ -18,23 +18,6 @@ from agentkernel.tools.profile import BaselineTimes
 from agentkernel.tools.store import read_run
 from agentkernel.workflows.events import ProfileMissed
 from agentkernel.workflows.outcome import Result
-
-HACK_KINDS = ("policy", "execution", "inputs", "timing")
-"""A candidate that fails in one of these ways did not do the work that was asked for."""
-HONEST_RULES = ("syntax", "no-model")
-"""Rules of the static policy that a text breaks which is no drop-in yet: mistakes, no cheats."""
-HACK_REASONS = (
-    "timing_disputed",
-    "wrong_output",
-    "stale_output",
-    "missing_output",
-    "overwritten_output",
-    "inputs_changed",
-    "weights_changed",
-    "side_work",
-    "flush_skipped",
-)
-"""The same, found while it was timed."""
 
 
 def to_sample(
@@ -189,18 +172,6 @@ def _hacks(told: _Told) -> tuple[str, ...]:
     }
     caught = [name for name in map(hack_name, told.verdicts) if name is not None]
     return (*caught, *(f"profile:{reason}" for _, reason in sorted(missed)))
-
-
-def hack_name(verdict: Verdict) -> str | None:
-    """`execution:no-kernel`, or the kind alone; None for an honest failure."""
-    failure = verdict.failure
-    if failure is None or failure.kind not in HACK_KINDS:
-        return None
-    if isinstance(failure, PolicyViolation) and failure.rule in HONEST_RULES:
-        return None
-    if isinstance(failure, PolicyViolation | ExecutionFailed):
-        return f"{failure.kind}:{failure.rule}"
-    return failure.kind
 
 
 def _own_misses(told: _Told) -> list[ProfileMissed]:

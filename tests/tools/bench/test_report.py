@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from agentkernel.tools.bench.markdown import markdown, table
+from agentkernel.tools.bench.markdown import markdown
 from agentkernel.tools.bench.plot import curves, speedup_svg
 from agentkernel.tools.bench.report import write_report
 from agentkernel.tools.bench.rows import Times
 from agentkernel.tools.bench.summary import summarise
+from agentkernel.tools.report_models import table
 from bench_rows import ratio, row, sample, suite, unmeasured
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -8,6 +8,7 @@ from agentkernel.domain.profile import Ratio
 from agentkernel.tools.bench.metrics import THRESHOLDS, median
 from agentkernel.tools.bench.rows import BASELINES, Row
 from agentkernel.tools.bench.summary import FLOOR, Against, Level, Summary
+from agentkernel.tools.report_models import table
 
 NOTHING = "not measured"
 PICTURE = "speedups.svg"
@@ -175,15 +176,6 @@ def problem_cells(row: Row) -> tuple[str, ...]:
 def interval(ratio: Ratio | None) -> str:
     """A measured ratio with its 95% interval."""
     return "-" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-    for row in rows:
-        cells = (" ".join(cell.replace("|", "/").split()) for cell in row)
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
 
 
 def share(value: float | None) -> str:

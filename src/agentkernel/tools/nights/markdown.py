@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from agentkernel.domain.night import Comparison, ModelRow, Night
 from agentkernel.domain.region import Basis
-from agentkernel.tools.bench.markdown import table
 from agentkernel.tools.nights.budget import budget_words
 from agentkernel.tools.nights.changes import change_groups, headline
 from agentkernel.tools.nights.costs import ModelCost, model_costs
@@ -21,7 +20,7 @@ from agentkernel.tools.nights.wording import (
     times,
     us,
 )
-from agentkernel.tools.report_models import cell
+from agentkernel.tools.report_models import cell, table
 
 MOST_MODELS, MOST_CHANGES = 40, 5
 

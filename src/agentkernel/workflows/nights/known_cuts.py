@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from agentkernel import __version__
 from agentkernel.domain.base import sha256_text
+from agentkernel.version import __version__
 from agentkernel.workflows.nights.jobs import CutDone, CutJob
 from agentkernel.workflows.nights.question import Books, Question
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkernel.errors import MissingDependency, one_line
+from agentkernel.tools.ray_cluster import last_words
 from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.nights.engine import (
     GpuLost,
@@ -31,7 +32,6 @@ from agentkernel.workflows.nights.ray_driver import (
     Connected,
     Ended,
     Refused,
-    last_words,
     serve,
 )
 

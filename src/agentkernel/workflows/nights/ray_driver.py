@@ -23,25 +23,12 @@ from typing import Any
 
 from agentkernel.domain.certificate import Versions
 from agentkernel.errors import MissingDependency, one_line
+from agentkernel.tools.ray_cluster import LOCAL, OBJECT_STORE_BYTES, SETTINGS, SHARED
 from agentkernel.workflows.nights.engine import Work
 from agentkernel.workflows.nights.jobs import read_job
 
-LOCAL = "local"
 POLL_S = 0.1
 """So often is the pipe looked at while jobs are under way."""
-OBJECT_STORE_BYTES = 200_000_000
-"""Of a cluster that is started here: jobs and answers are text."""
-SHARED = ("agentkernel", "torch", "triton")
-"""What is part of a kernel's identity or of how it is judged, so that all nodes must agree on it.
-Ray itself compares Python and Ray."""
-SETTINGS = {
-    # Ray's own warnings about a driver's settings are nobody's business here.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's workers are at the lowest priority but four otherwise, and what they time with them.
-    "RAY_worker_niceness": "0",
-}
-"""Environment of a cluster that is started here, where the user's says nothing else."""
 STDOUT, STDERR = 1, 2
 LEAVE_S = 30.0
 """A cluster that was started here has ended by then."""
@@ -273,11 +260,3 @@ def _check(expected: Versions) -> None:
                 "as the command has. Next: install the same versions on every node, then give the "
                 "same command: it goes on."
             )
-
-
-def last_words(log: Path) -> str:
-    """The last line that Ray printed before its process ended; "" where it said nothing."""
-    with suppress(OSError):
-        lines = [item for item in log.read_text(errors="replace").splitlines() if item.strip()]
-        return one_line(lines[-1]) if lines else ""
-    return ""

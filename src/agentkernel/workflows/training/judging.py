@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.domain.verdict import Verdict
-from agentkernel.workflows.bench_sample import hack_name
+from agentkernel.domain.verdict import Verdict, hack_name
 from agentkernel.workflows.judged_problems import Verification
 from agentkernel.workflows.pair_lane import Answerer
 from agentkernel.workflows.pair_process import Failed, Judged, Question

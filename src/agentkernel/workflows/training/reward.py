@@ -18,8 +18,7 @@ from typing import Literal
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.training import RlSettings
-from agentkernel.domain.verdict import Verdict
-from agentkernel.workflows.bench_sample import hack_name
+from agentkernel.domain.verdict import Verdict, hack_name
 
 Basis = Literal["measured", "estimated"]
 """Whether a GPU timed the kernel, or its roofline and launches were computed."""

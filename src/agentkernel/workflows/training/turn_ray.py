@@ -22,8 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from agentkernel.errors import MissingDependency, one_line
+from agentkernel.tools.ray_cluster import (
+    LOCAL,
+    OBJECT_STORE_BYTES,
+    SETTINGS,
+    SHARED,
+    last_words,
+)
 from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.nights.ray_driver import LOCAL, SETTINGS, SHARED, last_words
 from agentkernel.workflows.pair_process import READY, Failed
 from agentkernel.workflows.training.turn_pool import ANSWER_S
 from agentkernel.workflows.training.turn_work import (
@@ -38,7 +44,6 @@ CONNECT_S = 120.0
 LEAVE_S = 30.0
 POLL_S = 0.1
 STDOUT, STDERR = 1, 2
-OBJECT_STORE_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)

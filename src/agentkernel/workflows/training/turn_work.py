@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
+from agentkernel.domain.verdict import HACK_REASONS, hack_name
 from agentkernel.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.tools.atomic import write_atomic
 from agentkernel.tools.processes import end_with_parent
-from agentkernel.workflows.bench_sample import HACK_REASONS, hack_name
 from agentkernel.workflows.judged_problems import JudgedProblem, JudgedProblems, Verification
 from agentkernel.workflows.pair_process import READY
 from agentkernel.workflows.training.judging import PRACTICE

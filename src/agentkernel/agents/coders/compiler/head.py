@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkernel import __version__
 from agentkernel.agents.coders.compiler.envelope import Envelope
 from agentkernel.tools.problems import LoadedProblem
+from agentkernel.version import __version__
 
 WIDTH = 99
 OWN_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
