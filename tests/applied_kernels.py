@@ -10,12 +10,12 @@ from torch import nn
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.certificate import Certificate, ModuleGraph, Versions
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ProblemError
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.regions.identity import problem_graph
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.identity import problem_graph
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 
 VERSIONS = Versions(agentkernel="0", python="3", torch="2", triton="3", platform="linux")
 

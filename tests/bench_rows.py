@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agentkernel.bench.rows import Row, Sample, Times
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.profile import Ratio
-from agentkernel.tools.bench.rows import Row, Sample, Times
 
 GPU = "NVIDIA H200"
 VERSIONS = Versions(

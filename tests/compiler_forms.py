@@ -1,11 +1,11 @@
 """Schedules with tiles so small that every loop of a small problem runs more than once."""
 
-from agentkernel.agents.coders.compiler.anchors import Anchor
-from agentkernel.agents.coders.compiler.build import Compiled
-from agentkernel.agents.coders.compiler.region import Region
-from agentkernel.agents.coders.compiler.schedule import Schedule
-from agentkernel.agents.coders.compiler.schedules import power_of_two, splittable
-from agentkernel.agents.coders.compiler.wrapper import AnySchedule
+from agentkernel.compiler.build import Compiled
+from agentkernel.compiler.drop_in.wrapper import AnySchedule
+from agentkernel.compiler.products.anchors import Anchor
+from agentkernel.compiler.region import Region
+from agentkernel.compiler.schedule import Schedule
+from agentkernel.compiler.schedules import power_of_two, splittable
 
 FORMS = ("persistent", "looped", "single", "split")
 """`single` is looped with one row a program, and flat where nothing is reduced."""

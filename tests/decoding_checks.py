@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentkernel.workflows.training.decoding.drawing import Drawing, draw
-from agentkernel.workflows.training.decoding.operations import Heads, Kept, Operations, Turns
+from agentkernel.training.decoding.drawing import Drawing, draw
+from agentkernel.training.decoding.operations import Heads, Kept, Operations, Turns
 
 DTYPES = (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}

@@ -29,8 +29,8 @@ from agentkernel.domain.profile import (
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Verdict
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.settings import load_settings
+from agentkernel.storage.settings import load_settings
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.targets import ResolvedTarget, load_targets
 from agentkernel.workflows.context import Crew, Kit, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key

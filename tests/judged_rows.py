@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import Judged
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.tools.training.modules import make_problem
+from agentkernel.training.data.modules import make_problem
+from agentkernel.training.training import Judged
 
 KERNEL = """import torch
 import torch.nn as nn

@@ -9,10 +9,10 @@ from typing import Self
 
 import pytest
 
-from agentkernel.workflows import knowledge_pairs
-from agentkernel.workflows.pair_lane import Answerer
-from agentkernel.workflows.pair_process import Answer, Question, Work
-from agentkernel.workflows.training import judging
+from agentkernel.training import judging
+from agentkernel.training.data import knowledge_pairs
+from agentkernel.training.pair_lane import Answerer
+from agentkernel.training.pair_process import Answer, Question, Work
 
 
 @dataclass

@@ -11,7 +11,7 @@ from agentkernel.domain.night import ModelRow, Night, RegionRow, RegionStatus
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel, KernelKey, RegionUse
-from agentkernel.tools.certificate import sign_certificate
+from agentkernel.tools.certificate.certificate import sign_certificate
 from fakes import PROBLEM, VERSIONS, measurement, profile, verdict
 
 H200 = "NVIDIA H200"

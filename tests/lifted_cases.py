@@ -11,14 +11,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.limits import eval_only
-from agentkernel.agents.coders.compiler.wrapper import Source
-from agentkernel.agents.coders.lifted.write import lift
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.specialise import specialise
-from agentkernel.tools.lift.variants import find_variant
-from agentkernel.tools.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.compiler.drop_in.limits import eval_only
+from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.lift.code import InductorCode, NotLifted
+from agentkernel.compiler.lift.variants import find_variant
+from agentkernel.compiler.lift.write import lift
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.problem.specialise import specialise
 from shared_codes import shared_codes
 
 PROBLEMS = Path(__file__).parent / "lifted_problems"

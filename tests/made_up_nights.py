@@ -13,7 +13,7 @@ from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Basis, Kernel, KernelKey, RegionUse
-from agentkernel.tools.profile.ratio import classify
+from agentkernel.tools.ratio import classify
 from fakes import measurement, profile, verdict
 
 GPU = "NVIDIA H200"

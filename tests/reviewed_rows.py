@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import Judged
-from agentkernel.tools.training.modules import make_problem
+from agentkernel.training.data.modules import make_problem
+from agentkernel.training.training import Judged
 from judged_rows import kernel, right, wrong
 
 REVIEW = """ANALYSIS

@@ -10,9 +10,9 @@ import torch
 from hypothesis import Phase, settings
 from torch import fx, nn
 
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.rewrite import Rewritten, rewrite
+from agentkernel.compiler.rewrite import Rewritten, rewrite
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import problem_from_module
 
 Tensor = torch.Tensor
 CLOSE = 1e-9

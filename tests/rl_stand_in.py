@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkernel.domain.training import NewModel, RlSettings, SamplingSettings, TrainingSettings
 from agentkernel.domain.verdict import Failure, Gate, Verdict
-from agentkernel.workflows.training.folder import save_weights
-from agentkernel.workflows.training.new_model import make_new
-from agentkernel.workflows.training.reward import JudgedTurn, Speed
-from agentkernel.workflows.training.tokens import make_tokenizer
-from agentkernel.workflows.training.turn_pool import Answered
+from agentkernel.training.folder import save_weights
+from agentkernel.training.new_model import make_new
+from agentkernel.training.rl.reward import JudgedTurn, Speed
+from agentkernel.training.rl.turn_pool import Answered
+from agentkernel.training.sft.tokens import make_tokenizer
+from agentkernel.training.training import NewModel, RlSettings, SamplingSettings, TrainingSettings
 from training_rows import make_row, problem, write_rows
 
 GOOD = frozenset("abcdefghijklmnopqrstuvwxyz")

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten
 
-from agentkernel.tools.judge.compare import allowance
-from agentkernel.tools.judge.tally import errors
+from agentkernel.tools.judge.comparison.compare import allowance
+from agentkernel.tools.judge.comparison.tally import errors
 from agentkernel.tools.sandbox.session import TensorRef, Worker, WorkerFailed, open_worker
 
 OPS = "agentkernel.tools.judge.child"

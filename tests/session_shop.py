@@ -10,13 +10,13 @@ from pathlib import Path
 
 import fakes
 from agentkernel.agents.models.factory import Desk
-from agentkernel.domain.session import Changes
+from agentkernel.chat.domain_session import Changes
+from agentkernel.chat.session_session import Session
 from agentkernel.domain.settings import Settings
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Kit
 from agentkernel.workflows.events import Event, OnEvent, ignore
-from agentkernel.workflows.session.session import Session
 
 SCRIPTS = (
     fakes.Script("rows", speedup=1.6, compiled=1.5),
@@ -58,7 +58,7 @@ def shop(delay_s: float = 0.0) -> SessionShop:
 
 def settings_for(runs: Path, *overrides: str):  # type: ignore[no-untyped-def]
     def made(changes: Changes) -> Settings:
-        from agentkernel.tools.settings import load_settings
+        from agentkernel.storage.settings import load_settings
 
         return load_settings(fakes._empty(runs), (f"runs={runs}", *overrides), changes)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
-    from agentkernel.tools.lift.code import InductorCode, NotLifted
-    from agentkernel.tools.lift.variants import Variant
+    from agentkernel.compiler.lift.code import InductorCode, NotLifted
+    from agentkernel.compiler.lift.variants import Variant
+    from agentkernel.tools.problem.capture import Captured
 
 FOLDER = "AGENTKERNEL_TESTS_SHARED"
 """The variable that names the folder which this run's processes share, see conftest.py."""
@@ -21,7 +21,7 @@ def shared_codes(
     name: str, jobs: Sequence[tuple[Captured, Variant]]
 ) -> tuple[InductorCode | NotLifted, ...]:
     """`generate_many` for the H200; the first process of a run that asks for `name` does it."""
-    from agentkernel.tools.lift.generate import generate_many
+    from agentkernel.compiler.lift.generate import generate_many
     from agentkernel.tools.targets import find_target
 
     path = Path(os.environ[FOLDER]) / f"{name}.jsonl"
@@ -37,7 +37,7 @@ def shared_codes(
 
 
 def _read(line: str) -> InductorCode | NotLifted:
-    from agentkernel.tools.lift.code import InductorCode, NotLifted
+    from agentkernel.compiler.lift.code import InductorCode, NotLifted
 
     kind = InductorCode if '"source"' in line else NotLifted
     return kind.model_validate_json(line)

@@ -13,25 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.agents.coders.compiler.build import Compiled
-from agentkernel.agents.coders.compiler.coder import (
-    ALGEBRA,
-    partitions,
-    simplified,
-    structure,
-    variants,
-)
-from agentkernel.agents.coders.compiler.ir import Uncovered
-from agentkernel.agents.coders.compiler.limits import eval_only
-from agentkernel.agents.coders.compiler.wrapper import Source
-from agentkernel.agents.coders.lifted.write import lift
+from agentkernel.agents.coder import ALGEBRA, partitions, simplified, structure, variants
+from agentkernel.compiler.build import Compiled
+from agentkernel.compiler.drop_in.limits import eval_only
+from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.lift.code import InductorCode, NotLifted
+from agentkernel.compiler.lift.generate import generate_many
+from agentkernel.compiler.lift.variants import Variant, find_variant
+from agentkernel.compiler.lift.write import lift
 from agentkernel.domain.profile import CompileReport
-from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.compile import compile_many
-from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.generate import generate_many
-from agentkernel.tools.lift.variants import Variant, find_variant
-from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.targets import find_target
 
 SUITE = Path(__file__).parents[1] / "benchmarks" / "suite"

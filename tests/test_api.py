@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import agentkernel
-from agentkernel.errors import ProblemError, RunNotFound, SettingError
+from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
 from fakes import FakeWorkshop, Script
 
 DROP_IN = """import torch

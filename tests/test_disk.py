@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.disk import explaining, hold
-from agentkernel.errors import OutputError, RunBusy
+from agentkernel.domain.errors import OutputError, RunBusy
+from agentkernel.storage.disk import explaining, hold
 
 
 def line(path: Path, problem: str, full: bool) -> str:

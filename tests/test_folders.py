@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import SettingError
-from agentkernel.folders import config_folder, data_folder, expanded
-from agentkernel.tools.settings import load_settings
+from agentkernel.domain.errors import SettingError
+from agentkernel.storage.folders import config_folder, data_folder, expanded
+from agentkernel.storage.settings import load_settings
 
 
 @pytest.fixture

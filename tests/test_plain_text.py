@@ -12,17 +12,17 @@ from rich.table import Table
 
 from agentkernel.cli.judge import verdict_lines
 from agentkernel.cli.output import json_line, print_failure, print_json, say
-from agentkernel.cli.plain_console import PlainConsole
+from agentkernel.cli.rendering.plain_console import PlainConsole
 from agentkernel.cli.verify import replay_lines
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import one_line
+from agentkernel.domain.plain_text import plain, plain_line, plain_values
 from agentkernel.domain.verdict import RunFailed
-from agentkernel.errors import one_line
-from agentkernel.plain_text import plain, plain_line, plain_values
-from agentkernel.tools.judge.finding import reply_strings
-from agentkernel.tools.replay import Replay
-from agentkernel.tools.report_models import cell
+from agentkernel.tools.certificate.replay import Replay
+from agentkernel.tools.judge.comparison.finding import reply_strings
 from agentkernel.tools.sandbox.protocol import parse_reply
+from agentkernel.workflows.report_models import cell
 from fakes import verdict
 
 PACKAGE = Path(__file__).parents[1] / "src" / "agentkernel"
@@ -33,20 +33,20 @@ PRINTS = re.compile(
 )
 OWN = {
     "cli/app.py": "the version",
-    "cli/chat_screen.py": "rich's own lines of a screen, and JSON in ASCII",
+    "cli/chat/chat_screen.py": "rich's own lines of a screen, and JSON in ASCII",
     "cli/output.py": "the one place",
     "cli/show.py": "a source, which a file or a program gets as it is",
-    "cli/train_cost.py": "its own figures",
+    "cli/train/train_cost.py": "its own figures",
     "knowledge/train_embedder.py": "its own figures",
-    "tools/devices.py": "JSON in ASCII, to the parent",
+    "runtime/devices.py": "JSON in ASCII, to the parent",
     "tools/judge/sanitize.py": "inside the sandbox",
-    "tools/profile/audit.py": "its own problems",
+    "tools/profiler/audit.py": "its own problems",
     "tools/sandbox/probing.py": "JSON in ASCII, to the parent",
-    "workflows/intents/train.py": "its own figures",
-    "workflows/nights/interpreted.py": "to the parent",
-    "workflows/pair_process.py": "JSON, to the parent",
-    "workflows/training/pair_work.py": "JSON, to the parent",
-    "workflows/training/turn_work.py": "JSON, to the parent",
+    "chat/language/train.py": "its own figures",
+    "nightly/interpreted.py": "to the parent",
+    "training/pair_process.py": "JSON, to the parent",
+    "training/data/pair_work.py": "JSON, to the parent",
+    "training/rl/turn_work.py": "JSON, to the parent",
 }
 """Files that print themselves, and what."""
 PAGES = re.compile(r"write_atomic\([^\n]*(?:\.html|\.markdown|\.junit|_csv|REPORT|PAGE|_svg)\b.*")

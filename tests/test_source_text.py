@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.bench import read_source as read_candidate
-from agentkernel.errors import ProblemError
-from agentkernel.source_text import (
+from agentkernel.cli.bench_command import read_source as read_candidate
+from agentkernel.domain.errors import ProblemError
+from agentkernel.nightly.zoo.references import _imports
+from agentkernel.storage.source_text import (
     MOST_BYTES,
     MOST_DEPTH,
     MOST_LINES,
@@ -23,35 +24,34 @@ from agentkernel.source_text import (
     symbol_tables,
 )
 from agentkernel.tools.judge.gradients import declares_gradients
-from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.policy.policy import check_policy
 from agentkernel.tools.judge.races import find_race
-from agentkernel.tools.problems import load_problem, parse_init, parse_input
-from agentkernel.tools.profile.figures import kernel_names
-from agentkernel.tools.zoo.references import _imports
+from agentkernel.tools.problem.problems import load_problem, parse_init, parse_input
+from agentkernel.tools.profiler.figures import kernel_names
 
 PACKAGE = Path(__file__).parents[1] / "src" / "agentkernel"
 PARSERS = re.compile(
     r"(?<![\w.])(?:ast\.parse|ast\.literal_eval|compile|eval(?=\((?!\)))|tokenize\.\w+|symtable\.symtable)\("
 )
 OWN = {
-    "source_text.py": "the one place",
-    "agents/coders/compiler/formula.py": "text that this package wrote",
-    "agents/coders/compiler/source_slice.py": "parts of what parse_source has read",
-    "agents/coders/compiler/signature.py": "defaults that this package wrote",
-    "agents/coders/lifted/constants.py": "TorchInductor's text",
-    "agents/coders/lifted/grid.py": "TorchInductor's text",
-    "agents/coders/lifted/kernel_text.py": "TorchInductor's text",
-    "agents/coders/lifted/steps.py": "TorchInductor's text",
-    "agents/coders/lifted/titles.py": "TorchInductor's text",
-    "agents/coders/lifted/vocabulary.py": "TorchInductor's text",
+    "storage/source_text.py": "the one place",
+    "compiler/drop_in/formula.py": "text that this package wrote",
+    "compiler/drop_in/source_slice.py": "parts of what parse_source has read",
+    "compiler/drop_in/signature.py": "defaults that this package wrote",
+    "compiler/lift/constants.py": "TorchInductor's text",
+    "compiler/lift/grid.py": "TorchInductor's text",
+    "compiler/lift/kernel_text.py": "TorchInductor's text",
+    "compiler/lift/steps.py": "TorchInductor's text",
+    "compiler/lift/titles.py": "TorchInductor's text",
+    "compiler/lift/vocabulary.py": "TorchInductor's text",
     "knowledge/documents.py": "a node of what parse_source has read",
-    "tools/apply/traced.py": "text that this package wrote",
-    "tools/lift/heuristics.py": "TorchInductor's text",
-    "tools/problems.py": "nodes of what parse_expression has read",
-    "workflows/session/sizes.py": "a node of what parse_source has read",
+    "apply/traced.py": "text that this package wrote",
+    "compiler/lift/heuristics.py": "TorchInductor's text",
+    "tools/problem/problems.py": "nodes of what parse_expression has read",
+    "chat/sizes.py": "a node of what parse_source has read",
 }
 """Files that call a parser themselves, and what they give it."""
-NODES_ONLY = {"knowledge/documents.py", "tools/problems.py", "workflows/session/sizes.py"}
+NODES_ONLY = {"knowledge/documents.py", "tools/problem/problems.py", "chat/sizes.py"}
 UNKIND = {
     "unary": "z = " + "-" * 200_000 + "1\n",
     "sum": "z = 1" + "+ 1" * 100_000 + "\n",
@@ -144,7 +144,7 @@ def test_code_is_bound_too() -> None:
 def test_no_more_of_a_file_is_read_than_tells_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentkernel.source_text.MOST_READ", 10)
+    monkeypatch.setattr("agentkernel.storage.source_text.MOST_READ", 10)
     path = tmp_path / "file.py"
     path.write_bytes(b"\xef\xbb\xbfa\r\nb")
     assert read_source(path, "utf-8-sig") == "a\nb"

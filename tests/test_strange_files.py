@@ -15,27 +15,33 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.chat.store import SessionStore
 from agentkernel.cli.app import run
-from agentkernel.cli.chat_sessions import sessions
-from agentkernel.disk import make_own_folder, open_append, open_new, read_regular, read_regular_text
-from agentkernel.errors import KnowledgeError, OutputError, ProblemError, RunNotFound
+from agentkernel.cli.chat.chat_sessions import sessions
+from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, RunNotFound
 from agentkernel.knowledge.transfer import export_entries, import_entries
 from agentkernel.knowledge.vectors import open_vectors
-from agentkernel.source_text import read_source
-from agentkernel.tools.atomic import append_line, write_atomic
-from agentkernel.tools.certificate import read_sealed
-from agentkernel.tools.library import Library
-from agentkernel.tools.library.export import export_library
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.library.export import export_library
+from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.record import NightFile
+from agentkernel.nightly.zoo.references import parse_reference
+from agentkernel.storage.atomic import append_line, write_atomic
+from agentkernel.storage.disk import (
+    make_own_folder,
+    open_append,
+    open_new,
+    read_regular,
+    read_regular_text,
+)
+from agentkernel.storage.records import Records, open_records, read_records
+from agentkernel.storage.source_text import read_source
+from agentkernel.tools.certificate.certificate import read_sealed
 from agentkernel.tools.live_module import read_live, sha256_of
-from agentkernel.tools.nights.compare import compare_nights
-from agentkernel.tools.nights.record import NightFile
 from agentkernel.tools.ours import is_certificate
-from agentkernel.tools.packages import source_bytes
-from agentkernel.tools.records import Records, open_records, read_records
+from agentkernel.tools.problem.packages import source_bytes
 from agentkernel.tools.store import list_runs, note_use, uses
-from agentkernel.tools.zoo.references import parse_reference
 from agentkernel.workflows.drive import open_saver
-from agentkernel.workflows.session.store import SessionStore
 from library_rows import night
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
@@ -46,8 +52,8 @@ OPENERS = re.compile(
 )
 OWN = {
     "cli/checks.py": "a database that is only read",
-    "database.py": "copies into a folder that was made a moment ago",
-    "disk.py": "the one place",
+    "storage/database.py": "copies into a folder that was made a moment ago",
+    "storage/disk.py": "the one place",
     "domain/": "nothing",
     "knowledge/structures.py": "the user's own knowledge, under names with a hash",
     "knowledge/train_embedder.py": "the maintainers' own",
@@ -55,21 +61,21 @@ OWN = {
     "knowledge/vector_ledger.py": "the user's own knowledge",
     "tools/compile/resources.py": "a folder that was made a moment ago",
     "tools/judge/sanitize.py": "inside the sandbox",
-    "tools/library/salvage.py": "in memory",
-    "tools/library/schema.py": "refuse_strange stands before it",
-    "tools/lift/child.py": "a folder that was made a moment ago",
-    "tools/lift/generate.py": "a folder that was made a moment ago",
-    "tools/profile/audit.py": "a folder that was made a moment ago",
-    "tools/records.py": "refuse_strange stands before it",
+    "nightly/library/salvage.py": "in memory",
+    "nightly/library/schema.py": "refuse_strange stands before it",
+    "compiler/lift/child.py": "a folder that was made a moment ago",
+    "compiler/lift/generate.py": "a folder that was made a moment ago",
+    "tools/profiler/audit.py": "a folder that was made a moment ago",
+    "storage/records.py": "refuse_strange stands before it",
     "tools/sandbox/": "inside the sandbox",
-    "tools/signing.py": "the user's own keys",
+    "tools/certificate/signing.py": "the user's own keys",
     "workflows/drive.py": "refuse_strange stands before it",
-    "workflows/nights/ray_driver.py": "a folder that was made a moment ago",
-    "workflows/session/store.py": "refuse_strange stands before it",
-    "workflows/training/folder.py": "a folder that was made a moment ago",
-    "workflows/training/gathering.py": "a folder that was made a moment ago",
-    "workflows/training/pair_work.py": "a folder that was made a moment ago",
-    "workflows/training/turn_ray.py": "a folder that was made a moment ago",
+    "nightly/scheduler/ray_driver.py": "a folder that was made a moment ago",
+    "chat/store.py": "refuse_strange stands before it",
+    "training/folder.py": "a folder that was made a moment ago",
+    "training/data/gathering.py": "a folder that was made a moment ago",
+    "training/data/pair_work.py": "a folder that was made a moment ago",
+    "training/rl/turn_ray.py": "a folder that was made a moment ago",
 }
 """Files that open files themselves, and where."""
 

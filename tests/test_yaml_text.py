@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentkernel.errors import AgentKernelError
-from agentkernel.tools.settings import load_settings
-from agentkernel.tools.zoo.read import read_zoo, top_keys
-from agentkernel.workflows.batch import read_list
-from agentkernel.yaml_text import MOST_BYTES, compose_yaml, parse_yaml, read_yaml
+from agentkernel.bench.batch import read_list
+from agentkernel.domain.errors import AgentKernelError
+from agentkernel.nightly.zoo.read import read_zoo, top_keys
+from agentkernel.storage.settings import load_settings
+from agentkernel.storage.yaml_text import MOST_BYTES, compose_yaml, parse_yaml, read_yaml
 
 UNKIND = {
     "date": "a: 2001-99-99",

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agentkernel.errors import AgentKernelError
-from agentkernel.workflows.training import ranks, watch
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.sft import Judging, train_sft
+from agentkernel.domain.errors import AgentKernelError
+from agentkernel.training import ranks
+from agentkernel.training.configuration import load_training
+from agentkernel.training.sft import watch
+from agentkernel.training.sft.sft import Judging, train_sft
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def command_for(place: Path, *jobs: Job) -> list[str]:
 def in_a_process(words: list[str], count: int) -> list[str]:
     """What launches them, to be started by itself."""
     program = (
-        "import sys; from agentkernel.workflows.training.launch import launch; "
+        "import sys; from agentkernel.training.launch import launch; "
         f"sys.exit(launch({words!r}, {count}))"
     )
     return [sys.executable, "-c", program]

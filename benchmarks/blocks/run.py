@@ -33,8 +33,8 @@ from table import VERIFIED, write_table
 import agentkernel
 import agentkernel.workflows.optimize
 from agentkernel.api import load_drop_in
-from agentkernel.errors import AgentKernelError
-from agentkernel.tools.judge.interpreter import harden
+from agentkernel.domain.errors import AgentKernelError
+from agentkernel.tools.judge.interpreter.interpreter import harden
 from agentkernel.workflows.outcome import Result
 
 TOLERANCE = 1e-3

@@ -29,7 +29,8 @@ import torch
 from torch import nn
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.tools.judge.compare import (
+from agentkernel.tools.judge.cases.values import Distribution, Sampler, scales
+from agentkernel.tools.judge.comparison.compare import (
     ELEMENT_ULPS,
     HONEST_DRAWS,
     HONEST_FACTOR,
@@ -37,11 +38,10 @@ from agentkernel.tools.judge.compare import (
     Ruled,
     allowance,
 )
-from agentkernel.tools.judge.population import Population
-from agentkernel.tools.judge.reference import Answer, call_reference
-from agentkernel.tools.judge.tally import Tally, errors, specials
-from agentkernel.tools.judge.values import Distribution, Sampler, scales
-from agentkernel.tools.judge.worst import Blur, Suspects
+from agentkernel.tools.judge.comparison.tally import Tally, errors, specials
+from agentkernel.tools.judge.comparison.worst import Blur, Suspects
+from agentkernel.tools.judge.reference.population import Population
+from agentkernel.tools.judge.reference.reference import Answer, call_reference
 
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     "normal",

@@ -25,17 +25,17 @@ from pathlib import Path
 
 import recorded
 
-from agentkernel.cli.batch_screen import Screen
-from agentkernel.cli.batch_zoo import kernels_of
-from agentkernel.tools.library import Library
-from agentkernel.tools.nights.compare import compare_nights
-from agentkernel.tools.nights.files import write_night
-from agentkernel.tools.regions import WorkOrder, budget_of, merge_cuts
-from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.nights.agenda import Agenda
-from agentkernel.workflows.nights.engine import LocalEngine
-from agentkernel.workflows.nights.night import Wanted, run_night
-from agentkernel.workflows.nights.question import Ranking
+from agentkernel.cli.nightly.batch_screen import Screen
+from agentkernel.cli.nightly.batch_zoo import kernels_of
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.night import Wanted, run_night
+from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.files import write_night
+from agentkernel.nightly.regions import WorkOrder, budget_of, merge_cuts
+from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.engine import LocalEngine
+from agentkernel.nightly.scheduler.question import Ranking
+from agentkernel.storage.settings import load_settings
 
 BUDGET_S = 1e7
 """Never spent: each job's part of it is computed all the same."""

@@ -21,7 +21,7 @@ from agentkernel.domain.night import Form, ModelRow
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.workflows.nights.jobs import (
+from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,
     CutJob,

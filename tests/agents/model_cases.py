@@ -9,11 +9,11 @@ from pathlib import Path
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Finish, Question, Reply, Sampling
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved
 from agentkernel.domain.verdict import CompileFailed, Failure
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import load_targets
 from fakes import measurement, profile, verdict
 

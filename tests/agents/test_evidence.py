@@ -36,7 +36,7 @@ from agentkernel.domain.verdict import (
     Verdict,
     WrongMeta,
 )
-from agentkernel.tools.judge.compare import compare_output
+from agentkernel.tools.judge.comparison.compare import compare_output
 from fakes import verdict
 
 Spoil = Callable[[torch.Tensor], torch.Tensor]

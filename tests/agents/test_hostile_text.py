@@ -28,8 +28,8 @@ from model_cases import (
     right,
 )
 
-from agentkernel.agents.coders.answer import read_answer
-from agentkernel.agents.coders.conversation import coder_messages
+from agentkernel.agents.answer import read_answer
+from agentkernel.agents.conversation import coder_messages
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.model_planner import ModelPlanner
@@ -38,7 +38,7 @@ from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
 from agentkernel.agents.reviewer import Reviewer, parse_review
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.domain.verdict import CompileFailed
-from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from fakes import mismatch
 
 Fill = Callable[[str], str]

@@ -15,8 +15,8 @@ from model_cases import COMPILE_FAILED, SAMPLING, ScriptedModel, candidate, refu
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.protocols import Attempt, Diagnosis
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.verdict import Failure, RunFailed
-from agentkernel.errors import ModelUnavailable
 from fakes import mismatch, verdict
 
 

@@ -23,8 +23,8 @@ from agentkernel.agents.structured import (
     read_reply,
     read_text,
 )
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Message, Question, Reply
-from agentkernel.errors import ModelUnavailable
 
 QUESTION = Question(
     agent="planner", round=1, messages=(Message(role="user", text="Plan."),), sampling=SAMPLING

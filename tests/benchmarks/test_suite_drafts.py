@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from agentkernel.agents.coders.compiler.wrapper import Source
+from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.policy.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.lift.code import InductorCode, NotLifted
 from shared_codes import shared_codes
 from suite_drafts import (
     FILES,

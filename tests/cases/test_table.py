@@ -23,7 +23,7 @@ import sys
 
 import torch
 
-from agentkernel.tools.judge.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import harden
 
 harden()
 torch.manual_seed(0)

@@ -9,8 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_fake import FakeSession
 
-from agentkernel.cli import chat_open
 from agentkernel.cli.app import main
+from agentkernel.cli.chat import chat_open
 
 chat_open.session_class = lambda: FakeSession
 

@@ -10,27 +10,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from agentkernel.cli.chat_protocol import Approve, SettingsFor
+from agentkernel.chat.domain_session import Changes, Node, Place, Step, Tree
+from agentkernel.chat.intent import Intent, IntentContext
+from agentkernel.chat.outlook import Outlook
+from agentkernel.chat.replies import DiffOf, Editing, Ended, Moved, Ran, Reply, Said, TreeShown
+from agentkernel.cli.chat.chat_protocol import Approve, SettingsFor
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.intent import Intent, IntentContext
+from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.plan import Hypothesis, Plan
-from agentkernel.domain.session import Changes, Node, Place, Step, Tree
-from agentkernel.errors import RunNotFound
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.workflows.events import Event, Finished, NodeStarted, Noted, OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.session.outlook import Outlook
-from agentkernel.workflows.session.replies import (
-    DiffOf,
-    Editing,
-    Ended,
-    Moved,
-    Ran,
-    Reply,
-    Said,
-    TreeShown,
-)
 
 STEP_S = 60.0
 SOURCE = "class ModelNew:\n    pass\n"

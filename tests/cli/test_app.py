@@ -16,7 +16,13 @@ import typer
 
 from agentkernel import __version__
 from agentkernel.cli.app import COMMANDS, explain, run
-from agentkernel.errors import DiskFailure, MissingDependency, OutputError, ProblemError, RunBusy
+from agentkernel.domain.errors import (
+    DiskFailure,
+    MissingDependency,
+    OutputError,
+    ProblemError,
+    RunBusy,
+)
 
 HELP = [sys.executable, "-m", "agentkernel", "--help"]
 BARE = [sys.executable, "-c", "import typer, rich"]

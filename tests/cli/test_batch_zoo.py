@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.batch_zoo import chosen, earlier, is_zoo, nights_folder, zoo_overrides
+from agentkernel.cli.nightly.batch_zoo import chosen, earlier, is_zoo, nights_folder, zoo_overrides
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.night import Night
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.errors import SettingError
-from agentkernel.tools.library import Library
-from agentkernel.tools.zoo.read import packaged_zoos
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.zoo.read import packaged_zoos
 from library_rows import night as made_up
 
 MODELS = '''

@@ -21,17 +21,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_fake import SOURCE, FakeSession
 
-from agentkernel.cli import chat_open, chat_screen
+from agentkernel.chat.domain_session import Place
+from agentkernel.chat.replies import Ran, Reply
 from agentkernel.cli.app import run
-from agentkernel.cli.chat_events import STOPS, in_a_session
-from agentkernel.cli.chat_open import Flags, Loading, read_flags
-from agentkernel.cli.chat_sessions import last_used
-from agentkernel.domain.session import Place
-from agentkernel.tools.problems import load_problem
+from agentkernel.cli.chat import chat_open, chat_screen
+from agentkernel.cli.chat.chat_events import STOPS, in_a_session
+from agentkernel.cli.chat.chat_open import Flags, Loading, read_flags
+from agentkernel.cli.chat.chat_sessions import last_used
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.store import Manifest
-from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.events import Decided, Noted
-from agentkernel.workflows.session.replies import Ran, Reply
 from agentkernel.workflows.state import StopReason
 
 PROBLEM = """import torch

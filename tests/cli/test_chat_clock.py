@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from agentkernel.cli.chat_clock import ERASED, Clock, words
+from agentkernel.cli.chat.chat_clock import ERASED, Clock, words
 
 
 def waited(stream: io.StringIO, wanted: str) -> bool:

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.cli.chat_commands import (
-    ALIASES,
-    COMMANDS,
-    HELP,
-    Ask,
-    Change,
-    Help,
-    Wrong,
-    known_keys,
-    parse,
-)
-from agentkernel.domain.intent import (
+from agentkernel.chat.domain_session import SettingValue
+from agentkernel.chat.intent import (
     AskDocs,
     Compare,
     Diff,
@@ -32,7 +22,17 @@ from agentkernel.domain.intent import (
     Undo,
     WriteTo,
 )
-from agentkernel.domain.session import SettingValue
+from agentkernel.cli.chat.chat_commands import (
+    ALIASES,
+    COMMANDS,
+    HELP,
+    Ask,
+    Change,
+    Help,
+    Wrong,
+    known_keys,
+    parse,
+)
 
 ASKED: dict[str, Intent] = {
     "/plan": Plain(name="plan"),
@@ -184,7 +184,7 @@ def test_help_has_every_command_within_80_columns() -> None:
 
 
 def test_the_keys_are_those_of_the_packaged_settings() -> None:
-    from agentkernel.tools.settings import _flatten, default_tree
+    from agentkernel.storage.settings import _flatten, default_tree
 
     assert set(known_keys()) == {key for key, _ in _flatten(default_tree())}
 

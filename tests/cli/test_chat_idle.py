@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agentkernel.cli import chat_open
-from agentkernel.cli.chat_idle import Idle
-from agentkernel.cli.chat_open import Loading
+from agentkernel.cli.chat import chat_open
+from agentkernel.cli.chat.chat_idle import Idle
+from agentkernel.cli.chat.chat_open import Loading
 
 SOON_S = 0.05
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.chat_edit import NotEdited, editor_words
-from agentkernel.cli.chat_input import ScriptFeed, is_terminal
-from agentkernel.cli.chat_open import Opening
-from agentkernel.cli.chat_screen import TextScreen, chat_console
-from agentkernel.cli.chat_sessions import session_folder
-from agentkernel.cli.chat_turns import INTERRUPTED, Chat
+from agentkernel.chat.domain_session import Place
+from agentkernel.chat.replies import Ran
+from agentkernel.cli.chat.chat_edit import NotEdited, editor_words
+from agentkernel.cli.chat.chat_input import ScriptFeed, is_terminal
+from agentkernel.cli.chat.chat_open import Opening
+from agentkernel.cli.chat.chat_screen import TextScreen, chat_console
+from agentkernel.cli.chat.chat_sessions import session_folder
+from agentkernel.cli.chat.chat_turns import INTERRUPTED, Chat
 from agentkernel.cli.signals import Closed
-from agentkernel.domain.session import Place
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.workflows.session.replies import Ran
+from agentkernel.tools.problem.problems import LoadedProblem
 
 
 def load_nothing() -> LoadedProblem:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from agentkernel.bench.rows import Row
+from agentkernel.bench.summary import Summary
 from agentkernel.cli.app import run
 from agentkernel.domain.night import Comparison, Night
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.bench.rows import Row
-from agentkernel.tools.bench.summary import Summary
-from agentkernel.tools.replay import Replay
+from agentkernel.tools.certificate.replay import Replay
+from agentkernel.training.data.card import Card
 from agentkernel.workflows.events import Event
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.training.card import Card
 from goldens import as_text, same_as_golden, shape
 
 TESTS = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.knowledge import COMMANDS
-from agentkernel.cli.knowledge_search import last_lines
+from agentkernel.cli.knowledge.knowledge_search import last_lines
+from agentkernel.cli.knowledge_command import COMMANDS
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.transfer import FOREIGN
 from agentkernel.knowledge.truth import open_truth

@@ -15,7 +15,7 @@ from queue import Queue
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.knowledge_kernelbook import alone, import_shards
+from agentkernel.cli.knowledge.knowledge_kernelbook import alone, import_shards
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.kernelbook import import_pairs
 from agentkernel.knowledge.truth import Truth, open_truth
@@ -195,7 +195,7 @@ def test_imports_at_once_come_one_after_the_other(
 ) -> None:
     """Each looks for near copies among what was there when it began."""
     said: Queue[str] = Queue()
-    monkeypatch.setattr("agentkernel.cli.knowledge_options.say_on_stderr", said.put)
+    monkeypatch.setattr("agentkernel.cli.knowledge.knowledge_options.say_on_stderr", said.put)
     file = write_json_lines(tmp_path / "rows.jsonl", make_rows(40))
 
     def take(truth: Truth) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.library import exit_code
-from agentkernel.tools.library import Library, default_library
-from agentkernel.tools.library.verifying import Checked
-from agentkernel.tools.versions import installed_versions
+from agentkernel.cli.nightly.library import exit_code
+from agentkernel.nightly.library import Library, default_library
+from agentkernel.nightly.library.verifying import Checked
+from agentkernel.runtime.versions import installed_versions
 from library_rows import days_ago, kernel, key, night
 
 
@@ -227,7 +227,7 @@ def test_a_file_that_is_no_library_is_one_line(
 def test_the_newest_of_many_kernels_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("agentkernel.cli.library.MOST_LISTED", 2)
+    monkeypatch.setattr("agentkernel.cli.nightly.library.MOST_LISTED", 2)
     path = tmp_path / "library.sqlite"
     with Library(path) as library:
         for number in range(3):

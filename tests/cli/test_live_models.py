@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run_events import started
 
-from agentkernel.cli.live import Progress
-from agentkernel.cli.live_models import ModelUse, use_of
+from agentkernel.cli.rendering.live import Progress
+from agentkernel.cli.rendering.live_models import ModelUse, use_of
 from agentkernel.domain.exchange import AgentName, Exchange, Message, Question, Reply, Sampling
 from agentkernel.domain.exchange import Usage as Tokens
 from agentkernel.workflows.events import Event, ModelAsked, ModelRetried, NodeFinished, NodeStarted

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run_events import result, started
 
-from agentkernel.cli.chat_screen import JsonScreen, TextScreen
-from agentkernel.cli.live import LiveTable, Progress
-from agentkernel.cli.live_writing import KEPT, LINES, LiveWriting
-from agentkernel.cli.watch import follow
+from agentkernel.cli.chat.chat_screen import JsonScreen, TextScreen
+from agentkernel.cli.rendering.live import LiveTable, Progress
+from agentkernel.cli.rendering.live_writing import KEPT, LINES, LiveWriting
+from agentkernel.cli.rendering.watch import follow
 from agentkernel.workflows.events import (
     Event,
     ModelAsked,

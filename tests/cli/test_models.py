@@ -11,8 +11,8 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.cli.models import checked, use_before
 from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling, Usage
-from agentkernel.tools.records import Records
-from agentkernel.tools.settings import default_tree
+from agentkernel.storage.records import Records
+from agentkernel.storage.settings import default_tree
 from fakes import FakeWorkshop, Script, settings, small_problem
 
 GHOST = "chat:ghost:m"

@@ -11,19 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from agentkernel.agents.models.ledger import Account, Ledger
-from agentkernel.cli.pictures import place_words, render
-from agentkernel.cli.pictures.bars import scales
-from agentkernel.cli.pictures.page import View
-from agentkernel.cli.pictures.plain import cut, shown, shown_model
-from agentkernel.cli.pictures.roofline import chart_of, marks
-from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.intent import Suggestion
-from agentkernel.domain.knowledge import Entry, Hit, Score
-from agentkernel.domain.plan import Decision, Hypothesis, Plan
-from agentkernel.domain.profile import ProfileFailed, Ratio
-from agentkernel.domain.session import Branch, Node, Place, Step, Tree
-from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.session.replies import (
+from agentkernel.chat.domain_session import Branch, Node, Place, Step, Tree
+from agentkernel.chat.intent import Suggestion
+from agentkernel.chat.replies import (
     Compared,
     Cost,
     DiffOf,
@@ -44,6 +34,16 @@ from agentkernel.workflows.session.replies import (
     TreeShown,
     Wrote,
 )
+from agentkernel.cli.rendering.bars import scales
+from agentkernel.cli.rendering.page import View
+from agentkernel.cli.rendering.plain import cut, shown, shown_model
+from agentkernel.cli.rendering.replies import place_words, render
+from agentkernel.cli.rendering.roofline import chart_of, marks
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.knowledge import Entry, Hit, Score
+from agentkernel.domain.plan import Decision, Hypothesis, Plan
+from agentkernel.domain.profile import ProfileFailed, Ratio
+from agentkernel.workflows.outcome import Result
 from fakes import ANALYSIS, measurement, mismatch, profile, verdict
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pictures"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.cli.quantities import (
+from agentkernel.cli.rendering.quantities import (
     parse_bytes,
     parse_seconds,
     show_bytes,
@@ -12,7 +12,7 @@ from agentkernel.cli.quantities import (
     show_span,
     show_us,
 )
-from agentkernel.errors import SettingError
+from agentkernel.domain.errors import SettingError
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.plan import Plan
-from agentkernel.tools.certificate import build_certificate, canonical_json
-from agentkernel.tools.library import Library
-from agentkernel.tools.nights import compare_nights, write_night
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.files import write_night
+from agentkernel.tools.certificate.certificate import build_certificate, canonical_json
 from agentkernel.tools.store import RunStore, create_run
 from fakes import (
     ANALYSIS,

@@ -14,13 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run_events import KERNEL, one_round, profile_taken, result, started
 
-from agentkernel.cli.batch import batch_table
-from agentkernel.cli.live import LiveTable, Progress
-from agentkernel.cli.panel import facts, kernel_table, result_panel
+from agentkernel.bench.batch import Row
+from agentkernel.cli.nightly.batch import batch_table
 from agentkernel.cli.profile import measured_lines
-from agentkernel.cli.watch import follow
+from agentkernel.cli.rendering.live import LiveTable, Progress
+from agentkernel.cli.rendering.panel import facts, kernel_table, result_panel
+from agentkernel.cli.rendering.watch import follow
 from agentkernel.domain.profile import CompileReport
-from agentkernel.workflows.batch import Row
 from agentkernel.workflows.events import CandidateDrafted, OnEvent
 from agentkernel.workflows.outcome import Result
 from fakes import EAGER, measurement

@@ -18,17 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.taught import completion
+from agentkernel.agents.taught import completion
+from agentkernel.bench.rows import Row
 from agentkernel.cli.app import run
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import TASKS, DataSettings, Judged, TrainingRow
-from agentkernel.tools.bench.rows import Row
-from agentkernel.workflows.training import checkpoints, curve, rl_curve
-from agentkernel.workflows.training.card import read_card
-from agentkernel.workflows.training.examples import make_examples
-from agentkernel.workflows.training.folder import read_record
-from agentkernel.workflows.training.rl_problems import training_problems
-from agentkernel.workflows.training.rows import admitted, read_rows
+from agentkernel.training import checkpoints, curve
+from agentkernel.training.data.card import read_card
+from agentkernel.training.data.rl_problems import training_problems
+from agentkernel.training.data.rows import admitted, read_rows
+from agentkernel.training.folder import read_record
+from agentkernel.training.rl import rl_curve
+from agentkernel.training.sft.examples import make_examples
+from agentkernel.training.training import TASKS, DataSettings, Judged, TrainingRow
 from judged_rows import CHEAT, kernel, right, verdict, write_rows
 from killed_commands import finished, killed
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.train_cost import between
-from agentkernel.tools.training.cost import Range
+from agentkernel.cli.train.train_cost import between
+from agentkernel.training.cost import Range
 
 PAGE = Path(__file__).parents[2] / "docs" / "training-cost.md"
 BLOCKS = re.findall(r"^```\n\$ agentkernel (.+)\n((?:.*\n)*?)```$", PAGE.read_text(), re.M)

@@ -12,13 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from agentkernel.agents.models.local_text import Sample
-from agentkernel.cli.train_evaluate import evaluate, tasks_of, verdicts, write_all
+from agentkernel.cli.train.train_evaluate import evaluate, tasks_of, verdicts, write_all
+from agentkernel.domain.errors import ModelUnavailable, OutputError, SettingError, TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.errors import ModelUnavailable, OutputError, SettingError, TrainingError
-from agentkernel.workflows.training import judging
-from agentkernel.workflows.training.decoding import Wrote
-from agentkernel.workflows.training.judging import STRICT, Asked, Found
-from agentkernel.workflows.training.questions import Question, Questions, to_write
+from agentkernel.training import judging
+from agentkernel.training.data.questions import Question, Questions, to_write
+from agentkernel.training.decoding import Wrote
+from agentkernel.training.judging import STRICT, Asked, Found
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, make_row, problem, write_rows
 

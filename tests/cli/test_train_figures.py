@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agentkernel.cli.train_figures import (
+from agentkernel.cli.train.train_figures import (
     difference_lines,
     figures,
     table,
     try_figures,
     write_figures,
 )
-from agentkernel.cli.train_options import print_line
-from agentkernel.domain.training import Task
-from agentkernel.errors import OutputError
-from agentkernel.workflows.training.evaluate import Counted, PassAt, summed
+from agentkernel.cli.train.train_options import print_line
+from agentkernel.domain.errors import OutputError
+from agentkernel.training.evaluate.evaluate import Counted, PassAt, summed
+from agentkernel.training.training import Task
 
 
 def passed(task: Task, *correct: int) -> PassAt:

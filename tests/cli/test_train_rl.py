@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.cli.train_rl import rl
-from agentkernel.errors import SettingError
+from agentkernel.cli.train.train_rl import rl
+from agentkernel.domain.errors import SettingError
 from rl_stand_in import make_modules, make_policy
 
 needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")

@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.cli import train_sft
-from agentkernel.cli.train_sft import sft, words_of
-from agentkernel.errors import SettingError, TrainingError
+from agentkernel.cli.train import train_sft
+from agentkernel.cli.train.train_sft import sft, words_of
+from agentkernel.domain.errors import SettingError, TrainingError
 from training_rows import make_data, make_row, write_rows
 
 app = typer.Typer()

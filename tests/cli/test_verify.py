@@ -10,8 +10,8 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.cli.verify import _ending, exit_code
 from agentkernel.domain.candidate import Candidate
-from agentkernel.tools.certificate import build_certificate
-from agentkernel.tools.replay import Difference, Replay
+from agentkernel.tools.certificate.certificate import build_certificate
+from agentkernel.tools.certificate.replay import Difference, Replay
 from agentkernel.tools.store import Manifest
 from certificates import write_certificate
 from fakes import VERSIONS, settings, small_problem, verdict

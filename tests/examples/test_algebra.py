@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.coder import ALGEBRA, family, simplified
-from agentkernel.agents.coders.compiler.coder import partitions as compiled
-from agentkernel.agents.coders.compiler.derivation import algebra_of, words_of
-from agentkernel.agents.coders.compiler.strategies import hypotheses
+from agentkernel.agents.coder import ALGEBRA, family, simplified
+from agentkernel.agents.coder import partitions as compiled
+from agentkernel.agents.strategies import hypotheses
 from agentkernel.cli.app import run
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.rewrite import RULES
-from agentkernel.tools.roofline import analyse
+from agentkernel.compiler.derivation import algebra_of, words_of
+from agentkernel.compiler.rewrite import RULES
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.roofline.roofline import analyse
 from agentkernel.tools.targets import find_target
 
 FOLDER = Path(__file__).parents[2] / "examples" / "algebra"

@@ -201,7 +201,7 @@ def make_bench(work: Path) -> tuple[str, ...]:
 
 def make_knowledge(work: Path) -> tuple[str, ...]:
     """Two pairs of the user's own, one of them changed once, and their vectors."""
-    from agentkernel.cli.knowledge_import import own_pair
+    from agentkernel.cli.knowledge.knowledge_import import own_pair
     from agentkernel.knowledge.truth import open_truth
     from agentkernel.knowledge.vectors import open_vectors
     from memory_truth import HashEmbedder

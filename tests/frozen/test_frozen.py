@@ -20,7 +20,7 @@ import loop_child
 from agentkernel.cli.app import run
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.vectors import open_vectors
-from agentkernel.tools.certificate import read_certificate
+from agentkernel.tools.certificate.certificate import read_certificate
 from agentkernel.tools.store import open_run
 from agentkernel.workflows.drive import attempts_of, open_saver
 from agentkernel.workflows.optimize import resume

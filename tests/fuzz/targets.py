@@ -11,38 +11,40 @@ from typing import get_args
 
 import typer
 
-from agentkernel.agents.coders.answer import read_answer
-from agentkernel.cli import app, knowledge_show, library
-from agentkernel.cli.batch_zoo import chosen, is_zoo
-from agentkernel.cli.chat_open import read_flags
-from agentkernel.cli.chat_sessions import last_used, sessions
+from agentkernel.agents.answer import read_answer
+from agentkernel.chat.explain.explain_file import parse_file
+from agentkernel.chat.store import open_store
+from agentkernel.cli import app
+from agentkernel.cli.chat.chat_open import read_flags
+from agentkernel.cli.chat.chat_sessions import last_used, sessions
+from agentkernel.cli.knowledge import knowledge_show
+from agentkernel.cli.nightly import library
+from agentkernel.cli.nightly.batch_zoo import chosen, is_zoo
 from agentkernel.cli.report import report
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
 from agentkernel.cli.verify import verify
-from agentkernel.disk import read_regular
+from agentkernel.domain.errors import ProblemError
+from agentkernel.domain.plain_text import plain
 from agentkernel.domain.rules import Policy
-from agentkernel.errors import ProblemError
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.transfer import Border, import_entries
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.vectors import open_vectors
-from agentkernel.plain_text import plain
-from agentkernel.source_text import compile_source, parse_source, read_source
-from agentkernel.tools import problems
-from agentkernel.tools.certificate import read_certificate
+from agentkernel.nightly.zoo.read import read_zoo
+from agentkernel.storage.disk import read_regular
+from agentkernel.storage.source_text import compile_source, parse_source, read_source
+from agentkernel.tools.certificate.certificate import read_certificate
 from agentkernel.tools.judge.compiled import distinct
 from agentkernel.tools.judge.gradients import declares_gradients
-from agentkernel.tools.judge.kernel_text import telling_sizes
-from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.policy.kernel_text import telling_sizes
+from agentkernel.tools.judge.policy.policy import check_policy
 from agentkernel.tools.judge.races import find_race
-from agentkernel.tools.packages import package_of
-from agentkernel.tools.profile.figures import kernel_names
+from agentkernel.tools.problem import problems
+from agentkernel.tools.problem.packages import package_of
+from agentkernel.tools.profiler.figures import kernel_names
 from agentkernel.tools.store import list_runs, open_run
-from agentkernel.tools.zoo.read import read_zoo
 from agentkernel.workflows.drive import DAMAGED, attempts_of, open_saver
-from agentkernel.workflows.session.explain_file import parse_file
-from agentkernel.workflows.session.store import open_store
 from memory_truth import HashEmbedder
 
 Touched = str

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.profile.audit import audit
-from agentkernel.tools.profile.audit_problems import PROBLEMS
-from agentkernel.tools.profile.contest import Contest
-from agentkernel.tools.profile.contested import Contested
-from agentkernel.tools.profile.nvml import NvmlGauge
-from agentkernel.tools.profile.rounds import Lost
-from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.profiler.audit import audit
+from agentkernel.tools.profiler.audit_problems import PROBLEMS
+from agentkernel.tools.profiler.contest import Contest
+from agentkernel.tools.profiler.contested import Contested
+from agentkernel.tools.profiler.nvml import NvmlGauge
+from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.settings import ProfileSettings
 
 pytestmark = pytest.mark.gpu
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.settings import load_settings
+from agentkernel.storage.settings import load_settings
+from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.store import open_run
 from agentkernel.workflows.events import CandidateDrafted, Event
 from agentkernel.workflows.optimize import run

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.memory_plan import Room, plan_memory
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.memory_plan import Room, plan_memory
-from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 
 pytestmark = pytest.mark.gpu
 

@@ -13,16 +13,16 @@ import torch
 
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.agents.models.local_presets import LocalPreset
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Message, Question, Reply, Sampling
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools import gate
+from agentkernel.runtime import gate
 from tiny_models import make_model
 
 pytestmark = pytest.mark.gpu
 
 TIMER = """
 import sys
-from agentkernel.errors import ModelUnavailable
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.tools import gate
 with gate.timing():
     print("in", flush=True)

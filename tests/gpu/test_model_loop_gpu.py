@@ -17,8 +17,8 @@ from model_story import FAST, PROBLEM, TWO, Author, Ended, read_end, serve
 
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.cli.app import run as agentkernel
-from agentkernel.tools import gate
-from agentkernel.tools.gate import Gate
+from agentkernel.runtime import gate
+from agentkernel.runtime.gate import Gate
 from tiny_models import make_model
 
 pytestmark = pytest.mark.gpu

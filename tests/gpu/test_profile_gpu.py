@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.profile import Measurement, Profile, ProfileFailed
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile import ProfileSession, ProfileSettings
-from agentkernel.tools.profile.sides import TUNED_MODES
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.profiler import ProfileSession, ProfileSettings
+from agentkernel.tools.profiler.sides import TUNED_MODES
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.gpu

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from chromadb.errors import InternalError
 
+from agentkernel.domain.errors import OutputError
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import OutputError
 from agentkernel.knowledge import base as base_module
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import PACKAGE

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import OutputError
 from agentkernel.domain.knowledge import Entry, Filters, Gain, Query, Structure
-from agentkernel.errors import OutputError
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 
 OPEN = """

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentkernel.errors import MissingDependency, SettingError
+from agentkernel.domain.errors import MissingDependency, SettingError
 from agentkernel.knowledge.embedding import STATIC_FOLDER, StaticEmbedder, load_embedder
 
 
@@ -71,7 +71,7 @@ def test_a_model_that_is_not_here_gets_one_line_and_no_request(
     code = (
         "import sys; seen = []\n"
         "sys.addaudithook(lambda e, a: seen.append(e) if e == 'socket.getaddrinfo' else None)\n"
-        "from agentkernel.errors import SettingError\n"
+        "from agentkernel.domain.errors import SettingError\n"
         "from agentkernel.knowledge.embedding import load_embedder\n"
         "try: load_embedder('sentence-transformers:' + sys.argv[1])\n"
         "except SettingError as error: print(seen, error)"

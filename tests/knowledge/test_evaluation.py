@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.knowledge import Query, Structure
-from agentkernel.errors import ProblemError
 from agentkernel.knowledge.evaluation import evaluate, read_questions, score
 
 FILES = {

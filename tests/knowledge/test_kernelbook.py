@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import MissingDependency, SettingError
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import MissingDependency, SettingError
 from agentkernel.knowledge.kernelbook import (
     LONGEST_PASSAGE,
     Bad,

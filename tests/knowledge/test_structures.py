@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agentkernel.domain.errors import DiskFailure, OutputError
 from agentkernel.domain.knowledge import Filters, Structure
-from agentkernel.errors import DiskFailure, OutputError
 from agentkernel.knowledge import structures
 from agentkernel.knowledge.facts import facts_of
 from agentkernel.knowledge.structures import StructureIndex

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import KnowledgeError, OutputError
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.errors import KnowledgeError, OutputError
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.truth_types import Put
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry, Filters, Gain
-from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge.truth import Truth, open_truth
 from agentkernel.knowledge.truth_types import Gone, Progress, Put
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge import truth as truth_module
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.truth_schema import FILE_NAME
@@ -19,7 +19,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import OutputError
+from agentkernel.domain.errors import OutputError
 from agentkernel.knowledge.truth import open_truth
 from agentkernel.knowledge.truth_types import Progress
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agentkernel.domain.errors import DiskFailure, OutputError, SettingError
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.errors import DiskFailure, OutputError, SettingError
 from agentkernel.knowledge import vector_folder, vectors
 from agentkernel.knowledge.truth_types import Gone
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkernel.tools.redteam.bench import Bench, BenchSettings
+from agentkernel.bench.redteam.bench import Bench, BenchSettings
 from redteam.naive import NaiveJudge
 
 collect_ignore = ["hostile", "honest", "problems"]

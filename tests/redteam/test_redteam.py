@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.tools.redteam.bench import Bench
-from agentkernel.tools.redteam.corpus import Entry, acts_on, read_corpus
-from agentkernel.tools.redteam.finding import Found
+from agentkernel.bench.redteam.bench import Bench
+from agentkernel.bench.redteam.corpus import Entry, acts_on, read_corpus
+from agentkernel.bench.redteam.finding import Found
 from redteam.naive import NaiveJudge
 
 INSATIABLE = ("hangs_and_ignores_signals", "memory_hog")

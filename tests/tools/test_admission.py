@@ -13,8 +13,9 @@ from threading import Timer
 import pytest
 import torch
 
-from agentkernel.tools import admission, gate
-from agentkernel.tools.admission import COPIES, LEDGER, device_free, reserved
+from agentkernel.runtime import gate
+from agentkernel.tools.judge import admission
+from agentkernel.tools.judge.admission import COPIES, LEDGER, device_free, reserved
 
 GB = 1 << 30
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.errors import ProblemError
-from agentkernel.tools.arguments import called_flat
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import load_problem, parse_input, problem_from_module
+from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import load_problem, parse_input, problem_from_module
+from agentkernel.tools.problem.tools_arguments import called_flat
 
 
 class Cell(nn.Module):

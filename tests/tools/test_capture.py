@@ -17,10 +17,10 @@ from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
 from torch.utils._sympy.functions import Mod
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.errors import ProblemError
-from agentkernel.tools.capture import FreeDim, _kept_tables, capture
-from agentkernel.tools.problems import load_problem, problem_from_module
+from agentkernel.tools.problem.capture import FreeDim, _kept_tables, capture
+from agentkernel.tools.problem.problems import load_problem, problem_from_module
 
 
 class Norm(nn.Module):
@@ -276,7 +276,7 @@ def test_the_graph_is_the_one_of_a_torch_left_alone(
     inputs = (value,) * (3 if isinstance(module, nn.MultiheadAttention) else 1)
     problem = problem_from_module(module, inputs)
     ours = capture(problem)
-    monkeypatch.setattr("agentkernel.tools.capture.KNOWN_TORCH", ())
+    monkeypatch.setattr("agentkernel.tools.problem.capture.KNOWN_TORCH", ())
     theirs = capture(problem)
     assert ours.graph.code == theirs.graph.code
     assert ours.guards == theirs.guards

@@ -9,9 +9,9 @@ import pytest
 
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.plan import Plan
-from agentkernel.errors import RunNotFound
-from agentkernel.tools.certificate import (
+from agentkernel.tools.certificate.certificate import (
     build_certificate,
     canonical_json,
     hash_errors,
@@ -19,7 +19,7 @@ from agentkernel.tools.certificate import (
     read_sealed,
     sign_certificate,
 )
-from agentkernel.tools.signing import sign, signed_text
+from agentkernel.tools.certificate.signing import sign, signed_text
 from agentkernel.tools.store import Manifest
 from certificates import write_certificate
 from fakes import ANALYSIS, VERSIONS, measurement, profile, settings, small_problem, verdict

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.capture import capture
-from agentkernel.tools.cumulative_norm import traceable_averages
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.cumulative_norm import traceable_averages
+from agentkernel.tools.problem.problems import problem_from_module
 
 
 class Trains(nn.Module):

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools import gate as doors
-from agentkernel.tools.gate import Gate
+from agentkernel.runtime import gate as doors
+from agentkernel.runtime.gate import Gate
 from agentkernel.tools.sandbox.waiting import readable
 
 OTHER = """
 import sys
 from pathlib import Path
-from agentkernel.tools.gate import Gate
+from agentkernel.runtime.gate import Gate
 with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
     print("in", flush=True)
     sys.stdin.readline()

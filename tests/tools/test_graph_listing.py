@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.tools.capture import capture
-from agentkernel.tools.graph_listing import MOST_LINES, graph_listing
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.training.modules import make_problem
+from agentkernel.compiler.graph_listing import MOST_LINES, graph_listing
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import load_problem
+from agentkernel.training.data.modules import make_problem
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
 

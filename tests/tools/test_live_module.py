@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.resume import _trust as trust
-from agentkernel.errors import RunNotFound
+from agentkernel.domain.errors import RunNotFound
 from agentkernel.tools.live_module import LIVE, SEAL, read_live, sha256_of, trust_live, write_live
 
 PACKAGE = Path(__file__).parents[2] / "src" / "agentkernel"
@@ -17,10 +17,10 @@ LOADERS = re.compile(
     r"|allow_pickle=True|pickle_fallback=True|weights_only=False|trust_remote_code=True"
 )
 OURS = {
-    "tools/lift/child.py": "a request that the parent wrote a moment ago into its own folder",
+    "compiler/lift/child.py": "a request that the parent wrote a moment ago into its own folder",
     "tools/live_module.py": "the one place",
-    "tools/profile/twin.py": "its parent, over a pipe",
-    "tools/profile/twin_process.py": "its child, which runs the user's own reference, over a pipe",
+    "tools/profiler/twin.py": "its parent, over a pipe",
+    "tools/profiler/twin_process.py": "its child, which runs the user's own reference, over a pipe",
     "tools/judge/sanitize.py": "inside the sandbox: what the worker wrote there",
     "tools/sandbox/protocol.py": "inside the sandbox: the parent's request, over a socket",
 }

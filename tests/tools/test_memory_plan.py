@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.capture import capture
-from agentkernel.tools.memory_plan import RESERVE_BYTES, Footprint, Room, measure, plan_memory
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.judge.memory_plan import RESERVE_BYTES, Footprint, Room, measure, plan_memory
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 from sliced_modules import Call
 
 KB = 1024

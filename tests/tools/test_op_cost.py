@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.op_cost import is_fill, is_free, op_cost, op_name, stored_bytes
+from agentkernel.tools.roofline.op_cost import is_fill, is_free, op_cost, op_name, stored_bytes
 
 aten = torch.ops.aten
 SIZE = st.integers(min_value=1, max_value=64)

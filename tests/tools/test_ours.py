@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.bench import report
+from agentkernel.domain.errors import OutputError
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
-from agentkernel.errors import OutputError
-from agentkernel.tools.bench import report
-from agentkernel.tools.nights import files
+from agentkernel.nightly.page import files
 from agentkernel.workflows.handover import require_free
 
 PROBLEM = Problem(

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from agentkernel.tools import processes
-from agentkernel.tools.processes import give_way
+from agentkernel.runtime import processes
+from agentkernel.runtime.processes import give_way
 
 FAMILY = """
 import os, subprocess, sys

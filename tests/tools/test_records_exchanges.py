@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
-from agentkernel.tools.records import Records
+from agentkernel.storage.records import Records
 
 
 def exchange(round_number: int, text: str = "Yes.") -> Exchange:
@@ -47,7 +47,7 @@ CLOSED_BY_ANOTHER = """
 import sys, threading, time
 from pathlib import Path
 from sqlite3 import ProgrammingError
-from agentkernel.tools.records import Records
+from agentkernel.storage.records import Records
 
 def work(records):
     try:

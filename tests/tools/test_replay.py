@@ -14,27 +14,31 @@ import pytest
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, ModuleGraph, Status
+from agentkernel.domain.errors import ProblemError, RunNotFound
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.profile import ProfileFailed, Ratio
 from agentkernel.domain.verdict import RunFailed, Verdict
-from agentkernel.errors import ProblemError, RunNotFound
-from agentkernel.tools.capture import capture
-from agentkernel.tools.certificate import build_certificate, canonical_json, read_certificate
-from agentkernel.tools.judge.fingerprint import judge_sha256
-from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.live_module import write_live
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.regions.identity import problem_graph
-from agentkernel.tools.replay import (
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.tools.certificate.certificate import (
+    build_certificate,
+    canonical_json,
+    read_certificate,
+)
+from agentkernel.tools.certificate.replay import (
     Replay,
     inspect_certificate,
     replay,
     timing_differences,
     verdict_differences,
 )
+from agentkernel.tools.judge.fingerprint import judge_sha256
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.live_module import write_live
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.identity import problem_graph
+from agentkernel.tools.problem.problems import problem_from_module
 from agentkernel.tools.store import Manifest
-from agentkernel.tools.versions import installed_versions
 from certificates import write_certificate
 from fakes import VERSIONS, measurement, profile, settings, small_problem, verdict
 

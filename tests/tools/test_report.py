@@ -7,6 +7,7 @@ import pytest
 
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.plain_text import sentence
 from agentkernel.domain.plan import (
     Algebra,
     AlgebraStep,
@@ -19,9 +20,8 @@ from agentkernel.domain.plan import (
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.domain.verdict import Verdict
-from agentkernel.plain_text import sentence
-from agentkernel.tools.report import Entry, render_report
-from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken, usd_text
+from agentkernel.workflows.report import Entry, render_report
+from agentkernel.workflows.report_models import Diagnosed, ModelsSection, Taken, usd_text
 from fakes import (
     ANALYSIS,
     EAGER,

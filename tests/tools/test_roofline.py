@@ -4,9 +4,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.roofline import (
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.roofline.roofline import (
     KERNEL_SHARE,
     LAUNCH_US,
     LIBRARY_SHARE,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import SettingError
-from agentkernel.tools.settings import load_settings, user_config_path
+from agentkernel.storage.settings import load_settings, user_config_path
 from agentkernel.workflows.workshop import profile_settings
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import OutputError, SettingError
+from agentkernel.domain.errors import OutputError, SettingError
+from agentkernel.tools.certificate.signing import data_folder, is_known, is_valid, key_path, sign
 from agentkernel.tools.sandbox.session import WorkerFailed, open_worker
 from agentkernel.tools.sandbox.tiers import import_paths
-from agentkernel.tools.signing import data_folder, is_known, is_valid, key_path, sign
 
 EXECUTE = "agentkernel.tools.sandbox.ops:execute"
 TEXT = b"all of it"

@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.errors import OutputError, RunNotFound
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import OutputError, RunNotFound
-from agentkernel.tools.atomic import make_folder, write_atomic
+from agentkernel.storage.atomic import make_folder, write_atomic
+from agentkernel.storage.records import Records
 from agentkernel.tools.judge.settings import keyed_seed
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.records import Records
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.store import (
     SESSION_FILE,
     USES_FILE,
@@ -375,8 +375,8 @@ import sys
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
-from agentkernel.errors import OutputError
-from agentkernel.tools.atomic import write_atomic
+from agentkernel.domain.errors import OutputError
+from agentkernel.storage.atomic import write_atomic
 
 folder = Path(sys.argv[1])
 write_atomic(folder / "first.py", "saved")
@@ -418,7 +418,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
-from agentkernel.errors import RunBusy
+from agentkernel.domain.errors import RunBusy
 from agentkernel.tools.store import alone
 try:
     with alone(Path(sys.argv[1]), 0.2):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch.utils._pytree import register_dataclass, tree_leaves, tree_structure
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.structure import Structure
-from agentkernel.errors import ProblemError
-from agentkernel.tools.structures import (
+from agentkernel.tools.problem.structures import (
     Apart,
     NotPlain,
     put_together,

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from agentkernel.errors import TimeIsUp
-from agentkernel.tools.time_limit import require_time, search_seconds, time_left, within
+from agentkernel.domain.errors import TimeIsUp
+from agentkernel.tools.sandbox.time_limit import require_time, search_seconds, time_left, within
 
 
 def test_without_a_run_there_is_no_limit() -> None:

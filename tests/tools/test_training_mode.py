@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.limits import eval_only
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.training_mode import watched_mode
+from agentkernel.compiler.drop_in.limits import eval_only
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.training_mode import watched_mode
 
 X = torch.randn(4, 6)
 

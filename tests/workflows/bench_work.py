@@ -7,10 +7,10 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from agentkernel.errors import MissingDependency
-from agentkernel.tools import gate
-from agentkernel.tools.bench.rows import Row
-from agentkernel.workflows.bench_task import Task
+from agentkernel.bench.bench_task import Task
+from agentkernel.bench.rows import Row
+from agentkernel.domain.errors import MissingDependency
+from agentkernel.runtime import gate
 
 
 def work(task: Task) -> Row:

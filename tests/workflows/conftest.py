@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import session_shop
-from agentkernel.workflows.session.replies import Ran
-from agentkernel.workflows.session.session import Session
+from agentkernel.chat.replies import Ran
+from agentkernel.chat.session_session import Session
 
 
 @pytest.fixture

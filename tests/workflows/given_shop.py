@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from agentkernel.agents.coders.factory import make_coder
-from agentkernel.agents.coders.given import GivenCoder, GivenPlanner
+from agentkernel.agents.factory import make_coder
+from agentkernel.agents.given import GivenCoder, GivenPlanner
 from agentkernel.agents.models.factory import Desk
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.search import StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Kit

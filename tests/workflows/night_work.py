@@ -17,13 +17,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.night import ModelRow, RegionStatus
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.errors import MissingDependency
-from agentkernel.tools.regions import Rest
-from agentkernel.workflows.nights.engine import GpuLost
-from agentkernel.workflows.nights.jobs import (
+from agentkernel.nightly.regions import Rest
+from agentkernel.nightly.scheduler.engine import GpuLost
+from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,
     CutJob,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentkernel.errors import AgentKernelError
+from agentkernel.domain.errors import AgentKernelError
 from agentkernel.workflows.events import OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.candidate import Candidate
-from agentkernel.errors import SettingError
+from agentkernel.domain.errors import SettingError
 from agentkernel.tools.store import open_run
 from agentkernel.workflows.approval import Asked
 from agentkernel.workflows.drive import attempts_of

@@ -11,22 +11,22 @@ import pytest
 
 import fakes
 from agentkernel.agents.models.factory import Desk
+from agentkernel.bench.batch import Runner
+from agentkernel.bench.bench_problem import Hands, bench_problem
+from agentkernel.bench.bench_sample import kept_baseline
+from agentkernel.bench.bench_task import Asked, Task
+from agentkernel.bench.rows import Row, Times
+from agentkernel.bench.suite import read_suite
+from agentkernel.bench.summary import below
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import ExecutionFailed, RunFailed, Verdict
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools.bench.rows import Row, Times
-from agentkernel.tools.bench.suite import read_suite
-from agentkernel.tools.bench.summary import below
-from agentkernel.tools.devices import LocalGpu
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.settings import load_settings
+from agentkernel.runtime.devices import LocalGpu
+from agentkernel.storage.settings import load_settings
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.batch import Runner
-from agentkernel.workflows.bench_problem import Hands, bench_problem
-from agentkernel.workflows.bench_sample import kept_baseline
-from agentkernel.workflows.bench_task import Asked, Task
 from agentkernel.workflows.context import Kit
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Baselines

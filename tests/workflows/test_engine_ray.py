@@ -22,13 +22,12 @@ import night_work
 from night_work import begun, zoo_of
 from test_night_engine import go, statuses, table
 
-from agentkernel.errors import MissingDependency
-from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.nights.agenda import Agenda
-from agentkernel.workflows.nights.engine import GpuLost
-from agentkernel.workflows.nights.jobs import CutJob, Job, KernelJob, read_job
-from agentkernel.workflows.nights.on_ray import RayEngine, Share, Slots, slots_of
-from agentkernel.workflows.nights.ray_driver import (
+from agentkernel.domain.errors import MissingDependency
+from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.engine import GpuLost
+from agentkernel.nightly.scheduler.jobs import CutJob, Job, KernelJob, read_job
+from agentkernel.nightly.scheduler.on_ray import RayEngine, Share, Slots, slots_of
+from agentkernel.nightly.scheduler.ray_driver import (
     Begin,
     Cluster,
     Connected,
@@ -36,6 +35,7 @@ from agentkernel.workflows.nights.ray_driver import (
     Refused,
     do_job,
 )
+from agentkernel.runtime.versions import installed_versions
 
 REGIONS = {"a": "one shared two", "b": "shared nothing(inside)", "c": "three four"}
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.experienced import GUESSES, NEIGHBOURS
+from agentkernel.agents.experienced import GUESSES, NEIGHBOURS
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.retriever import retrieved, won_of
+from agentkernel.domain.errors import OutputError
 from agentkernel.domain.knowledge import Entry, Score, Structure
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import OutputError
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.settings import load_settings
+from agentkernel.storage.settings import load_settings
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.store import open_run
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Kit, Memory

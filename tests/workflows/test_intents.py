@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from agentkernel.domain.intent import (
+from agentkernel.chat.intent import (
     Ambiguous,
     AskDocs,
     Intent,
@@ -18,12 +18,12 @@ from agentkernel.domain.intent import (
     Understood,
     WriteTo,
 )
-from agentkernel.workflows.intents import EXAMPLES, understand
-from agentkernel.workflows.intents.grammar import rows
-from agentkernel.workflows.intents.matching import VALUES
-from agentkernel.workflows.intents.numerals import spelled
-from agentkernel.workflows.intents.spelling import corrected
-from agentkernel.workflows.intents.words import LEXICON
+from agentkernel.chat.language import EXAMPLES, understand
+from agentkernel.chat.language.grammar import rows
+from agentkernel.chat.language.matching import VALUES
+from agentkernel.chat.language.numerals import spelled
+from agentkernel.chat.language.spelling import corrected
+from agentkernel.chat.language.words import LEXICON
 
 TARGETS = ("a100", "a100-40", "a100-80", "b200", "h100", "h100-pcie", "h100-sxm", "h200", "l4",
            "l40s", "mi300x", "rtx4090", "4090", "rtx5090", "5090")  # fmt: skip
@@ -573,7 +573,7 @@ def test_numbers_in_words(words: str, value: int | None, used: int) -> None:
 
 def test_torch_is_not_imported() -> None:
     code = (
-        "import sys, agentkernel.workflows.intents\n"
+        "import sys, agentkernel.chat.language\n"
         "print({'torch', 'langgraph', 'triton'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from agentkernel.domain.intent import (
+from agentkernel.chat.intent import (
     Ambiguous,
     Intent,
     IntentContext,
@@ -18,10 +18,10 @@ from agentkernel.domain.intent import (
     Size,
     Understood,
 )
-from agentkernel.workflows.intents import understand
-from agentkernel.workflows.intents.classifier import WEIGHTS_FILE, load
-from agentkernel.workflows.intents.slots import SLOTS
-from agentkernel.workflows.intents.train import digest, examples, tags_of, trained
+from agentkernel.chat.language import understand
+from agentkernel.chat.language.classifier import WEIGHTS_FILE, load
+from agentkernel.chat.language.slots import SLOTS
+from agentkernel.chat.language.train import digest, examples, tags_of, trained
 
 CONTEXT = IntentContext(
     targets=("a100", "b200", "h100", "h200", "l4", "l40s", "mi300x", "rtx4090"), current=3
@@ -160,9 +160,9 @@ def test_every_place_for_values_belongs_to_a_label() -> None:
 
 def test_the_weights_are_read_with_the_first_text_only() -> None:
     code = (
-        "import sys\nfrom agentkernel.workflows.intents import understand\n"
+        "import sys\nfrom agentkernel.chat.language import understand\n"
         "print('numpy' in sys.modules, 'torch' in sys.modules)\n"
-        "from agentkernel.domain.intent import IntentContext\n"
+        "from agentkernel.chat.intent import IntentContext\n"
         "understand('buy milk', IntentContext())\nprint('torch' in sys.modules)"
     )
     done = subprocess.run(

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_intents_paraphrases import CONTEXT, NAMES, name_of
 
+from agentkernel.chat.intent import Understood
+from agentkernel.chat.language import understand
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.intent import Understood
-from agentkernel.workflows.intents import understand
 
 OWN_NAMES = NAMES | {
     "strict": frozenset({"precision=strict"}),

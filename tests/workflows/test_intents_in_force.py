@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
-from agentkernel.domain.intent import IntentContext, NotUnderstood, Understood
+from agentkernel.chat.intent import IntentContext, NotUnderstood, Understood
+from agentkernel.chat.language import understand
 from agentkernel.domain.rules import Precision
-from agentkernel.workflows.intents import understand
 
 BANS = {
     "tf32": ("don't use tf32", "no tf32", "tf32 is not allowed", "never allow tf32",

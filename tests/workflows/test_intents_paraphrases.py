@@ -2,7 +2,7 @@
 
 Both sets have been seen since: the grammar was mended with their refused sentences, and the weights
 learned from them. What is counted here is a floor that must not sink, and no estimate for new
-sentences; `python -m agentkernel.workflows.intents.train --check` leaves one set out.
+sentences; `python -m agentkernel.chat.language.train --check` leaves one set out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from agentkernel.chat.intent import Intent, IntentContext, Understood
+from agentkernel.chat.language import understand
+from agentkernel.chat.language.train import SENTENCES
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.intent import Intent, IntentContext, Understood
-from agentkernel.workflows.intents import understand
-from agentkernel.workflows.intents.train import SENTENCES
 
 CONTEXT = IntentContext(
     targets=("h100", "h200", "a100", "b200", "mi300x", "l4", "l40s", "rtx4090", "4090"),

@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.domain.intent import (
-    Ambiguous,
-    IntentContext,
-    IntentName,
-    NotUnderstood,
-    Understood,
-)
-from agentkernel.workflows.intents import EXAMPLES, understand
-from agentkernel.workflows.intents.words import entries
+from agentkernel.chat.intent import Ambiguous, IntentContext, IntentName, NotUnderstood, Understood
+from agentkernel.chat.language import EXAMPLES, understand
+from agentkernel.chat.language.words import entries
 
 CONTEXT = IntentContext(targets=("a100", "h100", "h200"), candidates=(1, 2, 3), current=2)
 MOST_SECONDS = 0.02
@@ -190,7 +184,7 @@ def test_the_import_is_light(tmp_path: Path) -> None:
         "import pydantic, difflib\n"
         "class Warm(pydantic.BaseModel):\n    at: int = 1\n"
         "start = time.thread_time()\n"
-        "import agentkernel.workflows.intents\n"
+        "import agentkernel.chat.language\n"
         "print((time.thread_time() - start) / (start - begin))"
     )
     kept = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.domain.intent import IntentContext, Understood
-from agentkernel.workflows.intents import understand
-from agentkernel.workflows.intents.grammar import looks
+from agentkernel.chat.intent import IntentContext, Understood
+from agentkernel.chat.language import understand
+from agentkernel.chat.language.grammar import looks
 
 CONTEXT = IntentContext(
     targets=("a100", "h100", "h200", "l4"), candidates=(1, 2, 3), current=2, precision="strict"

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from agentkernel.domain.errors import ProblemError, SettingError, UnknownTarget
 from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.verdict import Failure, LoadFailed, Mismatch, RunFailed
-from agentkernel.errors import ProblemError, SettingError, UnknownTarget
 from agentkernel.knowledge.pairs import ProblemFile
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows import knowledge_pairs, pair_process
-from agentkernel.workflows.judged_problems import Verification
-from agentkernel.workflows.knowledge_pairs import Report, generate_pairs
-from agentkernel.workflows.pair_process import Failed, Judged, Question, Written
+from agentkernel.training import pair_process
+from agentkernel.training.data import knowledge_pairs
+from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.pair_process import Failed, Judged, Question, Written
 from lent_answerers import Lender, lender, lent
 
 __all__ = ["lender", "lent"]

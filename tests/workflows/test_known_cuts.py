@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from night_work import cut_of
 from test_night_engine import wanted, zoo_of
 
-from agentkernel.tools.library import Library
-from agentkernel.workflows.nights.jobs import CutDone, CutJob
-from agentkernel.workflows.nights.known_cuts import KnownCuts
-from agentkernel.workflows.nights.question import Question
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.scheduler.jobs import CutDone, CutJob
+from agentkernel.nightly.scheduler.known_cuts import KnownCuts
+from agentkernel.nightly.scheduler.question import Question
 
 GPU = "NVIDIA H200"
 

@@ -23,7 +23,7 @@ from agentkernel.domain.exchange import (
 )
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Crew, Kit
 from agentkernel.workflows.model_accounts import (

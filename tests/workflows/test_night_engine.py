@@ -21,16 +21,16 @@ import night_work
 from night_work import begun, parts_of, zoo_of
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import MissingDependency, OutputError, RunBusy
 from agentkernel.domain.night import Night, RegionRow
 from agentkernel.domain.zoo import Zoo
-from agentkernel.errors import MissingDependency, OutputError, RunBusy
-from agentkernel.tools.library import Library
-from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.nights.agenda import Agenda
-from agentkernel.workflows.nights.engine import Engine, LocalEngine
-from agentkernel.workflows.nights.jobs import KernelJob
-from agentkernel.workflows.nights.night import ENDED_UNDER_WAY, Wanted, run_night
-from agentkernel.workflows.nights.question import Ranking
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.night import ENDED_UNDER_WAY, Wanted, run_night
+from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.engine import Engine, LocalEngine
+from agentkernel.nightly.scheduler.jobs import KernelJob
+from agentkernel.nightly.scheduler.question import Ranking
+from agentkernel.storage.settings import load_settings
 from fakes import VERSIONS
 
 RANKING = Ranking(night_work.merge, night_work.Order, night_work.budget)

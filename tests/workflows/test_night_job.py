@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.workflows.nights.jobs import CutDone, CutJob, Part
-from agentkernel.workflows.nights.work import printing_to_stderr, run_job
+from agentkernel.nightly.scheduler.jobs import CutDone, CutJob, Part
+from agentkernel.nightly.scheduler.work import printing_to_stderr, run_job
 
 NOISY = """
 import os

@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scale"))
 import night as scale
 import recorded
 
-from agentkernel.cli.batch_screen import Screen
+from agentkernel.cli.nightly.batch_screen import Screen
 from agentkernel.domain.night import Night
 from agentkernel.domain.region import KernelKey
-from agentkernel.tools.library import Library
-from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.nights.agenda import Agenda
-from agentkernel.workflows.nights.engine import Jobs, Work
-from agentkernel.workflows.nights.night import Wanted, run_night
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.night import Wanted, run_night
+from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.engine import Jobs, Work
+from agentkernel.storage.settings import load_settings
 
 OWN = ("/workflows/nights/", "/tools/regions/", "/cli/batch_zoo")
 """The code whose steps are counted; what a certificate takes would hide them."""

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from agentkernel.apply.forms import FormTimes, times_of
+from agentkernel.apply.whole import Oracle
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel, ModelCut
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.tools.apply.forms import FormTimes, times_of
-from agentkernel.tools.apply.whole import Oracle
-from agentkernel.tools.profile.ratio import summarise
-from agentkernel.workflows.nights.jobs import Part, WholeJob
-from agentkernel.workflows.nights.wholes import decided
+from agentkernel.nightly.scheduler.jobs import Part, WholeJob
+from agentkernel.nightly.wholes import decided
+from agentkernel.tools.ratio import summarise
 from applied_kernels import WRONG, block, example, mlp_kernel, norm_kernel
 
 MODEL = ZooModel(name="block", model="nowhere:Block", inputs=("x=f32[4,8]",))

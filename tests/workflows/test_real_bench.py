@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.bench.rows import Row, gather
+from agentkernel.bench.rows import Row, gather
 from agentkernel.tools.store import open_run
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"

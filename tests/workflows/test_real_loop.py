@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.certificate import read_certificate
+from agentkernel.tools.certificate.certificate import read_certificate
 from agentkernel.tools.store import open_run
 
 PROBLEM = """import torch

@@ -19,13 +19,13 @@ from agentkernel.agents.protocols import DraftRequest
 from agentkernel.cli.app import run as cli
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools.certificate import read_certificate
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.certificate.certificate import read_certificate
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.sandbox.time_limit import require_time
 from agentkernel.tools.store import list_runs, open_run
-from agentkernel.tools.time_limit import require_time
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result

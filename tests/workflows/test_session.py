@@ -14,7 +14,7 @@ import pytest
 import fakes
 import session_shop
 from agentkernel import open_session
-from agentkernel.domain.intent import (
+from agentkernel.chat.intent import (
     AskDocs,
     CandidateName,
     Compare,
@@ -41,9 +41,7 @@ from agentkernel.domain.intent import (
     Undo,
     WriteTo,
 )
-from agentkernel.errors import RunBusy, RunNotFound
-from agentkernel.workflows.events import Event
-from agentkernel.workflows.session.replies import (
+from agentkernel.chat.replies import (
     Compared,
     DiffOf,
     Editing,
@@ -61,8 +59,10 @@ from agentkernel.workflows.session.replies import (
     TreeShown,
     Wrote,
 )
-from agentkernel.workflows.session.session import Session
-from agentkernel.workflows.session.steps import earlier
+from agentkernel.chat.session_session import Session
+from agentkernel.chat.steps import earlier
+from agentkernel.domain.errors import RunBusy, RunNotFound
+from agentkernel.workflows.events import Event
 
 SLOW = {"verify", "ask_docs"}
 """Answered by the real judge and the real knowledge base: asked for in tests of their own."""
@@ -514,7 +514,7 @@ def test_looking_needs_no_torch_and_is_quick(ran: Session) -> None:
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from agentkernel.workflows.session.session import Session\n"
+        "from agentkernel.chat.session_session import Session\n"
         f"s = Session.reopen(Path({str(folder)!r}))\n"
         "s.say('show the settings')\n"
         "times = []\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.domain.intent import Intent, IntentContext, OnCandidate, Run, Undo
-from agentkernel.workflows.intents import understand
-from agentkernel.workflows.session.choice import picked
+from agentkernel.chat.choice import picked
+from agentkernel.chat.intent import Intent, IntentContext, OnCandidate, Run, Undo
+from agentkernel.chat.language import understand
 
 ONE: tuple[tuple[Intent, ...], ...] = ((OnCandidate(name="keep", candidate=3),),)
 TWO: tuple[tuple[Intent, ...], ...] = (*ONE, (Undo(), Run()))

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 import fakes
+from agentkernel.chat.domain_session import Node
+from agentkernel.chat.figures import against_module, bytes_words, compared, conclusion, roofline
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Measurement, Ratio
-from agentkernel.domain.session import Node
-from agentkernel.workflows.session.figures import (
-    against_module,
-    bytes_words,
-    compared,
-    conclusion,
-    roofline,
-)
 
 
 def node(number: int, *measured: Measurement, estimate_us: float = 2.5, right: bool = True) -> Node:

@@ -10,10 +10,10 @@ import pytest
 
 import fakes
 import session_shop
-from agentkernel.domain.intent import OnCandidate, WriteTo
-from agentkernel.errors import ProblemError
-from agentkernel.workflows.session.replies import Reply, Said, Wrote
-from agentkernel.workflows.session.session import Session
+from agentkernel.chat.intent import OnCandidate, WriteTo
+from agentkernel.chat.replies import Reply, Said, Wrote
+from agentkernel.chat.session_session import Session
+from agentkernel.domain.errors import ProblemError
 from session_shop import settings_for
 
 

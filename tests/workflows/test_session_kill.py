@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import session_shop
-from agentkernel.errors import RunBusy
-from agentkernel.workflows.session.session import Session
+from agentkernel.chat.session_session import Session
+from agentkernel.domain.errors import RunBusy
 
 TESTS = Path(__file__).parent.parent
 EVENTS = 26

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.domain.intent import Plain
-from agentkernel.errors import RunNotFound
-from agentkernel.workflows.session.replies import Said
-from agentkernel.workflows.session.session import Session
+from agentkernel.chat.intent import Plain
+from agentkernel.chat.replies import Said
+from agentkernel.chat.session_session import Session
+from agentkernel.domain.errors import RunNotFound
 
 
 @pytest.mark.parametrize("line", ["/status", "/show c1", "/SAVE x.py", "/ask-docs tl.dot\nplease"])

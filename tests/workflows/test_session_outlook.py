@@ -9,16 +9,16 @@ import pytest
 import fakes
 from agentkernel.agents.planner import MODEL_IDEAS
 from agentkernel.agents.protocols import Goals
-from agentkernel.domain.intent import Intent, OnCandidate, Plain, Size, TryIdea
-from agentkernel.domain.intent import SetShapes as Shapes
-from agentkernel.errors import ProblemError
-from agentkernel.tools import capture as capturing
-from agentkernel.tools.capture import Captured
-from agentkernel.tools.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.chat.intent import Intent, OnCandidate, Plain, Size, TryIdea
+from agentkernel.chat.intent import SetShapes as Shapes
+from agentkernel.chat.outlook import MOST_KEPT, Outlook
+from agentkernel.chat.replies import Explained, Planned, Ran, Said
+from agentkernel.chat.session_session import Session
+from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem import capture as capturing
+from agentkernel.tools.problem.capture import Captured
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.session.outlook import MOST_KEPT, Outlook
-from agentkernel.workflows.session.replies import Explained, Planned, Ran, Said
-from agentkernel.workflows.session.session import Session
 
 PRODUCT = """import torch
 from torch import nn

@@ -9,9 +9,7 @@ from typing import get_args
 import pytest
 
 from agentkernel.agents.models.protocol import OnText, unheard
-from agentkernel.domain.exchange import Question, Sampling
-from agentkernel.domain.exchange import Reply as Answer
-from agentkernel.domain.intent import (
+from agentkernel.chat.intent import (
     AskDocs,
     CandidateName,
     Compare,
@@ -40,12 +38,14 @@ from agentkernel.domain.intent import (
     Undo,
     WriteTo,
 )
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools.settings import load_settings
-from agentkernel.workflows.intents import EXAMPLES, understand
-from agentkernel.workflows.session.model_reading import prompt, read_with, reading_model
-from agentkernel.workflows.session.sentences import sentence
-from agentkernel.workflows.session.typed import Pasted, Sentence, Unreadable, typed
+from agentkernel.chat.language import EXAMPLES, understand
+from agentkernel.chat.model_reading import prompt, read_with, reading_model
+from agentkernel.chat.sentences import sentence
+from agentkernel.chat.typed import Pasted, Sentence, Unreadable, typed
+from agentkernel.domain.errors import ModelUnavailable
+from agentkernel.domain.exchange import Question, Sampling
+from agentkernel.domain.exchange import Reply as Answer
+from agentkernel.storage.settings import load_settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts" / "intent.md"
 CONTEXT = IntentContext(

@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.domain.intent import SetShapes, Size
-from agentkernel.errors import ProblemError
-from agentkernel.tools.problems import load_problem
-from agentkernel.workflows.session.sizes import (
-    checked,
-    fitted,
-    reshaped,
-    restored,
-    retyped,
-)
+from agentkernel.chat.intent import SetShapes, Size
+from agentkernel.chat.sizes import checked, fitted, reshaped, restored, retyped
+from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem.problems import load_problem
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONSTANTS = """import torch

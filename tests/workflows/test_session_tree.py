@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import fakes
+from agentkernel.chat import tree as trees
+from agentkernel.chat.domain_session import Branch, Node, Place, Tree
+from agentkernel.chat.intent import CandidateRef
+from agentkernel.chat.tree import Found, Missing
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.intent import CandidateRef
-from agentkernel.domain.session import Branch, Node, Place, Tree
-from agentkernel.workflows.session import tree as trees
-from agentkernel.workflows.session.tree import Found, Missing
 
 
 def node(step: int, name: str, parent: int | None = None, speedup: float | None = None) -> Node:

@@ -10,13 +10,8 @@ import pytest
 
 import fakes
 import session_shop
-from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.profile import Profile, ProfileFailed
-from agentkernel.domain.settings import Settings
-from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.events import Event
-from agentkernel.workflows.session.looks import passes
-from agentkernel.workflows.session.replies import (
+from agentkernel.chat.looks import passes
+from agentkernel.chat.replies import (
     Compared,
     Explained,
     Moved,
@@ -27,7 +22,12 @@ from agentkernel.workflows.session.replies import (
     Said,
     TreeShown,
 )
-from agentkernel.workflows.session.session import Session
+from agentkernel.chat.session_session import Session
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.profile import Profile, ProfileFailed
+from agentkernel.domain.settings import Settings
+from agentkernel.tools.targets import ResolvedTarget, load_targets
+from agentkernel.workflows.events import Event
 
 TIMES = {"h100-sxm": 2.5, "h200": 1.75}
 

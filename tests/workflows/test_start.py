@@ -14,8 +14,8 @@ from given_shop import RIGHT, SLOW, WRONG, GivenShop
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
-from agentkernel.errors import RunNotFound, SettingError
-from agentkernel.tools.certificate import read_certificate
+from agentkernel.domain.errors import RunNotFound, SettingError
+from agentkernel.tools.certificate.certificate import read_certificate
 from agentkernel.tools.store import open_run
 from agentkernel.workflows.drive import attempts_of
 from agentkernel.workflows.events import Event, Noted, Planned

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.conversation import PromptName
-from agentkernel.agents.coders.model import ModelCoder
+from agentkernel.agents.conversation import PromptName
+from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.agents.models.recorded import RecordedModel
 from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner
 from agentkernel.agents.turn_planner import TurnPlanner
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import PromptTooLong
 from agentkernel.domain.exchange import Question, Reply, Sampling
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import CompileFailed, Verdict
-from agentkernel.errors import PromptTooLong
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Kit
 from agentkernel.workflows.events import CandidateDrafted, Decided, Event

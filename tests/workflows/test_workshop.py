@@ -9,8 +9,8 @@ import pytest
 
 from agentkernel.agents.models.factory import Desk
 from agentkernel.domain.candidate import Candidate
-from agentkernel.tools import gate
-from agentkernel.tools.problems import load_problem
+from agentkernel.runtime import gate
+from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.keys import ProfileScope, work_key
 from agentkernel.workflows.workshop import LocalWorkshop, profile_settings

@@ -1,1 +1,1 @@
-"""Who decides? Planner, retriever, coder and debugger."""
+"""Planner, retriever, coder, debugger and reviewer: the agents that decide what a run tries."""

@@ -18,9 +18,9 @@ from agentkernel.agents.protocols import Attempt, Debugger, Diagnosis
 from agentkernel.agents.structured import NotStructured, ask_structured
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
 
 Action = Literal["repair", "next_hypothesis", "give_up"]
 STRICTER: tuple[Action, ...] = ("repair", "next_hypothesis", "give_up")

@@ -15,11 +15,11 @@ from agentkernel.agents.prompts import inline, render
 from agentkernel.agents.protocols import Attempt, Goals, Planner
 from agentkernel.agents.structured import NotStructured, ask_structured
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, Question, Sampling
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.target import Target
-from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 STRATEGY_MOST = 80
 REASON_MOST = 600

@@ -12,8 +12,8 @@ from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.patterns import patterns_of
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.roofline import least_estimate_us
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.roofline.roofline import least_estimate_us
 
 Hypotheses = Callable[[LoadedProblem, Target], tuple[Hypothesis, ...]]
 """What a coder could try on a problem, best first."""

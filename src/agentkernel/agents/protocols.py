@@ -12,7 +12,7 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.rules import Policy, Precision
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 
 class Goals(Frozen):

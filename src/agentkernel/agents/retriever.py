@@ -22,7 +22,7 @@ from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of, hints_for
 from agentkernel.knowledge.patterns import op_name, patterns_of
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 DEFAULT = "default"
 AUTO = "auto"

@@ -15,11 +15,11 @@ from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, Question, Reply, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.target import Target
-from agentkernel.errors import ModelUnavailable, NotRecorded, one_line
 
 SECTION_MOST = 4_000
 MOST_ITEMS = 8

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkernel.agents.coders.model import ModelCoder
-from agentkernel.agents.coders.team import TeamCoder, Turn, read_turn, read_turns
 from agentkernel.agents.history import fastest, told_us
+from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner, predict
 from agentkernel.agents.prompts import inline
 from agentkernel.agents.protocols import Attempt, Goals, Planner
 from agentkernel.agents.reviewer import NoReview, Review, Reviews
+from agentkernel.agents.team import TeamCoder, Turn, read_turn, read_turns
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.target import Target
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 REASON_MOST = 300
 NO_IDEAS = RulesPlanner(lambda problem, target: ())

@@ -9,7 +9,7 @@ from agentkernel.agents.planner import predict
 from agentkernel.agents.protocols import Attempt, Goals, Planner
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.target import Target
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 REASON = "go on from the best file that is not worn out, or begin anew"
 

@@ -1,1 +1,1 @@
-"""What does a person type? One typer command a file."""
+"""The command line: typer commands that parse flags, call the library and render the answer."""

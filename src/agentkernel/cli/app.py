@@ -11,18 +11,18 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from agentkernel.cli.batch import batch
-from agentkernel.cli.bench_suite import bench
-from agentkernel.cli.chat import chat
+from agentkernel.cli.bench.bench_suite import bench
+from agentkernel.cli.bench.redteam import redteam
+from agentkernel.cli.chat.chat import chat
 from agentkernel.cli.doctor import doctor
 from agentkernel.cli.judge import judge
-from agentkernel.cli.knowledge import knowledge
-from agentkernel.cli.library import library
+from agentkernel.cli.knowledge_command import knowledge
+from agentkernel.cli.nightly.batch import batch
+from agentkernel.cli.nightly.library import library
 from agentkernel.cli.optimize import optimize
 from agentkernel.cli.output import print_failure
 from agentkernel.cli.plan import plan
 from agentkernel.cli.profile import profile
-from agentkernel.cli.redteam import redteam
 from agentkernel.cli.report import report
 from agentkernel.cli.resume import resume
 from agentkernel.cli.runs import runs
@@ -30,10 +30,10 @@ from agentkernel.cli.show import show
 from agentkernel.cli.signals import ending_as_interrupted
 from agentkernel.cli.streams import nowhere, standard_streams
 from agentkernel.cli.targets import targets
-from agentkernel.cli.train import train
+from agentkernel.cli.train_command import train
 from agentkernel.cli.verify import verify
-from agentkernel.disk import FULL, is_machines
-from agentkernel.errors import AgentKernelError, OutputLost, one_line
+from agentkernel.domain.errors import AgentKernelError, OutputLost, one_line
+from agentkernel.storage.disk import FULL, is_machines
 from agentkernel.version import __version__
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.errors import AgentKernelError
+from agentkernel.domain.errors import AgentKernelError
 
 if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
@@ -83,7 +83,7 @@ def check_bytecode(name: str) -> Check:
 
 def check_gpu() -> Check:
     """The GPU and its driver; without one, runs are interpreted and estimated."""
-    from agentkernel.tools.devices import local_gpu
+    from agentkernel.runtime.devices import local_gpu
 
     gpu = local_gpu()
     if gpu is None:

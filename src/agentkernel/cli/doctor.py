@@ -18,7 +18,7 @@ def doctor(
     from agentkernel.cli.checks import all_checks
     from agentkernel.cli.model_checks import model_checks
     from agentkernel.cli.output import console, print_json
-    from agentkernel.tools.settings import load_settings
+    from agentkernel.storage.settings import load_settings
 
     settings = load_settings(config, overrides or (), {"coder": coder, "models.base_url": base_url})
     checks = (*all_checks(settings), *model_checks(settings))

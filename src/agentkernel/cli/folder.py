@@ -8,7 +8,7 @@ from pathlib import Path
 
 def runs_path(runs: Path | None, config: Path | None, overrides: Sequence[str] | None) -> Path:
     """`--runs`, else what the settings say."""
-    from agentkernel.tools.settings import load_settings
+    from agentkernel.storage.settings import load_settings
 
     flags = {"runs": None if runs is None else str(runs)}
     return Path(load_settings(config, overrides or (), flags).runs)

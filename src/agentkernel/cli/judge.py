@@ -20,10 +20,10 @@ from agentkernel.cli.options import (
     Reference,
     TargetName,
 )
-from agentkernel.plain_text import plain
+from agentkernel.domain.plain_text import plain
 
 if TYPE_CHECKING:
-    from agentkernel.cli.bench import CandidateBench
+    from agentkernel.cli.bench_command import CandidateBench
     from agentkernel.domain.verdict import Verdict
 
 CandidateFile = Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
@@ -68,7 +68,7 @@ def judge(
     as_json: AsJson = False,
 ) -> None:
     """Judge a candidate against its module; exit 0 accepted, 3 rejected."""
-    from agentkernel.cli.bench import open_bench
+    from agentkernel.cli.bench_command import open_bench
     from agentkernel.cli.output import console, print_json
 
     bench = open_bench(
@@ -117,7 +117,7 @@ def find_verdict(
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
-    from agentkernel.cli.quantities import show_error, show_span
+    from agentkernel.cli.rendering.quantities import show_error, show_span
 
     how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
     head = "accepted" if verdict.accepted else f"rejected at the gate {verdict.gate!r}"

@@ -18,7 +18,7 @@ def shown(what: str, *, silent: bool = False) -> Iterator[Show]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
 
-    from agentkernel.cli.plain_console import PlainConsole
+    from agentkernel.cli.rendering.plain_console import PlainConsole
 
     screen = PlainConsole(stderr=True)
     watched = screen.is_terminal and not silent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agentkernel.cli.checks import Check
 from agentkernel.cli.models import named_models
-from agentkernel.errors import AgentKernelError
+from agentkernel.domain.errors import AgentKernelError
 
 if TYPE_CHECKING:
     from agentkernel.agents.models.factory import ModelSpec
@@ -37,7 +37,7 @@ def model_checks(settings: Settings) -> tuple[Check, ...]:
 
 def check_given(spec: str) -> Check:
     """Whether the file of `file:PATH` can be read."""
-    from agentkernel.agents.coders.given import given_coder
+    from agentkernel.agents.given import given_coder
 
     try:
         found = given_coder(spec)
@@ -86,7 +86,7 @@ def check_model(agent: str, spec: str, settings: Settings) -> Check:
 
 def _check_there(agent: str, found: ModelSpec) -> Check:
     """A client for the provider, and its key unless the endpoint is one's own."""
-    from agentkernel.agents.models.secrets import shown_url
+    from agentkernel.agents.secrets import shown_url
 
     provider = found.name.removeprefix("chat:").partition(":")[0]
     package = f"langchain-{provider.replace('_', '-')}"

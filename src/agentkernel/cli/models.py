@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from agentkernel.errors import RunNotFound, SettingError
+from agentkernel.domain.errors import RunNotFound, SettingError
 
 if TYPE_CHECKING:
-    from agentkernel.cli.live_models import ModelUse
+    from agentkernel.cli.rendering.live_models import ModelUse
     from agentkernel.domain.exchange import AgentName, Exchange
     from agentkernel.domain.settings import Settings
 
@@ -25,7 +25,7 @@ class Named(NamedTuple):
 
 def named_models(settings: Settings) -> Iterator[Named]:
     """The models that `settings` name, each member of `team:MODEL,MODEL` by itself."""
-    from agentkernel.agents.coders.factory import coder_models
+    from agentkernel.agents.factory import coder_models
 
     chosen = settings.models
     yield from (Named("coder", item) for item in coder_models(settings.coder, settings.team))
@@ -44,7 +44,7 @@ def checked(settings: Settings) -> Settings:
 
     Raises SettingError or RunNotFound for what cannot be tried.
     """
-    from agentkernel.agents.coders.factory import check_coder
+    from agentkernel.agents.factory import check_coder
 
     check_endpoint("models.base_url", settings.models.base_url)
     for agent, spec in named_models(settings):
@@ -110,7 +110,7 @@ def run_to_replay(runs: Path, run: str) -> Path:
 
 def recorded(folder: Path) -> tuple[Exchange, ...]:
     """What the models of a run answered, as far as it can be read."""
-    from agentkernel.tools.records import read_records
+    from agentkernel.storage.records import read_records
 
     with closing(read_records(folder / "run.sqlite")) as records:
         return records.exchanges()
@@ -119,7 +119,7 @@ def recorded(folder: Path) -> tuple[Exchange, ...]:
 def model_use(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUse:
     """What a screen shows of the models: who may be asked, and what they took `before`."""
     from agentkernel.agents.models.factory import named_as
-    from agentkernel.cli.live_models import ModelUse, use_of
+    from agentkernel.cli.rendering.live_models import ModelUse, use_of
 
     base_url = settings.models.base_url
     from agentkernel.domain.settings import MODEL_PREFIXES

@@ -60,10 +60,10 @@ def optimize(
 ) -> None:
     """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
     from agentkernel.cli.models import checked, model_use
-    from agentkernel.cli.quantities import parse_bytes, parse_seconds
-    from agentkernel.cli.watch import follow
-    from agentkernel.tools.problems import load_problem
-    from agentkernel.tools.settings import load_settings
+    from agentkernel.cli.rendering.quantities import parse_bytes, parse_seconds
+    from agentkernel.cli.rendering.watch import follow
+    from agentkernel.storage.settings import load_settings
+    from agentkernel.tools.problem.problems import load_problem
 
     settings = load_settings(
         configured.config,
@@ -88,7 +88,7 @@ def optimize(
     settings = checked(settings)
     problem = load_problem(reference, inputs or (), init, kwargs)
 
-    from agentkernel.cli.approve import asker
+    from agentkernel.cli.rendering.approve import asker
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
 

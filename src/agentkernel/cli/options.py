@@ -124,7 +124,7 @@ TokenLimit = Annotated[
 
 def _money(usd: float | None) -> float | None:
     if usd is not None and not 0 < usd < math.inf:
-        from agentkernel.errors import SettingError
+        from agentkernel.domain.errors import SettingError
 
         raise SettingError(
             f"--usd {usd:g} is no amount of money (budget.usd). Expected a finite number above 0. "

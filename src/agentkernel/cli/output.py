@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from agentkernel.plain_text import plain, plain_line
+from agentkernel.domain.plain_text import plain, plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ class Dumped(Protocol):
 
 def console() -> Console:
     """A console on stdout; plain text of a fixed width where it is not a terminal."""
-    from agentkernel.cli.plain_console import PlainConsole
+    from agentkernel.cli.rendering.plain_console import PlainConsole
 
     if sys.stdout.isatty():
         return PlainConsole(highlight=False)

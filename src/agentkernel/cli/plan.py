@@ -20,11 +20,11 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Analyse a problem and its headroom; draft and run nothing. Every figure is an estimate."""
-    from agentkernel.agents.coders.compiler.coder import coverage
+    from agentkernel.agents.coder import coverage
     from agentkernel.cli.output import console, print_json
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.problems import load_problem
-    from agentkernel.tools.roofline import analyse, estimate_eager, slowest_eager_us
+    from agentkernel.tools.problem.capture import capture
+    from agentkernel.tools.problem.problems import load_problem
+    from agentkernel.tools.roofline.roofline import analyse, estimate_eager, slowest_eager_us
     from agentkernel.tools.targets import find_target
 
     resolved = find_target(target)
@@ -66,7 +66,7 @@ def headroom(analysis: Analysis, eager: Estimate) -> float:
 def plan_lines(analysis: Analysis, eager: Estimate, slowest_us: float) -> list[str]:
     """The analysis for people. `slowest_us`: eager's time where its operators are as far above
     their estimates as such were when they were measured."""
-    from agentkernel.cli.quantities import show_bytes, show_share, show_us
+    from agentkernel.cli.rendering.quantities import show_bytes, show_share, show_us
 
     time = show_us(eager.time_us)
     if slowest_us > eager.time_us:

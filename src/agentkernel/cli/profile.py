@@ -42,7 +42,7 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Judge a candidate, then time it against eager and torch.compile, or estimate it."""
-    from agentkernel.cli.bench import open_bench
+    from agentkernel.cli.bench_command import open_bench
     from agentkernel.cli.judge import verdict_lines
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.profile import ProfileFailed
@@ -84,8 +84,8 @@ def profile_parts(profile: Profile) -> list[RenderableType]:
     """The kernels' resources, then what was measured or else estimated."""
     from rich.text import Text
 
-    from agentkernel.cli.panel import resources
-    from agentkernel.cli.quantities import show_bytes, show_us
+    from agentkernel.cli.rendering.panel import resources
+    from agentkernel.cli.rendering.quantities import show_bytes, show_us
 
     parts = resources(profile)
     estimate = profile.estimate
@@ -100,7 +100,7 @@ def profile_parts(profile: Profile) -> list[RenderableType]:
 
 def measured_lines(item: Measurement) -> list[str]:
     """One shape set on a GPU."""
-    from agentkernel.cli.quantities import show_bytes, show_share, show_us
+    from agentkernel.cli.rendering.quantities import show_bytes, show_share, show_us
     from agentkernel.domain.profile import unmeasured_words
 
     ratio = item.vs_eager

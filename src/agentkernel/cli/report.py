@@ -10,7 +10,7 @@ import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
 from agentkernel.cli.output import say
-from agentkernel.plain_text import plain
+from agentkernel.domain.plain_text import plain
 
 PAGE_NAME = "report.html"
 PAGE_MARK = '<p class="kicker">'
@@ -48,7 +48,7 @@ def report(
     """Write the page of a run or of a night: one file of HTML that needs no network."""
     from agentkernel.cli.folder import runs_path
     from agentkernel.cli.output import print_json
-    from agentkernel.tools.atomic import make_folder, write_atomic
+    from agentkernel.storage.atomic import make_folder, write_atomic
     from agentkernel.tools.ours import require_ours
 
     given = Path(name)
@@ -80,7 +80,7 @@ def is_night(path: Path) -> bool:
 def refuse_others(path: Path, runs: Path) -> None:
     """Raises RunNotFound for a path that is neither a run's folder nor its name, or the beginning
     of one, in `runs`."""
-    from agentkernel.errors import RunNotFound
+    from agentkernel.domain.errors import RunNotFound
     from agentkernel.tools.store import run_folders
 
     is_path = path.exists() or path.suffix == ".json" or len(path.parts) != 1
@@ -100,8 +100,8 @@ def refuse_others(path: Path, runs: Path) -> None:
 
 def night_html(path: Path) -> tuple[str, Path]:
     """The page of a night's record, and where it lies by default."""
-    from agentkernel.tools.nights.page import night_page, render
-    from agentkernel.tools.nights.record import read_night_file
+    from agentkernel.nightly.page.page import night_page, render
+    from agentkernel.nightly.page.record import read_night_file
 
     found = read_night_file(path)
     page = night_page(found.night, found.comparison, found.history, found.kernels)
@@ -112,11 +112,11 @@ def night_html(path: Path) -> tuple[str, Path]:
 def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
     """The page of the night `name` in the library, compared with the one before it, and where it
     lies by default. Raises RunNotFound."""
-    from agentkernel.cli.batch_zoo import kernels_of, night_folder
-    from agentkernel.errors import RunNotFound
-    from agentkernel.tools.library import Library, default_library
-    from agentkernel.tools.nights.compare import compare_nights
-    from agentkernel.tools.nights.page import night_page, render
+    from agentkernel.cli.nightly.batch_zoo import kernels_of, night_folder
+    from agentkernel.domain.errors import RunNotFound
+    from agentkernel.nightly.library import Library, default_library
+    from agentkernel.nightly.page.compare import compare_nights
+    from agentkernel.nightly.page.page import night_page, render
 
     place = default_library() if file is None else file
     found = None
@@ -139,10 +139,10 @@ def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
 
 def run_html(runs: Path, name: str) -> tuple[str, Path]:
     """The page of a finished run, and where it lies by default. Raises RunNotFound."""
-    from agentkernel.errors import RunNotFound
-    from agentkernel.tools.certificate import read_sealed
-    from agentkernel.tools.nights.page import render
-    from agentkernel.tools.nights.run_page import run_page
+    from agentkernel.domain.errors import RunNotFound
+    from agentkernel.nightly.page.page import render
+    from agentkernel.nightly.page.run_page import run_page
+    from agentkernel.tools.certificate.certificate import read_sealed
     from agentkernel.tools.store import read_run
     from agentkernel.workflows.handover import report_entry
     from agentkernel.workflows.model_accounts import recorded_attempts

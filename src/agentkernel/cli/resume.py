@@ -29,7 +29,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
-    from agentkernel.cli.chat_sessions import last_used, session_folder
+    from agentkernel.cli.chat.chat_sessions import last_used, session_folder
     from agentkernel.cli.folder import runs_path
 
     below = runs_path(runs, config, overrides)
@@ -42,13 +42,13 @@ def resume(
         raise typer.Exit(code)
 
     from agentkernel.cli.models import use_before
-    from agentkernel.cli.watch import follow
+    from agentkernel.cli.rendering.watch import follow
     from agentkernel.tools.store import find_run
 
     folder = find_run(below, run)
     _trust(folder, unpickle)
 
-    from agentkernel.cli.approve import asker
+    from agentkernel.cli.rendering.approve import asker
     from agentkernel.workflows.optimize import resume as go_on
 
     result = follow(
@@ -68,8 +68,8 @@ def _trust(folder: Path, unpickle: bool) -> None:
 
 def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: bool) -> int:
     """Open a session again with the flags that it began with, and `overrides` over them."""
-    from agentkernel.cli.chat_hold import Call, hold
-    from agentkernel.cli.chat_open import Loading, read_flags
+    from agentkernel.cli.chat.chat_hold import Call, hold
+    from agentkernel.cli.chat.chat_open import Loading, read_flags
 
     flags = read_flags(folder)
     if flags is not None:

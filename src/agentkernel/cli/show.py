@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, RunName, Runs
-from agentkernel.disk import read_regular_text
-from agentkernel.plain_text import plain, sentence
+from agentkernel.domain.plain_text import plain, sentence
+from agentkernel.storage.disk import read_regular_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from agentkernel.tools.report_models import ModelsSection
     from agentkernel.tools.store import RunStore
     from agentkernel.workflows.outcome import Result
+    from agentkernel.workflows.report_models import ModelsSection
 
 Source = Annotated[bool, typer.Option("--source", help="Print the drop-in's source alone.")]
 
@@ -64,7 +64,7 @@ def print_source(store: RunStore, result: Result | None) -> None:
     """The drop-in of a finished run."""
     from pathlib import Path
 
-    from agentkernel.errors import RunNotFound, one_line
+    from agentkernel.domain.errors import RunNotFound, one_line
 
     if result is None or result.candidate is None:
         why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
@@ -109,7 +109,7 @@ def print_everything(store: RunStore, result: Result | None) -> None:
 def print_screen(store: RunStore, result: Result | None) -> None:
     """The candidates' table and the result panel."""
     from agentkernel.cli.output import console
-    from agentkernel.cli.panel import result_panel
+    from agentkernel.cli.rendering.panel import result_panel
     from agentkernel.workflows.model_accounts import models_section, recorded_attempts
 
     screen = console()
@@ -153,7 +153,7 @@ def candidate_table(store: RunStore) -> Table:
     """One line a candidate in the order of drafting."""
     from rich.table import Table
 
-    from agentkernel.cli.quantities import show_error, show_us
+    from agentkernel.cli.rendering.quantities import show_error, show_us
 
     verdicts = {item.candidate: item for item in store.records.verdicts()}
     profiles = {item.candidate: item for item in store.records.profiles()}
@@ -185,7 +185,7 @@ def model_table(models: ModelsSection) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from agentkernel.tools.report_models import taken_rows
+    from agentkernel.workflows.report_models import taken_rows
 
     table = Table(box=None, pad_edge=False)
     table.add_column("models")
@@ -201,7 +201,7 @@ def diagnosis_table(models: ModelsSection) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from agentkernel.tools.report_models import diagnosis_cells
+    from agentkernel.workflows.report_models import diagnosis_cells
 
     table = Table(box=None, pad_edge=False)
     for heading in ("refused", "round", "diagnosed by", "class", "then", "advice"):

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from agentkernel.disk import FULL
-from agentkernel.errors import OutputLost
+from agentkernel.domain.errors import OutputLost
+from agentkernel.storage.disk import FULL
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

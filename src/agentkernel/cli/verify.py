@@ -10,7 +10,7 @@ import typer
 from agentkernel.cli.options import AllowUnsandboxed, AsJson, Unpickle
 
 if TYPE_CHECKING:
-    from agentkernel.tools.replay import Replay
+    from agentkernel.tools.certificate.replay import Replay
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
 NOT_TIMED = "but its measured times were not replayed"
@@ -35,7 +35,7 @@ def verify(
 ) -> None:
     """Check a certificate and replay its judgement; exit 0 it holds, 3 it does not."""
     from agentkernel.cli.output import console, print_json
-    from agentkernel.tools.replay import inspect_certificate, replay
+    from agentkernel.tools.certificate.replay import inspect_certificate, replay
 
     if no_replay:
         _, found = inspect_certificate(certificate)
@@ -53,7 +53,7 @@ def verify(
 
 
 def _ending(found: Replay, code: int) -> str:
-    from agentkernel.tools.replay import UNSIGNED
+    from agentkernel.tools.certificate.replay import UNSIGNED
 
     if code == 0:
         return f"holds, {NOT_TIMED}" if found.times_replayed is False else "holds"

@@ -1,1 +1,1 @@
-"""What are the nouns of this field? Frozen values that every room shares."""
+"""Frozen values that every layer shares: problem, plan, candidate, verdict, profile."""

@@ -1,1 +1,1 @@
-"""What is known? Hardware notes and kernel examples, and the index over them."""
+"""Knowledge base: hardware notes, fixes, kernel examples and experiences, with their search."""

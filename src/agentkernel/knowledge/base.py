@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
+from agentkernel.domain.errors import OutputError, SettingError, one_line
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
-from agentkernel.errors import OutputError, SettingError, one_line
 from agentkernel.knowledge.damage import keeping, refuse_failing_disk
 from agentkernel.knowledge.embedding import load_embedder
 from agentkernel.knowledge.fixes import match

@@ -13,7 +13,7 @@ from agentkernel.knowledge.code_library import Full
 from agentkernel.knowledge.code_program import Program
 from agentkernel.knowledge.code_reader import Reader
 from agentkernel.knowledge.op_names import strongest
-from agentkernel.source_text import parse_source
+from agentkernel.storage.source_text import parse_source
 
 MOST_CHARACTERS = 400_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from agentkernel.database import UNREADABLE, is_damage, reading
-from agentkernel.disk import explaining, room_failure
-from agentkernel.errors import one_line
+from agentkernel.domain.errors import one_line
+from agentkernel.storage.database import UNREADABLE, is_damage, reading
+from agentkernel.storage.disk import explaining, room_failure
 
 
 def database_damage(database: Path) -> str | None:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
-from agentkernel.source_text import parse_source, told
+from agentkernel.storage.source_text import parse_source, told
 
 PACKAGE = Path(__file__).parent
 ARCHITECTURES: dict[str, tuple[str, ...]] = {

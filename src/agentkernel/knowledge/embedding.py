@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.errors import MissingDependency, SettingError, one_line
+from agentkernel.domain.errors import MissingDependency, SettingError, one_line
 from agentkernel.knowledge.documents import files_sha256
 
 Vectors = NDArray[np.float32]

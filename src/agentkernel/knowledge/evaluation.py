@@ -12,9 +12,9 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.knowledge import Filters, Query, Structure
-from agentkernel.errors import ProblemError, one_line
-from agentkernel.yaml_text import read_yaml
+from agentkernel.storage.yaml_text import read_yaml
 
 QuestionKind = Literal["module", "symptom", "error"]
 FILES: Mapping[QuestionKind, str] = {

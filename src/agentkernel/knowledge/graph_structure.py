@@ -60,7 +60,7 @@ KEPT_FEATURES = 2048
 
 
 class CapturedGraph(Protocol):
-    """What `agentkernel.tools.capture` gives, as far as it is read here."""
+    """What `agentkernel.tools.problem.capture` gives, as far as it is read here."""
 
     @property
     def graph(self) -> GraphModule: ...

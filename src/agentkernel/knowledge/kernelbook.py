@@ -20,13 +20,13 @@ from typing import Protocol
 from pydantic import Field
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import SettingError, one_line
 from agentkernel.knowledge.code_structure import module_class, parsed, structure_of_code
 from agentkernel.knowledge.near_duplicates import NearDuplicates
 from agentkernel.knowledge.pair_files import rows_of, shards_of
 from agentkernel.knowledge.truth_types import Progress
-from agentkernel.source_text import compile_source
+from agentkernel.storage.source_text import compile_source
 
 PERMISSIVE = frozenset(
     {

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
+from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.knowledge import Entry, Query
-from agentkernel.errors import MissingDependency
 from agentkernel.knowledge.evaluation import Outcome, Question, evaluate
 from agentkernel.knowledge.truth_words import words_of
 

@@ -10,7 +10,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, EntryKind, Structure
 from agentkernel.knowledge.documents import PACKAGE, Document, files_sha256, load_documents
 from agentkernel.knowledge.fixes import load_fixes
-from agentkernel.source_text import parse_source
+from agentkernel.storage.source_text import parse_source
 
 StructureOf = Callable[[str], Structure | None]
 """The structure of a PyTorch module's source; None where it has none that can be read."""

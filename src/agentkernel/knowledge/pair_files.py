@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from agentkernel.errors import MissingDependency, SettingError, one_line
+from agentkernel.domain.errors import MissingDependency, SettingError, one_line
 
 SUFFIXES = (".parquet", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 COLUMNS = (

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.knowledge import Entry, Structure, Verified
-from agentkernel.errors import ProblemError
-from agentkernel.source_text import parse_source
+from agentkernel.storage.source_text import parse_source
 
 MARKS = (re.compile(r"\bModel\b"), re.compile(r"\bget_inputs\b"))
 """What every problem in the KernelBench convention names."""

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.disk import open_append, read_regular_text
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.knowledge import Entry, Filters, Structure
-from agentkernel.errors import one_line
 from agentkernel.knowledge.damage import keeping
 from agentkernel.knowledge.facts import group_of, passing
 from agentkernel.knowledge.truth_types import Gone, Say
 from agentkernel.knowledge.vector_types import Changes
 from agentkernel.knowledge.vectors import Progress
+from agentkernel.storage.disk import open_append, read_regular_text
 
 Floats = NDArray[np.float32]
 OpVector = Callable[[Structure], NDArray[Any]]

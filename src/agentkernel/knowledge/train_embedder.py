@@ -27,7 +27,7 @@ from agentkernel.knowledge.documents import PACKAGE, load_documents
 from agentkernel.knowledge.fixes import load_fixes
 from agentkernel.knowledge.packaged import packaged_entries
 from agentkernel.knowledge.retrieval import described
-from agentkernel.source_text import parse_source
+from agentkernel.storage.source_text import parse_source
 
 SEED = 20261121
 VOCABULARY = 8192

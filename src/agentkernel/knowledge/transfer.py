@@ -15,14 +15,14 @@ from typing import IO, BinaryIO, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from agentkernel.disk import open_new, open_regular, refuse_strange
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import KnowledgeError, OutputError, one_line
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
-from agentkernel.errors import KnowledgeError, OutputError, one_line
 from agentkernel.knowledge.packaged import ORIGINS
 from agentkernel.knowledge.truth_types import Imported, Put
 from agentkernel.knowledge.truth_write import refusal
+from agentkernel.storage.disk import open_new, open_regular, refuse_strange
 
 EXPORT_FORMAT = 1
 LONGEST_LINE = 16 * 2**20

@@ -10,10 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from agentkernel.database import IN_USE_S, UNREADABLE, finish_replacing, marker_of, transaction
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters
-from agentkernel.errors import one_line
-from agentkernel.folders import data_folder, expanded
 from agentkernel.knowledge import transfer, truth_lexical
 from agentkernel.knowledge.truth_lexical import make_words, where_filters, words_in_force
 from agentkernel.knowledge.truth_recovery import lost_changes, recover
@@ -42,6 +40,14 @@ from agentkernel.knowledge.truth_types import (
     Stats,
 )
 from agentkernel.knowledge.truth_write import Writer
+from agentkernel.storage.database import (
+    IN_USE_S,
+    UNREADABLE,
+    finish_replacing,
+    marker_of,
+    transaction,
+)
+from agentkernel.storage.folders import data_folder, expanded
 
 PAGE = 200
 """Entries that are read at once."""

@@ -11,7 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.database import (
+from agentkernel.domain.knowledge import Entry
+from agentkernel.knowledge.truth_pages import bodies_on_pages
+from agentkernel.knowledge.truth_schema import BATCH, connect, read_entry, writing
+from agentkernel.knowledge.truth_types import State
+from agentkernel.knowledge.truth_write import Writer
+from agentkernel.storage.database import (
     UNREADABLE,
     Damage,
     new_of,
@@ -19,12 +24,7 @@ from agentkernel.database import (
     replace_damaged,
     transaction,
 )
-from agentkernel.disk import read_regular_text
-from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge.truth_pages import bodies_on_pages
-from agentkernel.knowledge.truth_schema import BATCH, connect, read_entry, writing
-from agentkernel.knowledge.truth_types import State
-from agentkernel.knowledge.truth_write import Writer
+from agentkernel.storage.disk import read_regular_text
 
 MOST_DOCS = 2_000_000
 """How many numbers are tried where the file's own count cannot be read."""

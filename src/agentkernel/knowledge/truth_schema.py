@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentkernel import database
-from agentkernel.database import Damage, Told, text_of, transaction
+from agentkernel.domain.errors import KnowledgeError, one_line
 from agentkernel.domain.knowledge import Entry
-from agentkernel.errors import KnowledgeError, one_line
+from agentkernel.storage import database
+from agentkernel.storage.database import Damage, Told, text_of, transaction
 
 TOLD = Told("knowledge in", "folder", "another folder", KnowledgeError)
 writing, using = TOLD.writing, TOLD.using

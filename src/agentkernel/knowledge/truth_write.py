@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from agentkernel.database import Damage
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN, WON, read_won
-from agentkernel.errors import KnowledgeError
 from agentkernel.knowledge.truth_lexical import Terms
 from agentkernel.knowledge.truth_schema import read_entry
 from agentkernel.knowledge.truth_types import Progress, Put, Settled, State
+from agentkernel.storage.database import Damage
 
 LEAST_TIME_US = 0.1
 """A kernel takes longer than that, and the clock that times it resolves about 0.5 us (CUDA Runtime

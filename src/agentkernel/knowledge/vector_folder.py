@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentkernel.disk import open_append, refuse_strange
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.knowledge import Filters
-from agentkernel.errors import one_line
 from agentkernel.knowledge.damage import database_damage, keeping, refuse_failing_disk
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, passing
@@ -32,6 +31,7 @@ from agentkernel.knowledge.vector_types import (
     parsed_row,
     row_id,
 )
+from agentkernel.storage.disk import open_append, refuse_strange
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.disk import read_regular_text
 from agentkernel.domain.knowledge import Filters
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, facts_in
 from agentkernel.knowledge.vector_types import Near, Rows
+from agentkernel.storage.disk import read_regular_text
 
 DATABASE = "chroma.sqlite3"
 FLOAT_BYTES = 4

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.knowledge import Filters
-from agentkernel.errors import SettingError, one_line
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, passing
 from agentkernel.knowledge.truth_types import Say

@@ -1,1 +1,1 @@
-"""What is measured, judged and built? Functions from typed input to frozen results."""
+"""Deterministic tools that load, judge and measure; typed input to frozen results."""

@@ -9,12 +9,12 @@ from pathlib import Path
 import cloudpickle
 from pydantic import ValidationError
 
-from agentkernel.disk import open_regular, read_regular
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Signature
-from agentkernel.errors import AgentKernelError, RunNotFound, one_line
-from agentkernel.tools.atomic import write_atomic
-from agentkernel.tools.signing import canonical_text, is_own, is_valid, sign
+from agentkernel.domain.errors import AgentKernelError, RunNotFound, one_line
+from agentkernel.storage.atomic import write_atomic
+from agentkernel.storage.disk import open_regular, read_regular
+from agentkernel.tools.certificate.signing import canonical_text, is_own, is_valid, sign
 
 LIVE = "live.pkl"
 SEAL = "live.json"

@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from agentkernel.disk import (
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.certificate import Versions
+from agentkernel.domain.errors import OutputError, RunBusy, RunNotFound
+from agentkernel.domain.problem import Problem
+from agentkernel.domain.settings import Settings
+from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.disk import (
     fitting,
     hold,
     make_own_folder,
@@ -24,16 +31,9 @@ from agentkernel.disk import (
     read_regular,
     read_regular_text,
 )
-from agentkernel.domain.base import Frozen
-from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.certificate import Versions
-from agentkernel.domain.problem import Problem
-from agentkernel.domain.settings import Settings
-from agentkernel.errors import OutputError, RunBusy, RunNotFound
-from agentkernel.tools.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.records import Records, open_records, read_records
 from agentkernel.tools.live_module import LIVE, read_live, write_live
-from agentkernel.tools.problems import LoadedProblem, restore_problem
-from agentkernel.tools.records import Records, open_records, read_records
+from agentkernel.tools.problem.problems import LoadedProblem, restore_problem
 
 BUSY_S = 10.0
 """How long a run may still be held by a process that is about to end."""

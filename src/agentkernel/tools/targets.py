@@ -10,9 +10,9 @@ from importlib import resources
 
 import yaml
 
+from agentkernel.domain.errors import UnknownTarget
 from agentkernel.domain.target import Sourced, Target
-from agentkernel.errors import UnknownTarget
-from agentkernel.tools.devices import DeviceProperties, LocalGpu, device_properties, local_gpu
+from agentkernel.runtime.devices import DeviceProperties, LocalGpu, device_properties, local_gpu
 
 DEFAULT_TARGET = "h100-sxm"
 DEVICE_NAMES = {

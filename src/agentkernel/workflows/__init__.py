@@ -1,1 +1,1 @@
-"""In which order does it happen? LangGraph wiring."""
+"""The LangGraph loop that optimises one module, and what drives it."""

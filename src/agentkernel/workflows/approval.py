@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import SettingError
 
 
 class Asked(Frozen):

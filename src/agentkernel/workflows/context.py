@@ -27,8 +27,8 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools import gate
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.runtime import gate
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.store import RunStore
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.approval import Approve

@@ -9,7 +9,7 @@ from pathlib import Path
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.domain.settings import ModelOptions
-from agentkernel.tools.records import Records, read_records
+from agentkernel.storage.records import Records, read_records
 from agentkernel.tools.store import RunStore, find_run
 from agentkernel.workflows import events
 from agentkernel.workflows.events import OnEvent

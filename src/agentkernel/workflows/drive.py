@@ -18,12 +18,12 @@ from pydantic import ValidationError
 
 from agentkernel.agents import protocols
 from agentkernel.agents.protocols import Attempt, Goals
-from agentkernel.database import connect
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import OutputError, one_line
 from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES
-from agentkernel.errors import OutputError, one_line
-from agentkernel.tools.atomic import saving
+from agentkernel.storage.atomic import saving
+from agentkernel.storage.database import connect
 from agentkernel.tools.store import RunStore, set_aside
 from agentkernel.workflows import approval, outcome, state
 from agentkernel.workflows.approval import Asked, check_approval

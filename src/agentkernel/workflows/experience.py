@@ -11,10 +11,10 @@ from agentkernel.agents.history import outcome
 from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.retriever import WON
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.knowledge import Entry, Gain, Structure, Verified
 from agentkernel.domain.plan import Won
 from agentkernel.domain.problem import Problem
-from agentkernel.errors import AgentKernelError, one_line
 from agentkernel.knowledge.retrieval import described
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context

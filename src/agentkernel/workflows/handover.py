@@ -11,18 +11,21 @@ from pydantic import ValidationError
 
 from agentkernel.agents.evidence import refusal_facts
 from agentkernel.agents.protocols import Attempt
-from agentkernel.disk import read_regular_text
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.plain_text import plain
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.plain_text import plain
-from agentkernel.tools.atomic import make_folder, saving, write_atomic
-from agentkernel.tools.certificate import build_certificate, canonical_json, drop_in_name
+from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.disk import read_regular_text
+from agentkernel.tools.certificate.certificate import (
+    build_certificate,
+    canonical_json,
+    drop_in_name,
+)
 from agentkernel.tools.ours import is_certificate, is_drop_in, require_all_ours, require_ours
-from agentkernel.tools.profile.picture import picture_of, roofline_svg
-from agentkernel.tools.report import Entry, render_report
+from agentkernel.tools.roofline.picture import picture_of, roofline_svg
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.model_accounts import models_section
@@ -36,6 +39,7 @@ from agentkernel.workflows.outcome import (
     of_this_run,
     ratio_against,
 )
+from agentkernel.workflows.report import Entry, render_report
 from agentkernel.workflows.routing import why_nothing
 from agentkernel.workflows.state import LoopState
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentkernel.agents.calibration import calibration
-from agentkernel.agents.coders.factory import coder_models
+from agentkernel.agents.factory import coder_models
 from agentkernel.agents.models.factory import named_as
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.models.local_presets import PREFIX
 from agentkernel.agents.models.prices import unpriced
 from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import SettingError
-from agentkernel.tools.report_models import Diagnosed, ModelsSection, Taken
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows import events
+from agentkernel.workflows.report_models import Diagnosed, ModelsSection, Taken
 
 PASSED_OVER = '{"kind":"model_passed_over",'
 DIAGNOSED = '{"kind":"diagnosis",'

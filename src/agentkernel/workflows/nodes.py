@@ -11,11 +11,11 @@ from agentkernel.agents.models.protocol import LEAST_S
 from agentkernel.agents.planner import predict
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded, TimeIsUp, one_line
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ModelUnavailable, NotRecorded, TimeIsUp, one_line
-from agentkernel.tools.time_limit import within
+from agentkernel.tools.sandbox.time_limit import within
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.desk import left_s

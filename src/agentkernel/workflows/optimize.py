@@ -8,13 +8,13 @@ from pathlib import Path
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 
+from agentkernel.domain.errors import RunNotFound, SettingError
 from agentkernel.domain.settings import Settings
-from agentkernel.errors import RunNotFound, SettingError
-from agentkernel.tools.atomic import make_folder
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.storage.atomic import make_folder
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.store import RunStore, alone, create_run, open_run, run_folders
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows import asking, nodes, routing
 from agentkernel.workflows.approval import Approve, check_approval
 from agentkernel.workflows.context import Context, Session, Workshop

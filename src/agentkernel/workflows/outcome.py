@@ -10,6 +10,7 @@ from agentkernel.agents.evidence import refusal_line
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.profile import (
     LEFT_OUT,
     MatmulPrecision,
@@ -19,7 +20,6 @@ from agentkernel.domain.profile import (
     Ratio,
 )
 from agentkernel.domain.verdict import PolicyViolation
-from agentkernel.errors import one_line
 from agentkernel.tools.targets import load_targets
 
 Faster = Literal["eager", "torch.compile", "max-autotune"]

@@ -6,14 +6,14 @@ import os
 
 from pydantic import ValidationError
 
-from agentkernel.agents.coders.given import given_path, read_given
+from agentkernel.agents.given import given_path, read_given
 from agentkernel.agents.protocols import Attempt
-from agentkernel.disk import read_regular_text
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.settings import FILE_PREFIX, Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import RunNotFound
+from agentkernel.storage.disk import read_regular_text
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context, Start
 from agentkernel.workflows.events import Noted

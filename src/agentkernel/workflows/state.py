@@ -14,7 +14,7 @@ from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.settings import Approval, Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.workflows.outcome import Result
 
 DECLINED: Literal["declined"] = "declined"

@@ -8,15 +8,12 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.coders.compiler.coder import CompilerCoder, coverage, written_from
-from agentkernel.agents.coders.compiler.strategies import ask_ahead
-from agentkernel.agents.coders.compiler.strategies import hypotheses as compiler_hypotheses
-from agentkernel.agents.coders.factory import make_coder
-from agentkernel.agents.coders.given import GivenCoder, GivenPlanner
-from agentkernel.agents.coders.model import ModelCoder
-from agentkernel.agents.coders.team import TeamCoder
+from agentkernel.agents.coder import CompilerCoder, coverage, written_from
 from agentkernel.agents.debugger import RulesDebugger
+from agentkernel.agents.factory import make_coder
+from agentkernel.agents.given import GivenCoder, GivenPlanner
 from agentkernel.agents.known_fixes import fixes_from, unknown
+from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.model_planner import ModelPlanner
 from agentkernel.agents.models.factory import Desk
@@ -28,37 +25,40 @@ from agentkernel.agents.retriever import (
     RecordedRetriever,
     apply_hints,
 )
+from agentkernel.agents.strategies import ask_ahead
+from agentkernel.agents.strategies import hypotheses as compiler_hypotheses
+from agentkernel.agents.team import TeamCoder
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.agents.turn_planner import TurnPlanner
+from agentkernel.compiler.lift.writer import InductorWriter
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import ModuleGraph, Versions
+from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, one_line
 from agentkernel.domain.knowledge import Structure
 from agentkernel.domain.plan import Analysis, Hypothesis
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import KnowledgeError, OutputError, ProblemError, one_line
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.truth import folder_of
-from agentkernel.tools import gate
-from agentkernel.tools.capture import Captured, capture
+from agentkernel.runtime import gate
+from agentkernel.runtime.versions import installed_versions
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed, keyed_seed
 from agentkernel.tools.judge.workers import expect_judged
-from agentkernel.tools.lift.writer import InductorWriter
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.profile import ProfileSession, ProfileSettings
-from agentkernel.tools.regions.identity import problem_graph
-from agentkernel.tools.roofline import analyse
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.identity import problem_graph
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.profiler import ProfileSession, ProfileSettings
+from agentkernel.tools.roofline.roofline import analyse
 from agentkernel.tools.sandbox.session import close_spares, expect_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
-from agentkernel.tools.versions import installed_versions
 from agentkernel.workflows.context import Crew, Kit, Memory, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
 from agentkernel.workflows.outcome import Baselines, side_effect_note

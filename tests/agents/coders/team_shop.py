@@ -13,22 +13,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from model_cases import SAMPLING, ScriptedModel
 
-from agentkernel.agents.coders.model import ModelCoder
-from agentkernel.agents.coders.team import TeamCoder
+from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.models.protocol import Model, OnText, unheard
 from agentkernel.agents.models.recorded import RecordedModel
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.reviewer import Reviewer, Reviews
+from agentkernel.agents.team import TeamCoder
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Question, Reply, Usage
 from agentkernel.domain.plan import Analysis, RooflineClass
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.context import Kit
 from fakes import ANALYSIS, FakeWorkshop, measurement, mismatch, profile, verdict

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.factory import check_coder, make_coder
-from agentkernel.agents.coders.given import MOST_BYTES, GivenCoder, GivenPlanner
+from agentkernel.agents.factory import check_coder, make_coder
+from agentkernel.agents.given import MOST_BYTES, GivenCoder, GivenPlanner
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.settings import TeamOptions
-from agentkernel.errors import SettingError
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.search import StaticSearcher
 from agentkernel.tools.targets import load_targets
 from fakes import ANALYSIS, attempt, settings, small_problem

@@ -12,16 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chat_cases import EXAMPLE, GOOD, draft_request, refused_request
 from chat_server import ChatServer, Cuts, Says
 
-from agentkernel.agents.coders.factory import make_coder
-from agentkernel.agents.coders.model import NO_CODE, SAME, ModelCoder
+from agentkernel.agents.factory import make_coder
+from agentkernel.agents.model import NO_CODE, SAME, ModelCoder
 from agentkernel.agents.models.factory import Desk, make_model
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.reviewer import Reviewer, Reviews
 from agentkernel.domain.candidate import Candidate
-from agentkernel.errors import ModelUnavailable, SettingError
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.records import Records
+from agentkernel.domain.errors import ModelUnavailable, SettingError
+from agentkernel.storage.records import Records
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from fakes import profile, verdict
 
 NAME = "chat:openai:scripted"

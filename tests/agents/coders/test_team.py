@@ -13,16 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from model_cases import H100, SAMPLING, ScriptedModel, analysis, request, right
 from team_shop import Speaking, TeamShop, answer, source
 
-from agentkernel.agents.coders.model import ModelCoder
-from agentkernel.agents.coders.team import TeamCoder, Turn, read_turn
+from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.model_planner import ModelPlanner
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Goals
+from agentkernel.agents.team import TeamCoder, Turn, read_turn
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded
 from agentkernel.domain.exchange import Reply as Says
 from agentkernel.domain.plan import Hypothesis
-from agentkernel.errors import ModelUnavailable, NotRecorded
 from agentkernel.workflows.events import CandidateDrafted, Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result

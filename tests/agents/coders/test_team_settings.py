@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.coder import CompilerCoder
-from agentkernel.agents.coders.factory import check_coder, make_coder
-from agentkernel.agents.coders.team import TeamCoder
+from agentkernel.agents.coder import CompilerCoder
+from agentkernel.agents.factory import check_coder, make_coder
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.agents.team import TeamCoder
 from agentkernel.agents.team_planner import TeamPlanner
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import ClassCoders, Settings, TeamOptions
-from agentkernel.errors import SettingError
-from agentkernel.tools.capture import capture
+from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows.workshop import make_crew
 from fakes import ANALYSIS, settings, small_problem

@@ -17,8 +17,8 @@ from chat_server import ChatServer, Refuses, Says
 
 from agentkernel.agents.models.chat import ChatModel
 from agentkernel.agents.models.options import ChatOptions
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Usage
-from agentkernel.errors import ModelUnavailable
 
 NAME = "chat:openai:scripted"
 

@@ -16,8 +16,8 @@ from agentkernel.agents.models.local import LocalModel, must_step_aside
 from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.agents.models.local_text import decode, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
+from agentkernel.domain.errors import MissingDependency, ModelUnavailable
 from agentkernel.domain.exchange import Message, Question, Sampling
-from agentkernel.errors import MissingDependency, ModelUnavailable
 from tiny_models import BEGIN, END, WINDOW, make_adapter, make_model
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="the package peft is not here")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.models.local_files import HUB_TIMEOUT_S, model_folder
-from agentkernel.errors import ModelUnavailable
+from agentkernel.domain.errors import ModelUnavailable
 
 ASK = """
 import sys
 from agentkernel.agents.models import local_files
-from agentkernel.errors import ModelUnavailable
+from agentkernel.domain.errors import ModelUnavailable
 local_files.HUB_TIMEOUT_S = 1.0
 try:
     print(local_files.model_folder(sys.argv[1]))

@@ -15,9 +15,9 @@ from chat_cases import EXAMPLE, draft_request
 
 from agentkernel.agents.models.local_presets import PRESETS, load_preset, parse_local
 from agentkernel.agents.prompts import render
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Sampling
-from agentkernel.errors import SettingError
-from agentkernel.tools.problems import load_problem
+from agentkernel.tools.problem.problems import load_problem
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 

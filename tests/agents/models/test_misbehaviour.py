@@ -20,8 +20,8 @@ from chat_server import Answer, ChatServer, Cuts, Garbage, Refuses, Says, Stalls
 
 from agentkernel.agents.models.chat import ChatModel
 from agentkernel.agents.models.retries import Retry, retry_after
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Reply, Usage
-from agentkernel.errors import ModelUnavailable
 
 KEY = "sk-sentinel-0123456789"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.models.local_presets import OWN_FILE, parse_local
-from agentkernel.errors import SettingError
+from agentkernel.domain.errors import SettingError
 
 
 def test_a_folder_s_own_file_names_prompt_and_weights(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from agentkernel.agents.models.prices import (
     packaged_prices,
     unpriced,
 )
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Usage
-from agentkernel.errors import SettingError
 
 USAGE = Usage(prompt=1_000_000, completion=100_000, cached=400_000)
 TABLE = Prices(

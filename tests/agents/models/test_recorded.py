@@ -24,9 +24,9 @@ from agentkernel.agents.models.factory import Desk, make_model
 from agentkernel.agents.models.prices import Price, Prices
 from agentkernel.agents.models.protocol import OnText, unheard
 from agentkernel.agents.models.recorded import RecordedModel, ReplayedModel
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded
 from agentkernel.domain.exchange import Exchange, Question, Reply, Usage
-from agentkernel.errors import ModelUnavailable, NotRecorded
-from agentkernel.tools.records import Records
+from agentkernel.storage.records import Records
 
 KEY = "sk-sentinel-0123456789"
 PRICES = Prices(prices=(Price(model="fake", input=1.0, output=2.0),))
@@ -199,7 +199,7 @@ from pathlib import Path
 sys.path[:0] = {paths!r}
 from endpoint_cases import options, question
 from agentkernel.agents.models.factory import Desk
-from agentkernel.tools.records import Records
+from agentkernel.storage.records import Records
 model = Desk(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")
 for number in range(3):
     print(model.ask(question(round=number)).texts[0], flush=True)

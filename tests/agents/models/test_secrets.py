@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.models.secrets import Redactor, redact, shown_url, without_url
+from agentkernel.agents.secrets import Redactor, redact, shown_url, without_url
 
 KEY = "abcabcab"
 

@@ -20,8 +20,8 @@ from agentkernel.agents.models import writing
 from agentkernel.agents.models.factory import Desk
 from agentkernel.agents.models.protocol import ANEW
 from agentkernel.agents.models.writing import EVERY_S, Piece, Writing, showable
-from agentkernel.errors import ModelUnavailable
-from agentkernel.tools.records import Records
+from agentkernel.domain.errors import ModelUnavailable
+from agentkernel.storage.records import Records
 
 KEY = "sk-sentinel-0123456789"
 TEXT = "".join(f"line {number}\n" for number in range(400))

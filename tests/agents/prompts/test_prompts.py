@@ -22,7 +22,7 @@ from model_cases import (
     right,
 )
 
-from agentkernel.agents.coders.conversation import coder_messages
+from agentkernel.agents.conversation import coder_messages
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.model_planner import ModelPlanner
@@ -31,7 +31,7 @@ from agentkernel.agents.prompts import render
 from agentkernel.agents.protocols import Diagnosis, Goals
 from agentkernel.agents.reviewer import Review, Reviewer
 from agentkernel.domain.plan import Hypothesis
-from agentkernel.tools.problems import load_problem
+from agentkernel.tools.problem.problems import load_problem
 from fakes import mismatch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import agentkernel
-from agentkernel.errors import KernelRefused
-from agentkernel.tools.apply.equal import graph_of
-from agentkernel.tools.apply.model import apply, apply_all, apply_equal, counts
-from agentkernel.tools.problems import load_problem
+from agentkernel.apply.equal import graph_of
+from agentkernel.apply.model import apply, apply_all, apply_equal, counts
+from agentkernel.domain.errors import KernelRefused
+from agentkernel.tools.problem.problems import load_problem
 from applied_kernels import HEAD, block, example, make_kernel, norm_kernel
 
 SCALED = (

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from agentkernel.apply.forms import FormTimes, best_form, time_forms, times_of
+from agentkernel.apply.useful import useful
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel
-from agentkernel.tools.apply.forms import FormTimes, best_form, time_forms, times_of
-from agentkernel.tools.apply.useful import useful
-from agentkernel.tools.profile.ratio import summarise
-from agentkernel.tools.profile.rounds import Pace
+from agentkernel.tools.profiler.rounds import Pace
+from agentkernel.tools.ratio import summarise
 from applied_kernels import block, example, mlp_kernel, norm_kernel
 
 QUICK = Pace(seconds=0.2, min_rounds=4, max_rounds=6, block_ms=1.0, max_calls=5)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.apply.forms import best_form, time_forms
-from agentkernel.tools.apply.model import apply, counts
-from agentkernel.tools.apply.whole import check_whole
-from agentkernel.tools.profile.rounds import Pace
+from agentkernel.apply.forms import best_form, time_forms
+from agentkernel.apply.model import apply, counts
+from agentkernel.apply.whole import check_whole
+from agentkernel.tools.profiler.rounds import Pace
 from applied_kernels import TRITON, block, example, norm_kernel
 
 pytestmark = pytest.mark.gpu

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import SettingError
-from agentkernel.tools.bench.lanes import (
+from agentkernel.domain.errors import SettingError
+from agentkernel.runtime.bench_lanes import (
     default_lanes,
     exclusive,
     joined,

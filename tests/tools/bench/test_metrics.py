@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.bench.metrics import (
+from agentkernel.tools.metrics import (
     THRESHOLDS,
     best_at_k,
     fast_p,

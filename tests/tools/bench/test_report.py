@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from agentkernel.tools.bench.markdown import markdown
-from agentkernel.tools.bench.plot import curves, speedup_svg
-from agentkernel.tools.bench.report import write_report
-from agentkernel.tools.bench.rows import Times
-from agentkernel.tools.bench.summary import summarise
-from agentkernel.tools.report_models import table
+from agentkernel.bench.markdown import markdown
+from agentkernel.bench.plot import curves, speedup_svg
+from agentkernel.bench.report import write_report
+from agentkernel.bench.rows import Times
+from agentkernel.bench.summary import summarise
+from agentkernel.workflows.report_models import table
 from bench_rows import ratio, row, sample, suite, unmeasured
 
 GOLDEN = Path(__file__).parents[2] / "golden"

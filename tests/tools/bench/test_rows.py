@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.errors import OutputError, ProblemError
-from agentkernel.tools.bench.rows import (
+from agentkernel.bench.rows import (
     append_row,
     gather,
     in_order,
@@ -17,6 +16,7 @@ from agentkernel.tools.bench.rows import (
     read_rows,
     unreadable_rows,
 )
+from agentkernel.domain.errors import OutputError, ProblemError
 from bench_rows import broken, row, sample, suite
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.errors import ProblemError, SettingError
-from agentkernel.tools.bench.suite import Shard, parse_shard, part, read_suite
+from agentkernel.bench.suite import Shard, parse_shard, part, read_suite
+from agentkernel.domain.errors import ProblemError, SettingError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.bench.rows import Row, Times
-from agentkernel.tools.bench.summary import Level, against, summarise
+from agentkernel.bench.rows import Row, Times
+from agentkernel.bench.summary import Level, against, summarise
 from bench_rows import broken, ratio, row, sample, suite, unmeasured
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.capture import capture
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.finding import Outcome
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.comparison.finding import Outcome
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.training import judge_training
 from agentkernel.tools.judge.trial import Trial
-from agentkernel.tools.problems import load_problem
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.sandbox.session import open_worker
 
 spec = importlib.util.spec_from_file_location(

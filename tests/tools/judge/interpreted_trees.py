@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from agentkernel.tools.judge.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import harden
 
 
 @triton.jit

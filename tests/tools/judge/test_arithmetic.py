@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.tools.judge.arithmetic import bf16_to_f32, f32_to_bf16, rounded_product
-from agentkernel.tools.judge.watch import Watch
+from agentkernel.tools.judge.execution.watch import Watch
+from agentkernel.tools.judge.interpreter.arithmetic import bf16_to_f32, f32_to_bf16, rounded_product
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,9 +10,9 @@ from agentkernel.tools.judge.beside import (
     judge_one_tensor,
     other_methods,
 )
-from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.trial import Trial
 
 PROBLEM = """

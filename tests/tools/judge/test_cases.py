@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.cases import (
+from agentkernel.tools.judge.cases.cases import (
     KINDS,
     Case,
     Echo,
@@ -15,16 +15,36 @@ from agentkernel.tools.judge.cases import (
     measured_cases,
     told_apart,
 )
-from agentkernel.tools.judge.edges import constants_of, literals_of, rows_of, wide_inputs
+from agentkernel.tools.judge.cases.edges import constants_of, literals_of, rows_of, wide_inputs
+from agentkernel.tools.judge.cases.layouts import (
+    arranged,
+    copied,
+    permuted,
+    placed,
+    placement,
+    whole,
+)
+from agentkernel.tools.judge.cases.shapes import (
+    CaseShape,
+    at_sizes,
+    drawn_sizes,
+    emptied,
+    past_tile,
+)
+from agentkernel.tools.judge.cases.values import Distribution, Sampler, peak_places, randomise_state
 from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.judge import plan_cases
-from agentkernel.tools.judge.kernel_text import largest_tile, telling_sizes
-from agentkernel.tools.judge.layouts import arranged, copied, permuted, placed, placement, whole
-from agentkernel.tools.judge.question import TF32_STEP, Asker, Question, edit, looks_up, rounding
+from agentkernel.tools.judge.policy.kernel_text import largest_tile, telling_sizes
+from agentkernel.tools.judge.reference.question import (
+    TF32_STEP,
+    Asker,
+    Question,
+    edit,
+    looks_up,
+    rounding,
+)
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape, at_sizes, drawn_sizes, emptied, past_tile
-from agentkernel.tools.judge.values import Distribution, Sampler, peak_places, randomise_state
-from agentkernel.tools.lift.specialise import specialise
+from agentkernel.tools.problem.specialise import specialise
 
 EVERY = set(Distribution.__args__) - {"wide"}
 FORM = """

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from agentkernel.tools.judge import checksum
-from agentkernel.tools.judge.checksum import Checksum
+from agentkernel.tools.judge.execution import checksum
+from agentkernel.tools.judge.execution.checksum import Checksum
 
 
 @pytest.fixture(autouse=True)

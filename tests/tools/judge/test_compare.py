@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.compare import compare_output, place_pattern
+from agentkernel.tools.judge.cases.layouts import strided
+from agentkernel.tools.judge.cases.shapes import count_rows, odd_shapes, scaled
+from agentkernel.tools.judge.cases.values import randomise_state
+from agentkernel.tools.judge.comparison.compare import compare_output, place_pattern
+from agentkernel.tools.judge.comparison.tally import QUANTILE_SAMPLE, Tally, errors, quantile
 from agentkernel.tools.judge.judge import INTERPRETED_ODD_ROWS, JudgeSettings, plan_cases
-from agentkernel.tools.judge.layouts import strided
-from agentkernel.tools.judge.reference import call_reference
-from agentkernel.tools.judge.shapes import count_rows, odd_shapes, scaled
-from agentkernel.tools.judge.tally import QUANTILE_SAMPLE, Tally, errors, quantile
-from agentkernel.tools.judge.values import randomise_state
+from agentkernel.tools.judge.reference.reference import call_reference
 
 
 def judged(found, eager, oracle, precision="strict"):

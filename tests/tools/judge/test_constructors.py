@@ -1,8 +1,8 @@
 """Is each argument of a constructor changed by itself, at inputs that go with it?"""
 
-from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.constructors import arguments, rebuilt
-from agentkernel.tools.judge.shapes import CaseShape
 
 SQUARE = """
 import torch

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.judge.execution import read_testimony, report, weigh
+from agentkernel.tools.judge.execution.execution import read_testimony, report, weigh
 
 CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
 SECOND = """

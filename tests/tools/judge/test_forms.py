@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton.language as tl
 
-from agentkernel.tools.judge.forms import MOST, Forms, Unknown, described
+from agentkernel.tools.judge.execution.forms import MOST, Forms, Unknown, described
 
 
 class Kernel:

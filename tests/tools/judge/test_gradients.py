@@ -11,9 +11,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from agentkernel.agents.coders.compiler.coder import family, partitions
+from agentkernel.agents.coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
-from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.gradients import (
     Pass,
     Round,
@@ -28,9 +27,10 @@ from agentkernel.tools.judge.gradients import (
     record,
     rolled,
 )
-from agentkernel.tools.judge.question import Question
-from agentkernel.tools.judge.reference import Answer
-from agentkernel.tools.problems import load_problem
+from agentkernel.tools.judge.reference.question import Question
+from agentkernel.tools.judge.reference.reference import Answer
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.targets import find_target
 
 PROBLEM = """import torch

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from agentkernel.tools.judge.held import Held
-from agentkernel.tools.memory_plan import Footprint, MemoryPlan, Room, Stage
+from agentkernel.tools.judge.memory_plan import Footprint, MemoryPlan, Room, Stage
 
 GB = 10**9
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.compare import compare_output
-from agentkernel.tools.judge.honest import Honest, in_tf32, sequential
-from agentkernel.tools.judge.population import Population
-from agentkernel.tools.judge.reference import call_reference
-from agentkernel.tools.judge.tally import errors
-from agentkernel.tools.judge.worst import Leeway
+from agentkernel.tools.judge.comparison.compare import compare_output
+from agentkernel.tools.judge.comparison.tally import errors
+from agentkernel.tools.judge.comparison.worst import Leeway
+from agentkernel.tools.judge.reference.honest import Honest, in_tf32, sequential
+from agentkernel.tools.judge.reference.population import Population
+from agentkernel.tools.judge.reference.reference import call_reference
 
 
 class Function(nn.Module):

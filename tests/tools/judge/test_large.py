@@ -2,10 +2,10 @@
 
 import pytest
 
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.question import NotApplicable
-from agentkernel.tools.judge.shapes import CaseShape
-from agentkernel.tools.memory_plan import Room, plan_memory
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.memory_plan import Room, plan_memory
+from agentkernel.tools.judge.reference.question import NotApplicable
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
 PLAIN = """
@@ -236,7 +236,7 @@ def test_a_judgement_in_slices_ends_as_one_with_whole_tensors(judged, sources):
 
 def test_slices_that_are_another_function_are_not_believed(tried, bytes_for, monkeypatch):
     """The candidate then is held against eager alone, and the verdict says so."""
-    from agentkernel.tools.judge.sliced import Sliced
+    from agentkernel.tools.judge.reference.sliced import Sliced
 
     block = Sliced.block
     monkeypatch.setattr(Sliced, "block", lambda *a: [2 * x for x in block(*a)])

@@ -2,8 +2,8 @@
 
 import torch
 
-from agentkernel.tools.judge import checksum
-from agentkernel.tools.judge.outliving import late_work
+from agentkernel.tools.judge.execution import checksum
+from agentkernel.tools.judge.execution.outliving import late_work
 
 
 class Idle:

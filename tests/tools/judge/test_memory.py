@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import Question
+from agentkernel.tools.judge.reference.question import Question
 from agentkernel.tools.sandbox.session import Worker
 
 

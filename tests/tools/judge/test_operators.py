@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from agentkernel.tools.judge.operators import (
+from agentkernel.tools.judge.execution.operators import (
     CAST_ELEMENTS,
     CAST_WORK,
     FILLED_PARTS,
@@ -22,7 +22,7 @@ from agentkernel.tools.judge.operators import (
     with_leftovers,
     written_storages,
 )
-from agentkernel.tools.judge.record import POOL, Leftovers
+from agentkernel.tools.judge.execution.record import POOL, Leftovers
 
 FEW = 8
 
@@ -192,7 +192,7 @@ def test_a_log_does_not_import_torchs_compiler() -> None:
     """It takes as long as importing torch does, in every worker."""
     text = (
         "import sys, torch\n"
-        "from agentkernel.tools.judge.operators import Operators, record_operators\n"
+        "from agentkernel.tools.judge.execution.operators import Operators, record_operators\n"
         "found = Operators()\n"
         "record_operators(lambda: torch.ones(100) + 1, found)\n"
         "assert found.compute and not found.hidden\n"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.pointed import points_as_well
+from agentkernel.tools.judge.reference.pointed import points_as_well
 
 
 class Ordered(nn.Module):

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.judge.reference import call_reference
-from agentkernel.tools.judge.tally import specials
+from agentkernel.tools.judge.comparison.tally import specials
+from agentkernel.tools.judge.reference.reference import call_reference
 
 
 class Causal(nn.Module):

@@ -3,11 +3,11 @@
 import pytest
 
 from agentkernel.domain.verdict import ExecutionFailed, Mismatch, Verdict
-from agentkernel.tools.judge.arithmetic import note_product
+from agentkernel.tools.judge.execution.watch import watch
+from agentkernel.tools.judge.interpreter.arithmetic import note_product
 from agentkernel.tools.judge.judge import plan_cases
-from agentkernel.tools.judge.question import Asker
+from agentkernel.tools.judge.reference.question import Asker
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.watch import watch
 
 NORM = """
 import torch

@@ -1,10 +1,10 @@
 """Are scalar arguments asked past one, at zero, below it and past every size?"""
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
-from agentkernel.source_text import read_literal
-from agentkernel.tools.judge.cases import Case
+from agentkernel.storage.source_text import read_literal
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.scalars import others, scalar_cases, varied
-from agentkernel.tools.judge.shapes import CaseShape
 
 
 def test_numbers_are_asked_on_every_side():

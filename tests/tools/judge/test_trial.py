@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from agentkernel.tools.judge import child
-from agentkernel.tools.judge.cases import Case, Echo, in_turns
+from agentkernel.tools.judge.cases.cases import Case, Echo, in_turns
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.trial import Trial, compare_roles
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.worker import WorkerState

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.compare import allowance, compare_output
-from agentkernel.tools.judge.reference import call_reference
-from agentkernel.tools.judge.tally import errors
-from agentkernel.tools.judge.worst import Leeway
+from agentkernel.tools.judge.comparison.compare import allowance, compare_output
+from agentkernel.tools.judge.comparison.tally import errors
+from agentkernel.tools.judge.comparison.worst import Leeway
+from agentkernel.tools.judge.reference.reference import call_reference
 
 
 def truth(*shape):
@@ -140,7 +140,7 @@ def test_underflow_is_no_error():
 
 
 def test_large_outputs_are_looked_at_in_parts(monkeypatch):
-    monkeypatch.setattr("agentkernel.tools.judge.tally.BLOCK_ELEMENTS", 1000)
+    monkeypatch.setattr("agentkernel.tools.judge.comparison.tally.BLOCK_ELEMENTS", 1000)
     oracle = truth(64, 64)
     oracle[40] *= 1e-7
     found = oracle.float()

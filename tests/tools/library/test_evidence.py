@@ -11,14 +11,14 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
-from agentkernel.tools.library.evidence import (
+from agentkernel.nightly.library.evidence import (
     OTHER_CERTIFICATE,
     OTHER_SIGNATURE,
     OTHER_SOURCE,
     figures_of,
     why_unfit,
 )
-from agentkernel.tools.signing import certificate_signature
+from agentkernel.tools.certificate.signing import certificate_signature
 from agentkernel.workflows.handover import _figures
 from fakes import measurement, profile, timing
 from library_rows import certificate, kernel, key

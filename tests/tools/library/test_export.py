@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import OutputError
-from agentkernel.tools.certificate import read_certificate
-from agentkernel.tools.library import Library
-from agentkernel.tools.library.export import export_library
+from agentkernel.domain.errors import OutputError
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.library.export import export_library
+from agentkernel.tools.certificate.certificate import read_certificate
 from library_rows import kernel, key
 
 

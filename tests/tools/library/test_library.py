@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.structure import Structure
-from agentkernel.tools.library import Library
-from agentkernel.tools.library.evidence import (
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.library.evidence import (
     OTHER_CERTIFICATE,
     OTHER_FIGURES,
     OTHER_SIGNATURE,
@@ -62,7 +62,7 @@ def test_how_arguments_and_outputs_are_nested_comes_back(library: Library) -> No
 
 
 def test_finding_uses_the_index(library: Library) -> None:
-    from agentkernel.tools.library.rows import BY_KEY, FULL_QUERY, key_values
+    from agentkernel.nightly.library.rows import BY_KEY, FULL_QUERY, key_values
 
     connection = sqlite3.connect(library.path)
     plan = connection.execute(

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import LibraryError
-from agentkernel.tools.library import Library
-from agentkernel.tools.library import opening as opening_module
-from agentkernel.tools.library.salvage import salvage
-from agentkernel.tools.library.schema import FORMAT, TABLES
+from agentkernel.domain.errors import LibraryError
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.library import opening as opening_module
+from agentkernel.nightly.library.salvage import salvage
+from agentkernel.nightly.library.schema import FORMAT, TABLES
 from library_rows import H200, kernel, key, model, night, region
 
 TESTS = Path(__file__).parents[2]
@@ -25,8 +25,8 @@ CHILD = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
 from pathlib import Path
-from agentkernel.errors import OutputError
-from agentkernel.tools.library import Library
+from agentkernel.domain.errors import OutputError
+from agentkernel.nightly.library import Library
 from library_rows import kernel, night, region
 library = Library(Path(sys.argv[1]))
 print("open", flush=True)
@@ -191,7 +191,7 @@ def test_damage_met_on_the_way_is_one_line_and_mended_by_the_next_opening(
     path = tmp_path / "library.sqlite"
     fill(path, 60)
     break_page(path, "kernels")
-    monkeypatch.setattr("agentkernel.tools.library.schema.CHECKED_BYTES", 0)
+    monkeypatch.setattr("agentkernel.nightly.library.schema.CHECKED_BYTES", 0)
     with Library(path, pytest.fail) as library, pytest.raises(LibraryError, match="is damaged"):
         library.lines()
     said: list[str] = []
@@ -265,7 +265,7 @@ def test_a_damaged_file_of_version_1_keeps_its_kernels(tmp_path: Path) -> None:
 def test_a_migration_that_fails_leaves_the_older_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.tools.library import schema
+    from agentkernel.nightly.library import schema
 
     path = tmp_path / "library.sqlite"
     make_old(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.library import Library, PruneRule
+from agentkernel.nightly.library import Library, PruneRule
 from library_rows import days_ago, kernel, key, night, region
 
 NEWER, OLDER, WRONG = "newer\n", "older\n", "wrong\n"
@@ -115,7 +115,7 @@ def test_the_pickle_of_a_kernel_that_is_gone_goes_too(library: Library, tmp_path
     (kept,) = (tmp_path / "library.sqlite.live").iterdir()
     library.prune(PruneRule(withdrawn=True), yes=True)
     assert kept.exists(), "a put of this moment may be about to need it"
-    from agentkernel.tools.library import library as module
+    from agentkernel.nightly.library import library as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LIVE_GRACE_S", -60.0)

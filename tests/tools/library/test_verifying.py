@@ -13,16 +13,12 @@ import torch
 
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.region import Kernel, KernelKey
-from agentkernel.tools.certificate import sign_certificate
-from agentkernel.tools.library import Library
-from agentkernel.tools.library.evidence import (
-    OTHER_CERTIFICATE,
-    OTHER_SIGNATURE,
-    UNREADABLE_ROW,
-)
-from agentkernel.tools.library.verifying import Checked, verify_kernel
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.versions import installed_versions
+from agentkernel.nightly.library import Library
+from agentkernel.nightly.library.evidence import OTHER_CERTIFICATE, OTHER_SIGNATURE, UNREADABLE_ROW
+from agentkernel.nightly.library.verifying import Checked, verify_kernel
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.tools.certificate.certificate import sign_certificate
+from agentkernel.tools.problem.problems import problem_from_module
 from library_rows import kernel, signature
 
 HERE = installed_versions()

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.tools.capture import capture
-from agentkernel.tools.lift.record import GraphRecord, Unrecordable, rebuild, record
-from agentkernel.tools.lift.specialise import specialise
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.compiler.lift.record import GraphRecord, Unrecordable, rebuild, record
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.specialise import specialise
 
 
 class Mixed(nn.Module):
@@ -37,7 +37,7 @@ def test_a_graph_that_travelled_computes_the_same() -> None:
 def test_what_travels_names_no_module_but_ours() -> None:
     """pickle writes a dtype as `torch.float32` of any module that has torch among its names."""
     data = _recorded(torch.randn(4, 6)).dumps()
-    assert b"torch" not in data.replace(b"agentkernel.tools.lift.record", b"")
+    assert b"torch" not in data.replace(b"agentkernel.compiler.lift.record", b"")
 
 
 def test_a_graph_in_a_graph_is_refused() -> None:

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.coders.compiler.wrapper import return_text
-from agentkernel.tools.capture import capture
-from agentkernel.tools.lift.specialise import specialise
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.compiler.drop_in.wrapper import return_text
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.specialise import specialise
 
 
 class Reshaped(nn.Module):

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.errors import TimeIsUp
-from agentkernel.tools.capture import capture
-from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.variants import find_variant, fitting
-from agentkernel.tools.lift.writer import InductorWriter
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.compiler.lift.code import InductorCode, NotLifted
+from agentkernel.compiler.lift.variants import find_variant, fitting
+from agentkernel.compiler.lift.writer import InductorWriter
+from agentkernel.domain.errors import TimeIsUp
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.xdist_group("lift")
@@ -68,9 +68,9 @@ def test_closing_ends_what_is_at_work() -> None:
 RUN = """
 import sys, torch
 from torch import nn
-from agentkernel.tools.capture import capture
-from agentkernel.tools.lift.writer import InductorWriter
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.tools.problem.capture import capture
+from agentkernel.compiler.lift.writer import InductorWriter
+from agentkernel.tools.problem.problems import problem_from_module
 from agentkernel.tools.targets import find_target
 writer = InductorWriter(find_target("h200").target)
 writer.begin(capture(problem_from_module(nn.GELU(), [torch.randn(4, 8)])))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from agentkernel.domain.night import ChangeKind, Comparison, ModelRow, Night
 from agentkernel.domain.profile import Ratio
-from agentkernel.tools.nights import compare_nights
-from agentkernel.tools.nights.speeds import time_ratio
-from agentkernel.tools.nights.withdrawn import SINCE
-from agentkernel.tools.profile.ratio import paired_ratio, summarise
+from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.speeds import time_ratio
+from agentkernel.nightly.page.withdrawn import SINCE
+from agentkernel.tools.ratio import paired_ratio, summarise
 from made_up_nights import (
     GPU,
     VERSIONS,

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.domain.region import RegionUse
-from agentkernel.tools.nights.budget import budget_bars
-from agentkernel.tools.nights.costs import model_costs, price_of_percent
-from agentkernel.tools.nights.drawing import LETTER, TICK_GAP, Frame, LogAxis, figure, spread
-from agentkernel.tools.nights.labels import Box, Mark, around, place_labels
-from agentkernel.tools.nights.lineage import difference, lineages
-from agentkernel.tools.nights.merged import Merged, merged_regions
-from agentkernel.tools.nights.roofline import NARROW, WIDE, plot_svg, region_plot
-from agentkernel.tools.nights.speeds import mean_speedup, speedup
-from agentkernel.tools.nights.tables import region_order
-from agentkernel.tools.nights.trend import GEOMEAN, trend_of
-from agentkernel.tools.nights.wording import span, us
+from agentkernel.nightly.page.budget import budget_bars
+from agentkernel.nightly.page.costs import model_costs, price_of_percent
+from agentkernel.nightly.page.drawing import LETTER, TICK_GAP, Frame, LogAxis, figure, spread
+from agentkernel.nightly.page.labels import Box, Mark, around, place_labels
+from agentkernel.nightly.page.lineage import difference, lineages
+from agentkernel.nightly.page.merged import Merged, merged_regions
+from agentkernel.nightly.page.roofline import NARROW, WIDE, plot_svg, region_plot
+from agentkernel.nightly.page.speeds import mean_speedup, speedup
+from agentkernel.nightly.page.tables import region_order
+from agentkernel.nightly.page.trend import GEOMEAN, trend_of
+from agentkernel.nightly.page.wording import span, us
 from made_up_nights import (
     estimated_model,
     history,

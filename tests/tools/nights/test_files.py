@@ -10,14 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.night import Night
-from agentkernel.errors import RunNotFound
-from agentkernel.tools.nights import compare_nights, read_night_file, write_night
-from agentkernel.tools.nights.costs import model_costs
-from agentkernel.tools.nights.junit import junit_xml
-from agentkernel.tools.nights.markdown import markdown
-from agentkernel.tools.nights.merged import merged_regions
-from agentkernel.tools.nights.tables import model_table, models_csv, regions_csv
+from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.costs import model_costs
+from agentkernel.nightly.page.files import write_night
+from agentkernel.nightly.page.junit import junit_xml
+from agentkernel.nightly.page.markdown import markdown
+from agentkernel.nightly.page.merged import merged_regions
+from agentkernel.nightly.page.record import read_night_file
+from agentkernel.nightly.page.tables import model_table, models_csv, regions_csv
 from made_up_nights import (
     estimated_model,
     history,

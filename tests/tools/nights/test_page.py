@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.night import Night
-from agentkernel.tools.nights import compare_nights, read_night_file, write_night
-from agentkernel.tools.nights.page import night_page, render
+from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.files import write_night
+from agentkernel.nightly.page.page import night_page, render
+from agentkernel.nightly.page.record import read_night_file
 from headless_chromium import PROGRAM, Chromium
 from made_up_nights import (
     VERSIONS,

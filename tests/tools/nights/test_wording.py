@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.domain.night import Lost
-from agentkernel.tools.nights.wording import lost_words
+from agentkernel.nightly.page.wording import lost_words
 
 ENDED = "the night was ended in the middle of it"
 

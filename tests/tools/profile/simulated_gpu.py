@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 
 from agentkernel.domain.profile import GpuState
-from agentkernel.tools.profile.nvml import Reading
-from agentkernel.tools.profile.rounds import Lost
+from agentkernel.tools.profiler.nvml import Reading
+from agentkernel.tools.profiler.rounds import Lost
 
 STATE = GpuState(
     name="Simulated GPU",

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.profile.agreement import (
+from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.timing.agreement import (
     Empty,
     Timed,
     as_failure,
     compare_clocks,
     fit_empty,
 )
-from agentkernel.tools.profile.arena import Layout, packed
-from agentkernel.tools.profile.clock import Plan
-from agentkernel.tools.profile.rounds import Lost
-from agentkernel.tools.profile.volleys import APPEAL, LONG_FLUSH, CandidateSide
+from agentkernel.tools.profiler.timing.arena import Layout, packed
+from agentkernel.tools.profiler.timing.clock import Plan
+from agentkernel.tools.profiler.timing.volleys import APPEAL, LONG_FLUSH, CandidateSide
 
 EMPTY = Empty(start_us=400.0, call_us=90.0)
 

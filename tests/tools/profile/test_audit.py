@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from simulated_gpu import STATE, SimulatedGauge
 
-from agentkernel.tools.profile.audit import AUDIT, Audit, AuditRow, audit, table_of
-from agentkernel.tools.profile.audit_problems import PROBLEMS, waste_bytes
-from agentkernel.tools.profile.rounds import Pace
+from agentkernel.tools.profiler.audit import AUDIT, Audit, AuditRow, audit, table_of
+from agentkernel.tools.profiler.audit_problems import PROBLEMS, waste_bytes
+from agentkernel.tools.profiler.rounds import Pace
 
 
 def row(kind: str, call: str, problem: str = "p") -> AuditRow:

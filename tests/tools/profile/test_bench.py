@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.profile.bench import Bench, Launched, less_events, median_launches
+from agentkernel.tools.profiler.timing.bench import Bench, Launched, less_events, median_launches
 
 times = st.lists(st.floats(0.01, 1e6), min_size=2, max_size=20)
 

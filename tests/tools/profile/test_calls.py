@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 from agentkernel.domain.profile import Ratio
-from agentkernel.tools.profile.ratio import (
-    classify,
-    dependence,
-    geometric_speedup,
-    paired_ratio,
-)
-from agentkernel.tools.profile.rounds import Pace
+from agentkernel.tools.profiler.rounds import Pace
+from agentkernel.tools.ratio import classify, dependence, geometric_speedup, paired_ratio
 
 RUNS = 300
 

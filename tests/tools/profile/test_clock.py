@@ -9,11 +9,11 @@ import pytest
 from simulated_gpu import SimulatedGauge
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.profile.contest import Contest
-from agentkernel.tools.profile.contested import Contested
-from agentkernel.tools.profile.rounds import Lost, Pace
-from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.profiler.contest import Contest
+from agentkernel.tools.profiler.contested import Contested
+from agentkernel.tools.profiler.rounds import Lost, Pace
+from agentkernel.tools.profiler.settings import ProfileSettings
 
 PROBLEM = """
 import torch

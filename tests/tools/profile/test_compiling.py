@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 from simulated_gpu import SimulatedGauge
 
-from agentkernel.tools import gate
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.profile.compiling import Deadline, Doors, compile_threads, wrap
-from agentkernel.tools.profile.contest import Contest
-from agentkernel.tools.profile.contested import Contested
-from agentkernel.tools.profile.rounds import Lost, Pace, Rounds, Side
-from agentkernel.tools.profile.settings import ProfileSettings
+from agentkernel.runtime import gate
+from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.profiler.compiling import Deadline, Doors, compile_threads, wrap
+from agentkernel.tools.profiler.contest import Contest
+from agentkernel.tools.profiler.contested import Contested
+from agentkernel.tools.profiler.rounds import Lost, Pace, Rounds, Side
+from agentkernel.tools.profiler.settings import ProfileSettings
 from agentkernel.tools.sandbox.waiting import readable
 
 OTHER = """
 import sys
 from pathlib import Path
-from agentkernel.tools.gate import Gate
+from agentkernel.runtime.gate import Gate
 with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
     print("in", flush=True)
     sys.stdin.readline()
@@ -34,7 +34,7 @@ with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
 BUSY = """
 import sys, time
 from pathlib import Path
-from agentkernel.tools.gate import Gate
+from agentkernel.runtime.gate import Gate
 place = Gate(Path(sys.argv[1]))
 while True:
     with place.hold("working"):
@@ -48,7 +48,7 @@ import torch
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.runtime.benchmarking as benchmarking
 from agentkernel.tools import gate
-from agentkernel.tools.profile.compiling import Deadline, Doors, patch_compiler
+from agentkernel.tools.profiler.compiling import Deadline, Doors, patch_compiler
 
 held = lambda: gate._gate()._held
 inner = compile_fx.compile_fx
@@ -257,7 +257,7 @@ def test_a_contest_gets_through_beside_another_run(folder: Path, tmp_path: Path)
 POOL = """
 import os
 from torch._inductor.async_compile import AsyncCompile
-from agentkernel.tools.profile.compiling import start_compile_workers
+from agentkernel.tools.profiler.compiling import start_compile_workers
 
 start_compile_workers()
 pool = AsyncCompile.process_pool()

@@ -10,11 +10,11 @@ import pytest
 from simulated_gpu import SimulatedGauge
 
 from agentkernel.domain.rules import Precision
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile.contest import Contest
-from agentkernel.tools.profile.contested import Contested
-from agentkernel.tools.profile.rounds import Lost, Pace
-from agentkernel.tools.profile.settings import ProfileSettings, baselines_matmul
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.profiler.contest import Contest
+from agentkernel.tools.profiler.contested import Contested
+from agentkernel.tools.profiler.rounds import Lost, Pace
+from agentkernel.tools.profiler.settings import ProfileSettings, baselines_matmul
 
 PROBLEM = """
 import torch
@@ -166,7 +166,7 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
         + "import sys, time\n"
         + "def refuse(*args, **kwargs):\n"
         + f"    {trouble}\n"
-        + "if 'agentkernel.tools.profile.twin' in sys.orig_argv:\n"
+        + "if 'agentkernel.tools.profiler.twin' in sys.orig_argv:\n"
         + "    torch.compile = refuse\n"
     )
     settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 20.0})
@@ -183,7 +183,7 @@ def test_what_was_begun_ahead_is_taken_up(
     problem: LoadedProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the CPU nothing begins by itself, since its tensors travel by value: small ones may."""
-    monkeypatch.setattr("agentkernel.tools.profile.held_twin.sends_tensors", lambda request: False)
+    monkeypatch.setattr("agentkernel.tools.profiler.held_twin.sends_tensors", lambda request: False)
     single = problem.problem.model_copy(update={"shape_sets": problem.problem.shape_sets[:1]})
     alone = dataclasses.replace(problem, problem=single)
     with Contest(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:

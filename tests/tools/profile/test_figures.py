@@ -9,10 +9,10 @@ from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import ClockCheck, Measurement
-from agentkernel.tools.profile.bench import Launched
-from agentkernel.tools.profile.contested import Contested, Extras
-from agentkernel.tools.profile.figures import kernel_names, own_share, to_measurement
-from agentkernel.tools.profile.rounds import Pace, Rounds, measure_rounds
+from agentkernel.tools.profiler.contested import Contested, Extras
+from agentkernel.tools.profiler.figures import kernel_names, own_share, to_measurement
+from agentkernel.tools.profiler.rounds import Pace, Rounds, measure_rounds
+from agentkernel.tools.profiler.timing.bench import Launched
 
 SOURCE = """
 import triton

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentkernel.tools.profile.arena import (
+from agentkernel.tools.profiler.timing.arena import (
     ALIGNMENT,
     Layout,
     flush_regions,
@@ -16,7 +16,7 @@ from agentkernel.tools.profile.arena import (
     spans,
     spec_of,
 )
-from agentkernel.tools.profile.fresh import (
+from agentkernel.tools.profiler.timing.fresh import (
     PERIOD,
     Fresh,
     FreshInPlace,

@@ -6,7 +6,7 @@ import time
 
 from simulated_gpu import STATE, SimulatedGauge
 
-from agentkernel.tools.profile.nvml import Reading, Watch, busy_state, reasons_of
+from agentkernel.tools.profiler.nvml import Reading, Watch, busy_state, reasons_of
 
 
 def test_every_bit_has_its_name_and_an_unknown_one_is_kept() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Estimate, Profile
-from agentkernel.tools.profile.picture import (
+from agentkernel.tools.roofline.picture import (
     HEIGHT,
     WIDTH,
     Picture,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from simulated_gpu import SimulatedClockwork, SimulatedSide
 
-from agentkernel.tools.profile.ratio import paired_ratio
-from agentkernel.tools.profile.rounds import Lost, Pace, Rounds, calls_per_block, measure_rounds
+from agentkernel.tools.profiler.rounds import Lost, Pace, Rounds, calls_per_block, measure_rounds
+from agentkernel.tools.ratio import paired_ratio
 
 PACE = Pace(seconds=2.5)
 

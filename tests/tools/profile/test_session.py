@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.profile import Profile, ProfileFailed
-from agentkernel.errors import MissingDependency
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import LoadedProblem, load_problem
-from agentkernel.tools.profile import ProfileSession, ProfileSettings, measure_baselines, profile
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.profiler import ProfileSession, ProfileSettings, measure_baselines, profile
 from agentkernel.tools.targets import ResolvedTarget, load_targets, resolve
 
 PROBLEM = """
@@ -91,7 +91,7 @@ def test_baselines_cannot_be_had_without_a_gpu(
 
 def test_importing_the_profiler_does_not_import_torch() -> None:
     code = (
-        "import sys, agentkernel.tools.profile, agentkernel.tools.search\n"
+        "import sys, agentkernel.tools.profiler, agentkernel.tools.search\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

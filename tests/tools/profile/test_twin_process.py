@@ -9,7 +9,7 @@ from pathlib import Path
 
 PARENT = """
 import sys, time
-from agentkernel.tools.profile.twin_process import TwinProcess
+from agentkernel.tools.profiler.twin_process import TwinProcess
 
 def busy(path):
     open(path, "w").close()

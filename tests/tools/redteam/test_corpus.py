@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import ProblemError
-from agentkernel.tools.redteam.corpus import acts_on, read_corpus
+from agentkernel.bench.redteam.corpus import acts_on, read_corpus
+from agentkernel.domain.errors import ProblemError
 from redteam.small import HONEST, HOSTILE, candidate, put, small_corpus
 
 CORPUS = Path(__file__).parents[2] / "redteam"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.redteam.bench import Bench, BenchSettings
-from agentkernel.tools.redteam.corpus import read_corpus
-from agentkernel.tools.redteam.field import Lane, _by_problem, _next, judge_corpus
-from agentkernel.tools.redteam.finding import Found
+from agentkernel.bench.redteam.bench import Bench, BenchSettings
+from agentkernel.bench.redteam.corpus import read_corpus
+from agentkernel.bench.redteam.field import Lane, _by_problem, _next, judge_corpus
+from agentkernel.bench.redteam.finding import Found
 from redteam.small import HONEST, PROBLEM, candidate, put, small_corpus
 
 QUICK = BenchSettings(seeds=1, budget_s=0.0)

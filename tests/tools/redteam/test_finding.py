@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.bench.redteam.corpus import Entry, read_corpus
+from agentkernel.bench.redteam.finding import failure_line, find
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.verdict import (
@@ -16,8 +18,6 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from agentkernel.tools.redteam.corpus import Entry, read_corpus
-from agentkernel.tools.redteam.finding import failure_line, find
 from fakes import mismatch, verdict
 from redteam.small import small_corpus
 

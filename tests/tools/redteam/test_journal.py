@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import OutputError
-from agentkernel.tools.redteam import field
-from agentkernel.tools.redteam.bench import BenchSettings
-from agentkernel.tools.redteam.corpus import Entry, read_corpus
-from agentkernel.tools.redteam.field import judge_corpus
-from agentkernel.tools.redteam.finding import Found
-from agentkernel.tools.redteam.journal import Journal
-from agentkernel.tools.versions import installed_versions
+from agentkernel.bench.redteam import field
+from agentkernel.bench.redteam.bench import BenchSettings
+from agentkernel.bench.redteam.corpus import Entry, read_corpus
+from agentkernel.bench.redteam.field import judge_corpus
+from agentkernel.bench.redteam.finding import Found
+from agentkernel.bench.redteam.journal import Journal
+from agentkernel.domain.errors import OutputError
+from agentkernel.runtime.versions import installed_versions
 from redteam.small import small_corpus
 
 QUICK = BenchSettings(seeds=1, budget_s=0.0)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import OutputError
-from agentkernel.tools.redteam.bench import nothing_found
-from agentkernel.tools.redteam.corpus import read_corpus
-from agentkernel.tools.redteam.report import BEGIN, END, Summary, markdown, summarise, write_table
+from agentkernel.bench.redteam.bench import nothing_found
+from agentkernel.bench.redteam.corpus import read_corpus
+from agentkernel.bench.redteam.report import BEGIN, END, Summary, markdown, summarise, write_table
+from agentkernel.domain.errors import OutputError
 from fakes import VERSIONS
 from redteam.small import small_corpus
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.domain.region import ModelCut, Region, RegionUse
-from agentkernel.tools.regions.merge import merge_cuts
-from agentkernel.tools.regions.rank import (
+from agentkernel.nightly.regions.merge import merge_cuts
+from agentkernel.nightly.regions.rank import (
     LEAST_SECONDS,
     LEAST_SHARE,
     MOST_OPS_AT_ONCE,
@@ -16,8 +16,8 @@ from agentkernel.tools.regions.rank import (
     least_share,
     order_of_work,
 )
-from agentkernel.tools.regions.tree import ancestors, heaviest
-from agentkernel.tools.regions.work_order import WorkOrder
+from agentkernel.nightly.regions.tree import ancestors, heaviest
+from agentkernel.nightly.regions.work_order import WorkOrder
 
 
 def region(key, uses, eager_us=10.0, bound_us=5.0, parts=(), device_ops=0):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.errors import ProblemError
-from agentkernel.tools.regions.arguments import Bound, Unbound, bind_call, describe
-from agentkernel.tools.regions.recording import record, record_inputs
+from agentkernel.domain.errors import ProblemError
+from agentkernel.nightly.regions.recording import record, record_inputs
+from agentkernel.tools.problem.regions_arguments import Bound, Unbound, bind_call, describe
 from region_models import WIDTH, Cache, FakeLoaded, Gate, Mlp, Tower, loaded
 
 

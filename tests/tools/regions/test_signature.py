@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.errors import ProblemError
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
-from agentkernel.tools.regions.arguments import bind_call
-from agentkernel.tools.regions.flat import flat_module
-from agentkernel.tools.regions.signature import random_op, sign
+from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.flat import flat_module
+from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.regions_arguments import bind_call
+from agentkernel.tools.problem.signature import random_op, sign
 from region_models import WIDTH, Mlp
 
 

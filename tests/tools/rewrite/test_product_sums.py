@@ -127,9 +127,9 @@ class Half(nn.Module):
 
 
 def test_narrow_weights_are_folded_in_fp32_and_err_no_more_than_eager() -> None:
-    from agentkernel.tools.capture import capture
-    from agentkernel.tools.problems import problem_from_module
-    from agentkernel.tools.rewrite import rewrite
+    from agentkernel.compiler.rewrite import rewrite
+    from agentkernel.tools.problem.capture import capture
+    from agentkernel.tools.problem.problems import problem_from_module
     from rewrite_checks import run
 
     module, x = Half(), torch.randn(512, 64, dtype=torch.bfloat16)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import agentkernel.tools.sandbox.fork_server as module
-from agentkernel.errors import SandboxUnavailable
+from agentkernel.domain.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.fork_server import MADE_BY_IMPORT, close_servers, fork_server
 from agentkernel.tools.sandbox.limits import Limits

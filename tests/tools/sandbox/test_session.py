@@ -8,12 +8,12 @@ import time
 import pytest
 import torch
 
-from agentkernel.errors import SandboxUnavailable, TimeIsUp
+from agentkernel.domain.errors import SandboxUnavailable, TimeIsUp
 from agentkernel.tools.sandbox.fork_server import close_servers
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import WorkerFailed, close_spares, expect_worker, open_worker
 from agentkernel.tools.sandbox.tiers import find_walls
-from agentkernel.tools.time_limit import within
+from agentkernel.tools.sandbox.time_limit import within
 
 
 @pytest.fixture(scope="module")

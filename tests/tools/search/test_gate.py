@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools import gate
-from agentkernel.tools.gate import Gate
+from agentkernel.runtime import gate
+from agentkernel.runtime.gate import Gate
 from agentkernel.tools.search.agreement import Sketch
 from agentkernel.tools.search.bench_worker import Warmed
 from agentkernel.tools.search.measuring import _Race

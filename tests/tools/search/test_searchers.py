@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, order
 from agentkernel.tools.search.bench_worker import BenchWorker
 from agentkernel.tools.targets import load_targets

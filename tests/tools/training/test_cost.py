@@ -7,11 +7,10 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from agentkernel.domain.training import Lora, RlSettings, SftSettings
-from agentkernel.errors import TrainingError
+from agentkernel.domain.errors import TrainingError
 from agentkernel.tools.targets import load_targets
-from agentkernel.tools.training import cost
-from agentkernel.tools.training.cost import (
+from agentkernel.training import cost
+from agentkernel.training.cost import (
     Machine,
     Range,
     flops_a_token,
@@ -21,7 +20,8 @@ from agentkernel.tools.training.cost import (
     sft_cost,
     tokens_per_s,
 )
-from agentkernel.tools.training.shapes import PUBLISHED, ModelShape
+from agentkernel.training.shapes import PUBLISHED, ModelShape
+from agentkernel.training.training import Lora, RlSettings, SftSettings
 
 TINY = ModelShape(
     hidden=4,

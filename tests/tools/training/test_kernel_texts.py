@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from agentkernel.tools.training.breaking import MISTAKES, broken_variants
-from agentkernel.tools.training.trimming import trimmed
+from agentkernel.training.data.breaking import MISTAKES, broken_variants
+from agentkernel.training.data.trimming import trimmed
 
 KERNEL = '''"""Drop-in for `Model` of problem.py."""
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from agentkernel.domain.training import Lora, RlSettings, SftSettings
-from agentkernel.tools.training import memory
-from agentkernel.tools.training.memory import (
+from agentkernel.training import loading, memory
+from agentkernel.training.decoding import answers
+from agentkernel.training.memory import (
     GIB,
     Memory,
     activation_bytes,
@@ -19,9 +19,8 @@ from agentkernel.tools.training.memory import (
     rl_memory,
     sft_memory,
 )
-from agentkernel.tools.training.shapes import PUBLISHED, ModelShape
-from agentkernel.workflows.training import loading
-from agentkernel.workflows.training.decoding import answers
+from agentkernel.training.shapes import PUBLISHED, ModelShape
+from agentkernel.training.training import Lora, RlSettings, SftSettings
 
 TINY = ModelShape(
     hidden=128,

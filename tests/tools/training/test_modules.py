@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.training.modules import MODULE_KINDS, GeneratedProblem, make_problem
-from agentkernel.tools.training.operators import OPERATORS, linear
-from agentkernel.tools.training.writing import Style, Writing
+from agentkernel.tools.problem.problems import load_problem
+from agentkernel.training.data.modules import MODULE_KINDS, GeneratedProblem, make_problem
+from agentkernel.training.data.operators import OPERATORS, linear
+from agentkernel.training.data.writing import Style, Writing
 
 FIRST = 5_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.tools.training.modules import make_problem
-from agentkernel.tools.training.vetting import refusal
+from agentkernel.training.data.modules import make_problem
+from agentkernel.training.data.vetting import refusal
 
 HONEST = make_problem(7).text
 ALLOWED = ("MIT", "Apache-2.0")

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentkernel.errors import ProblemError
-from agentkernel.tools.zoo.inputs import parse_model_input
+from agentkernel.domain.errors import ProblemError
+from agentkernel.nightly.zoo.inputs import parse_model_input
 
 
 def test_integers_stay_below_their_limit() -> None:

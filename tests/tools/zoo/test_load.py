@@ -13,15 +13,9 @@ from torch import nn
 from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.errors import ProblemError
-from agentkernel.tools.zoo.load import (
-    Call,
-    LoadedModel,
-    flat_outputs,
-    load_model,
-    run_call,
-)
+from agentkernel.nightly.zoo.load import Call, LoadedModel, flat_outputs, load_model, run_call
 
 NET = """
 import torch
@@ -250,7 +244,7 @@ def test_the_hash_covers_what_would_change_the_model(load: Load, folder: Path) -
 def test_the_hash_covers_the_versions_of_libraries(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.tools.zoo import references
+    from agentkernel.nightly.zoo import references
 
     entry = {"model": "agentkernel.configs.zoo.models.pretrained:from_config"}
     before = {name: load(**fields).sha256 for name, fields in (("own", {}), ("lib", entry))}

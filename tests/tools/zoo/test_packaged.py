@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.tools.zoo.load import LoadedModel, flat_outputs, load_model, run_call
-from agentkernel.tools.zoo.read import read_zoo
+from agentkernel.nightly.zoo.load import LoadedModel, flat_outputs, load_model, run_call
+from agentkernel.nightly.zoo.read import read_zoo
 
 MILLIONS = {
     "bert": 109.5,

@@ -13,10 +13,10 @@ path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
-from agentkernel.tools.judge.interpreter import harden
-from agentkernel.workflows.training.decoding.drawing import Drawing
-from agentkernel.workflows.training.decoding.launches import TritonOperations
-from agentkernel.workflows.training.decoding.operations import TorchOperations
+from agentkernel.tools.judge.interpreter.interpreter import harden
+from agentkernel.training.decoding.drawing import Drawing
+from agentkernel.training.decoding.launches import TritonOperations
+from agentkernel.training.decoding.operations import TorchOperations
 from decoding_checks import DTYPES, TOLERANCE, attended, close, draws_alike, parts
 
 ours, plain = TritonOperations(), TorchOperations()

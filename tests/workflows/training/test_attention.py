@@ -5,17 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from agentkernel.domain.training import NewModel
-from agentkernel.workflows.training import attention
-from agentkernel.workflows.training.attention import (
-    _half,
-    _varlen,
-    attend,
-    register,
-    sound_backward,
-)
-from agentkernel.workflows.training.new_model import make_new
-from agentkernel.workflows.training.tokens import make_tokenizer
+from agentkernel.training.new_model import make_new
+from agentkernel.training.sft import attention
+from agentkernel.training.sft.attention import _half, _varlen, attend, register, sound_backward
+from agentkernel.training.sft.tokens import make_tokenizer
+from agentkernel.training.training import NewModel
 
 TOKENIZER = make_tokenizer(["x = 1\n"], 300)
 NEW = NewModel(vocabulary=300, hidden=32, layers=2, heads=2, intermediate=32, window=64)

@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as parts
 
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.checkpoint_code import VARIABLE, refuse_code
-from agentkernel.workflows.training.checkpoints import go_on_from, seal
+from agentkernel.domain.errors import TrainingError
+from agentkernel.training.checkpoint_code import VARIABLE, refuse_code
+from agentkernel.training.checkpoints import go_on_from, seal
 
 
 class Trap:

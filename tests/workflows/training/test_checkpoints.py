@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agentkernel.workflows.training.checkpoints import (
+from agentkernel.training.checkpoints import (
     MARKER,
     drop_halves,
     drop_older,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import SettingError
-from agentkernel.workflows.training.configuration import PACKAGED, load_training, with_model
+from agentkernel.domain.errors import SettingError
+from agentkernel.training.configuration import PACKAGED, load_training, with_model
 
 
 @pytest.mark.parametrize("name", PACKAGED)

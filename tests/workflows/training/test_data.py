@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import DataSettings, Judged, Split
-from agentkernel.errors import SettingError, TrainingError
-from agentkernel.tools.training.modules import make_problem
-from agentkernel.workflows.training.card import Card, read_card
-from agentkernel.workflows.training.data import held_out_problems, make_data, read_rows
-from agentkernel.workflows.training.rows import admitted, refusal
-from agentkernel.workflows.training.sources import Origin
+from agentkernel.domain.errors import SettingError, TrainingError
+from agentkernel.training.data.card import Card, read_card
+from agentkernel.training.data.data import held_out_problems, make_data, read_rows
+from agentkernel.training.data.modules import make_problem
+from agentkernel.training.data.rows import admitted, refusal
+from agentkernel.training.data.sources import Origin
+from agentkernel.training.training import DataSettings, Judged, Split
 from judged_rows import CHEAT, family_rows, kernel, made_rows, right, verdict, write_rows, wrong
 
 SETTINGS = DataSettings(held_out=6)
@@ -297,9 +297,9 @@ def test_reasons_without_end_are_told_together(tmp_path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from agentkernel.domain.training import DataSettings
-from agentkernel.workflows.training.data import make_data
-from agentkernel.workflows.training.sources import Origin
+from agentkernel.training.training import DataSettings
+from agentkernel.training.data.data import make_data
+from agentkernel.training.data.sources import Origin
 show = lambda done, total, words: print(done, words, flush=True)
 make_data(
     [Origin("pairs", Path(sys.argv[1]))], DataSettings(held_out=6), Path(sys.argv[2]), show=show

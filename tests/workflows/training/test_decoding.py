@@ -13,14 +13,14 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel
 
-from agentkernel.workflows.training.decoding import Drawing, answer_all
-from agentkernel.workflows.training.decoding.decoder import CPU, GPU, Decoder, Pace
-from agentkernel.workflows.training.decoding.drawing import draw, streams
-from agentkernel.workflows.training.decoding.generated import answering, generate
-from agentkernel.workflows.training.decoding.llama import read_llama
-from agentkernel.workflows.training.decoding.operations import TorchOperations
-from agentkernel.workflows.training.decoding.plain import as_plain
-from agentkernel.workflows.training.decoding.slots import Prompt
+from agentkernel.training.decoding import Drawing, answer_all
+from agentkernel.training.decoding.decoder import CPU, GPU, Decoder, Pace
+from agentkernel.training.decoding.drawing import draw, streams
+from agentkernel.training.decoding.generated import answering, generate
+from agentkernel.training.decoding.llama import read_llama
+from agentkernel.training.decoding.operations import TorchOperations
+from agentkernel.training.decoding.plain import as_plain
+from agentkernel.training.decoding.slots import Prompt
 from decoding_checks import make_llama
 
 HERE = Path(__file__).parent

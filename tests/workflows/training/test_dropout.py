@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.domain.training import NewModel
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.decoding.plain import as_plain
-from agentkernel.workflows.training.dropout import drop_out
-from agentkernel.workflows.training.new_model import make_new
-from agentkernel.workflows.training.sft_trainer import compile_layers
-from agentkernel.workflows.training.tokens import make_tokenizer
+from agentkernel.domain.errors import TrainingError
+from agentkernel.training.decoding.dropout import drop_out
+from agentkernel.training.decoding.plain import as_plain
+from agentkernel.training.new_model import make_new
+from agentkernel.training.sft.sft_trainer import compile_layers
+from agentkernel.training.sft.tokens import make_tokenizer
+from agentkernel.training.training import NewModel
 
 TINY = NewModel(vocabulary=300, hidden=16, layers=2, heads=2, intermediate=32, window=64)
 TOKENIZER = make_tokenizer(["x = 1\n"], 300)

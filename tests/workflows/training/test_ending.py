@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from agentkernel.domain.training import TrainingSettings
-from agentkernel.workflows.training import checkpoints, ending
-from agentkernel.workflows.training.ending import drop_checkpoints, save_trained
-from agentkernel.workflows.training.loading import Base
-from agentkernel.workflows.training.new_model import make_new
-from agentkernel.workflows.training.tokens import make_tokenizer
+from agentkernel.training import checkpoints, ending
+from agentkernel.training.ending import drop_checkpoints, save_trained
+from agentkernel.training.loading import Base
+from agentkernel.training.new_model import make_new
+from agentkernel.training.sft.tokens import make_tokenizer
+from agentkernel.training.training import TrainingSettings
 from rl_stand_in import TINY, settings
 from training_rows import problem
 

@@ -8,9 +8,8 @@ import pytest
 
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message, Sampling
-from agentkernel.workflows.pair_process import Judged, judging
-from agentkernel.workflows.pair_process import Question as PairQuestion
-from agentkernel.workflows.training.evaluate import (
+from agentkernel.training.data.questions import from_rows, to_write
+from agentkernel.training.evaluate.evaluate import (
     Counted,
     PassAt,
     answered,
@@ -18,11 +17,12 @@ from agentkernel.workflows.training.evaluate import (
     spread_over,
     summed,
 )
-from agentkernel.workflows.training.families import family_of
-from agentkernel.workflows.training.judging import STRICT, Asked, Found, Judgements, judge_all
-from agentkernel.workflows.training.nearest import NearestWriter
-from agentkernel.workflows.training.questions import from_rows, to_write
-from agentkernel.workflows.training.writer import LocalWriter
+from agentkernel.training.evaluate.families import family_of
+from agentkernel.training.evaluate.nearest import NearestWriter
+from agentkernel.training.evaluate.writer import LocalWriter
+from agentkernel.training.judging import STRICT, Asked, Found, Judgements, judge_all
+from agentkernel.training.pair_process import Judged, judging
+from agentkernel.training.pair_process import Question as PairQuestion
 from lent_answerers import lender, lent_judge
 from tiny_models import make_model
 from training_rows import kernel, make_row, problem

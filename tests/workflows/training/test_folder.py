@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training import checkpoints, folder
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.rows import fingerprint
+from agentkernel.domain.errors import TrainingError
+from agentkernel.training import checkpoints, folder
+from agentkernel.training.configuration import load_training
+from agentkernel.training.data.rows import fingerprint
 
 ONE, OTHER = {"data": "a", "sft.batch": "2"}, {"data": "a", "sft.batch": "4"}
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.models.local_text import Sample
+from agentkernel.domain.errors import OutputError, TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.errors import OutputError, TrainingError
-from agentkernel.workflows.training.evaluate import answered
-from agentkernel.workflows.training.kept_answers import KeptWriter, made_from
-from agentkernel.workflows.training.questions import to_write
+from agentkernel.training.data.questions import to_write
+from agentkernel.training.evaluate.evaluate import answered
+from agentkernel.training.evaluate.kept_answers import KeptWriter, made_from
 from lent_answerers import lender, lent_judge
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, problem

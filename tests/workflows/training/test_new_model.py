@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentkernel.domain.training import NewModel
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.new_model import make_new, parameters_of
-from agentkernel.workflows.training.tokens import make_tokenizer
+from agentkernel.domain.errors import TrainingError
+from agentkernel.training.configuration import load_training
+from agentkernel.training.new_model import make_new, parameters_of
+from agentkernel.training.sft.tokens import make_tokenizer
+from agentkernel.training.training import NewModel
 
 TINY = NewModel(vocabulary=300, hidden=16, layers=2, heads=2, intermediate=32, window=64)
 TOKENIZER = make_tokenizer(["x = 1\n"], 300)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.training import HALVED
-from agentkernel.tools.training.modules import GeneratedProblem
-from agentkernel.workflows.training.pair_work import PairSettings, Worked, work_on
+from agentkernel.training.data.modules import GeneratedProblem
+from agentkernel.training.data.pair_work import PairSettings, Worked, work_on
+from agentkernel.training.training import HALVED
 
 TEXT = """import torch
 import torch.nn as nn

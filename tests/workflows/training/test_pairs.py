@@ -11,19 +11,19 @@ from typing import ClassVar
 
 import pytest
 
-from agentkernel.domain.training import Judged
-from agentkernel.errors import OutputError, RunBusy, SettingError, TrainingError
-from agentkernel.tools.training.modules import GeneratedProblem
-from agentkernel.workflows.pair_process import Failed
-from agentkernel.workflows.training import pairs
-from agentkernel.workflows.training.pair_work import Missed, PairQuestion, PairSettings, Worked
-from agentkernel.workflows.training.pairs import (
+from agentkernel.domain.errors import OutputError, RunBusy, SettingError, TrainingError
+from agentkernel.training.data import pairs
+from agentkernel.training.data.modules import GeneratedProblem
+from agentkernel.training.data.pair_work import Missed, PairQuestion, PairSettings, Worked
+from agentkernel.training.data.pairs import (
     generated,
     make_pairs,
     missed_file,
     read_missed,
     read_pairs,
 )
+from agentkernel.training.pair_process import Failed
+from agentkernel.training.training import Judged
 
 PLAIN = '''import torch
 import torch.nn as nn

@@ -18,17 +18,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from agentkernel.domain.errors import RankLost, TrainingError
 from agentkernel.domain.exchange import Sampling
-from agentkernel.domain.training import TrainingSettings
-from agentkernel.errors import RankLost, TrainingError
-from agentkernel.workflows.training import checkpoints, sharding
-from agentkernel.workflows.training.configuration import load_training, with_model
-from agentkernel.workflows.training.curve import read_points
-from agentkernel.workflows.training.folder import read_record
-from agentkernel.workflows.training.launch import launch
-from agentkernel.workflows.training.ranks import Ranks, here, joined
-from agentkernel.workflows.training.sft import train_sft
-from agentkernel.workflows.training.writer import LocalWriter
+from agentkernel.training import checkpoints, sharding
+from agentkernel.training.configuration import load_training, with_model
+from agentkernel.training.curve import read_points
+from agentkernel.training.evaluate.writer import LocalWriter
+from agentkernel.training.folder import read_record
+from agentkernel.training.launch import launch
+from agentkernel.training.ranks import Ranks, here, joined
+from agentkernel.training.sft.sft import train_sft
+from agentkernel.training.training import TrainingSettings
 from tiny_models import make_model
 from training_ranks import Job, command_for, in_a_process
 from training_rows import make_data, make_row

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from agentkernel.domain.training import RlSettings
 from agentkernel.domain.verdict import (
     CompileFailed,
     ExecutionFailed,
@@ -20,7 +19,8 @@ from agentkernel.domain.verdict import (
     TimingDisputed,
     WrongMeta,
 )
-from agentkernel.workflows.training.reward import JudgedTurn, Outcome, Speed, reward_of
+from agentkernel.training.rl.reward import JudgedTurn, Outcome, Speed, reward_of
+from agentkernel.training.training import RlSettings
 from rl_stand_in import verdict
 
 PAY = RlSettings(correct=0.3, speed=1.0, most_speedup=3.0, own_share=0.2, hack=-1.0, no_file=-0.2)

@@ -14,29 +14,30 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentkernel.agents.coders.taught import completion
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.agents.models.local_text import prompt_ids
 from agentkernel.agents.models.local_weights import load_weights
-from agentkernel.domain.training import TrainingSettings
+from agentkernel.agents.taught import completion
+from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
 from agentkernel.domain.verdict import PolicyViolation
-from agentkernel.errors import RunBusy, SettingError, TrainingError
-from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.judged_problems import Verification
-from agentkernel.workflows.training import checkpoints, folder, rl, rl_trainer
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.curve import FILE, PICTURE
-from agentkernel.workflows.training.folder import RECORD, alone
-from agentkernel.workflows.training.reward import JudgedTurn
-from agentkernel.workflows.training.rl import Practice, RlDone, train_rl, turn_settings
-from agentkernel.workflows.training.rl_curve import read_points
-from agentkernel.workflows.training.rl_problems import training_problems
-from agentkernel.workflows.training.rl_record import read_record
-from agentkernel.workflows.training.rl_trainer import micro_batches
-from agentkernel.workflows.training.rollouts import Sample
-from agentkernel.workflows.training.rows import fingerprint
-from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
-from agentkernel.workflows.training.turn_work import TurnSettings
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.training import checkpoints, folder
+from agentkernel.training.configuration import load_training
+from agentkernel.training.curve import FILE, PICTURE
+from agentkernel.training.data.rl_problems import training_problems
+from agentkernel.training.data.rows import fingerprint
+from agentkernel.training.folder import RECORD, alone
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.rl import rl, rl_trainer
+from agentkernel.training.rl.reward import JudgedTurn
+from agentkernel.training.rl.rl import Practice, RlDone, train_rl, turn_settings
+from agentkernel.training.rl.rl_curve import read_points
+from agentkernel.training.rl.rl_record import read_record
+from agentkernel.training.rl.rl_trainer import micro_batches
+from agentkernel.training.rl.rollouts import Sample
+from agentkernel.training.rl.turn_pool import Answered, JudgePool, LocalJudges
+from agentkernel.training.rl.turn_work import TurnSettings
+from agentkernel.training.training import TrainingSettings
 from rl_stand_in import GOOD, LikesLetters, make_modules, make_policy, settings, verdict
 from training_rows import kernel, problem
 
@@ -324,7 +325,7 @@ def test_how_samples_are_cut_into_batches_changes_nothing(
 
 @needs_trl
 def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
-    from agentkernel.workflows.training.rl_trainer import micro_batches
+    from agentkernel.training.rl.rl_trainer import micro_batches
 
     samples = [
         Sample((7, 8), (9,), 0.5),

@@ -5,14 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from agentkernel.workflows.training.curve import FILE
-from agentkernel.workflows.training.rl_curve import (
-    RlPoint,
-    add_point,
-    curve_svg,
-    cut_after,
-    read_points,
-)
+from agentkernel.training.curve import FILE
+from agentkernel.training.rl.rl_curve import RlPoint, add_point, curve_svg, cut_after, read_points
 
 
 def point(step: int, **more: float) -> RlPoint:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.rl_problems import chosen_at, module_in, training_problems
-from agentkernel.workflows.training.sft_rows import rows_of
+from agentkernel.training.configuration import load_training
+from agentkernel.training.data.rl_problems import chosen_at, module_in, training_problems
+from agentkernel.training.sft.sft_rows import rows_of
 from rl_stand_in import make_modules
 from training_rows import make_row, problem, write_rows
 

@@ -9,21 +9,15 @@ import torch
 
 from agentkernel.agents.models.local_text import prompt_ids
 from agentkernel.domain.exchange import Message
-from agentkernel.domain.training import RlSettings
 from agentkernel.domain.verdict import CompileFailed, PolicyViolation
-from agentkernel.workflows.training.new_model import make_new
-from agentkernel.workflows.training.reward import JudgedTurn, Speed
-from agentkernel.workflows.training.rl_problems import RlProblem
-from agentkernel.workflows.training.rollouts import (
-    conversation,
-    roll_out,
-    samples_of,
-    tally,
-    telling,
-)
-from agentkernel.workflows.training.sampler import Drawing, ModelWriter, Written
-from agentkernel.workflows.training.tokens import make_tokenizer
-from agentkernel.workflows.training.turn_pool import Answered
+from agentkernel.training.data.rl_problems import RlProblem
+from agentkernel.training.new_model import make_new
+from agentkernel.training.rl.reward import JudgedTurn, Speed
+from agentkernel.training.rl.rollouts import conversation, roll_out, samples_of, tally, telling
+from agentkernel.training.rl.sampler import Drawing, ModelWriter, Written
+from agentkernel.training.rl.turn_pool import Answered
+from agentkernel.training.sft.tokens import make_tokenizer
+from agentkernel.training.training import RlSettings
 from rl_stand_in import TINY, verdict
 from training_rows import kernel, make_row, problem
 

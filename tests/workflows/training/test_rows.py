@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.training import TASKS, DataSettings, TrainingRow
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.rows import (
+from agentkernel.domain.errors import TrainingError
+from agentkernel.training.data.rows import (
     admitted,
     fingerprint,
     held_out_hash,
@@ -17,6 +16,7 @@ from agentkernel.workflows.training.rows import (
     read_rows,
     with_replay,
 )
+from agentkernel.training.training import TASKS, DataSettings, TrainingRow
 from training_rows import kernel, make_data, make_row, write_rows
 
 LICENCES = DataSettings().licences

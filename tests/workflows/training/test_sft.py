@@ -21,20 +21,21 @@ import yaml
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.agents.models.local_weights import load_weights
+from agentkernel.domain.errors import MissingDependency, RunBusy, TrainingError
 from agentkernel.domain.exchange import Question, Sampling
-from agentkernel.domain.training import TrainingSettings
-from agentkernel.errors import MissingDependency, RunBusy, TrainingError
-from agentkernel.workflows.training import attention, checkpoints, loading, sft, watch
-from agentkernel.workflows.training.attention import attend
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.curve import PICTURE, Point, read_points
-from agentkernel.workflows.training.evaluate import PassAt, summed
-from agentkernel.workflows.training.examples import Example, as_dataset
-from agentkernel.workflows.training.folder import BEGUN, RECORD, alone, read_record
-from agentkernel.workflows.training.sft import SftDone, train_sft
-from agentkernel.workflows.training.sft_judging import aimed
-from agentkernel.workflows.training.untrained import untrained
-from agentkernel.workflows.training.writer import LocalWriter
+from agentkernel.training import checkpoints, loading
+from agentkernel.training.configuration import load_training
+from agentkernel.training.curve import PICTURE, Point, read_points
+from agentkernel.training.evaluate.evaluate import PassAt, summed
+from agentkernel.training.evaluate.untrained import untrained
+from agentkernel.training.evaluate.writer import LocalWriter
+from agentkernel.training.folder import BEGUN, RECORD, alone, read_record
+from agentkernel.training.sft import attention, sft, watch
+from agentkernel.training.sft.attention import attend
+from agentkernel.training.sft.examples import Example, as_dataset
+from agentkernel.training.sft.sft import SftDone, train_sft
+from agentkernel.training.sft.sft_judging import aimed
+from agentkernel.training.training import TrainingSettings
 from tiny_models import make_model
 from training_rows import make_data, make_row, write_rows
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentkernel.agents.coders.taught import write_turn
+from agentkernel.agents.taught import write_turn
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import TrainingRow
-from agentkernel.workflows.training.configuration import load_training
-from agentkernel.workflows.training.sft_rows import rows_of
+from agentkernel.training.configuration import load_training
+from agentkernel.training.sft.sft_rows import rows_of
+from agentkernel.training.training import TrainingRow
 from training_rows import make_row, problem, write_rows
 
 HELD_OUT = problem(90)  # x + 92.0

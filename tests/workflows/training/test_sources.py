@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.candidate import Candidate, Draft
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry
-from agentkernel.domain.training import Judged
-from agentkernel.errors import SettingError
 from agentkernel.knowledge.kernelbook import PERMISSIVE
 from agentkernel.knowledge.truth import open_truth
-from agentkernel.tools.problems import load_problem
-from agentkernel.tools.settings import load_settings
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.storage.settings import load_settings
+from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.store import create_run
-from agentkernel.tools.training.modules import make_problem
-from agentkernel.tools.versions import installed_versions
-from agentkernel.workflows.training.problems import problems_in
-from agentkernel.workflows.training.sources import (
+from agentkernel.training.data.modules import make_problem
+from agentkernel.training.data.problems import problems_in
+from agentkernel.training.data.sources import (
     Origin,
     Unread,
     fingerprint,
@@ -27,6 +26,7 @@ from agentkernel.workflows.training.sources import (
     read_origin,
     read_reviews,
 )
+from agentkernel.training.training import Judged
 from judged_rows import kernel, made_rows, verdict, write_rows
 from pair_maker import make_rows
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from agentkernel.agents.coders.answer import extract_module
+from agentkernel.agents.answer import extract_module
 from agentkernel.agents.reviewer import Review
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.training import HALVED, Judged
-from agentkernel.tools.training.modules import make_problem
-from agentkernel.workflows.training.rows import kernel_of
-from agentkernel.workflows.training.tasks import (
+from agentkernel.training.data.modules import make_problem
+from agentkernel.training.data.rows import kernel_of
+from agentkernel.training.data.tasks import (
     Drafted,
     conversations,
     repair_words,
@@ -16,6 +15,7 @@ from agentkernel.workflows.training.tasks import (
     speed_facts,
     training_row,
 )
+from agentkernel.training.training import HALVED, Judged
 from judged_rows import family_rows, kernel, right, wrong
 
 PROBLEM = make_problem(1).text

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkernel.agents.models.local_text import decode, prompt_ids, without_marks
+from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.errors import TrainingError
-from agentkernel.workflows.training.tokens import LEAST, MARKS, make_tokenizer, texts_of
+from agentkernel.training.sft.tokens import LEAST, MARKS, make_tokenizer, texts_of
 from training_rows import make_row
 
 if TYPE_CHECKING:

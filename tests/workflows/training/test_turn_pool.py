@@ -8,15 +8,15 @@ from typing import Generic
 
 import pytest
 
-from agentkernel.agents.coders.taught import completion
-from agentkernel.errors import EnvironmentFailure, SandboxUnavailable
-from agentkernel.workflows.judged_problems import Verification
-from agentkernel.workflows.pair_lane import Asked, Told
-from agentkernel.workflows.pair_process import Failed
-from agentkernel.workflows.training import turn_pool
-from agentkernel.workflows.training.reward import JudgedTurn, reward_of
-from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
-from agentkernel.workflows.training.turn_work import TurnAnswer, TurnQuestion, TurnSettings
+from agentkernel.agents.taught import completion
+from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.pair_lane import Asked, Told
+from agentkernel.training.pair_process import Failed
+from agentkernel.training.rl import turn_pool
+from agentkernel.training.rl.reward import JudgedTurn, reward_of
+from agentkernel.training.rl.turn_pool import Answered, JudgePool, LocalJudges
+from agentkernel.training.rl.turn_work import TurnAnswer, TurnQuestion, TurnSettings
 from rl_stand_in import settings, verdict
 from training_rows import kernel, problem
 

@@ -6,13 +6,13 @@ import importlib.util
 
 import pytest
 
-from agentkernel.agents.coders.taught import completion
-from agentkernel.errors import MissingDependency
-from agentkernel.workflows.judged_problems import Verification
-from agentkernel.workflows.training.reward import reward_of
-from agentkernel.workflows.training.turn_pool import Answered, JudgePool, LocalJudges
-from agentkernel.workflows.training.turn_ray import RayJudges
-from agentkernel.workflows.training.turn_work import TurnSettings
+from agentkernel.agents.taught import completion
+from agentkernel.domain.errors import MissingDependency
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.rl.reward import reward_of
+from agentkernel.training.rl.turn_pool import Answered, JudgePool, LocalJudges
+from agentkernel.training.rl.turn_ray import RayJudges
+from agentkernel.training.rl.turn_work import TurnSettings
 from rl_stand_in import settings
 from training_rows import kernel, problem
 

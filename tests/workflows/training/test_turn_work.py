@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.profile import Profile, ProfileFailed
-from agentkernel.workflows.judged_problems import JudgedProblems, Verification
-from agentkernel.workflows.training.reward import reward_of
-from agentkernel.workflows.training.turn_work import TurnJudge, TurnQuestion, TurnSettings
+from agentkernel.training.judged_problems import JudgedProblems, Verification
+from agentkernel.training.rl.reward import reward_of
+from agentkernel.training.rl.turn_work import TurnJudge, TurnQuestion, TurnSettings
 from rl_stand_in import settings
 from training_rows import kernel, problem
 

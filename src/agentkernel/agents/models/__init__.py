@@ -1,1 +1,1 @@
-"""Models that answer questions: at an endpoint, in this process, or from a record."""
+"""Language models behind one protocol: at an endpoint, in this process, or from a record."""

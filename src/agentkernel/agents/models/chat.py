@@ -13,7 +13,6 @@ from agentkernel.agents.models.concessions import conceded
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.protocol import ANEW, LEAST_S, LeftS, OnText, endless, unheard
 from agentkernel.agents.models.retries import Failure, Patience, Retry, failure_of
-from agentkernel.agents.models.secrets import Redactor, redact, sentence
 from agentkernel.agents.models.unavailable import told, unavailable
 from agentkernel.agents.models.watched import watched
 from agentkernel.agents.models.wire import (
@@ -26,6 +25,7 @@ from agentkernel.agents.models.wire import (
     connect,
     total,
 )
+from agentkernel.agents.secrets import Redactor, redact, sentence
 from agentkernel.domain.exchange import Question, Reply, Usage
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.prices import Prices, load_prices
 from agentkernel.agents.models.protocol import LeftS, Model, endless, unheard
 from agentkernel.agents.models.recorded import OnExchange, RecordedModel, ReplayedModel, unnoted
-from agentkernel.agents.models.secrets import shown_url
 from agentkernel.agents.models.writing import OnPiece, unwatched
+from agentkernel.agents.secrets import shown_url
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Exchange, Sampling
-from agentkernel.errors import SettingError
-from agentkernel.tools.records import Records
+from agentkernel.storage.records import Records
 
 if TYPE_CHECKING:
     from agentkernel.agents.models.local import LocalModel

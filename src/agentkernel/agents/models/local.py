@@ -16,9 +16,9 @@ from agentkernel.agents.models.local_stream import FirstSample
 from agentkernel.agents.models.local_text import Sample, StopAt, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, endless, unheard
+from agentkernel.domain.errors import ModelUnavailable, PromptTooLong, one_line
 from agentkernel.domain.exchange import Question, Reply, Sampling, Usage
-from agentkernel.errors import ModelUnavailable, PromptTooLong, one_line
-from agentkernel.tools import gate
+from agentkernel.runtime import gate
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, StoppingCriteriaList

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentkernel.errors import ModelUnavailable, one_line
+from agentkernel.domain.errors import ModelUnavailable, one_line
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 """What is fetched: no pickled weights and no Python, which run code as they are read."""

@@ -10,9 +10,9 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.exchange import Sampling
-from agentkernel.errors import SettingError, one_line
-from agentkernel.yaml_text import read_yaml
+from agentkernel.storage.yaml_text import read_yaml
 
 PREFIX = "local:"
 OWN_FILE = "agentkernel.yaml"

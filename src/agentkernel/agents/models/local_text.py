@@ -10,8 +10,8 @@ import torch
 from jinja2 import TemplateError
 from transformers import BatchEncoding, StoppingCriteria
 
+from agentkernel.domain.errors import ModelUnavailable, one_line
 from agentkernel.domain.exchange import Finish, Message
-from agentkernel.errors import ModelUnavailable, one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

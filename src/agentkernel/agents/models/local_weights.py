@@ -13,8 +13,8 @@ import torch
 
 from agentkernel.agents.models.local_files import model_folder
 from agentkernel.agents.models.local_presets import LocalPreset, Quantization
-from agentkernel.errors import MissingDependency, ModelUnavailable, one_line
-from agentkernel.tools import gate
+from agentkernel.domain.errors import MissingDependency, ModelUnavailable, one_line
+from agentkernel.runtime import gate
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList

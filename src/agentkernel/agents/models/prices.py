@@ -11,10 +11,10 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.exchange import Usage
-from agentkernel.errors import SettingError, one_line
-from agentkernel.tools.settings import user_config_path
-from agentkernel.yaml_text import read_yaml
+from agentkernel.storage.settings import user_config_path
+from agentkernel.storage.yaml_text import read_yaml
 
 MILLION = 1_000_000
 

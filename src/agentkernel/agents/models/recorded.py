@@ -12,9 +12,9 @@ from agentkernel.agents.models.chat import Counted
 from agentkernel.agents.models.prices import Prices, cost_of
 from agentkernel.agents.models.protocol import Model, OnText, unheard
 from agentkernel.agents.models.writing import OnPiece, told_while_written, unwatched
+from agentkernel.domain.errors import EnvironmentFailure, ModelUnavailable, NotRecorded
 from agentkernel.domain.exchange import Exchange, Question, Reply
-from agentkernel.errors import EnvironmentFailure, ModelUnavailable, NotRecorded
-from agentkernel.tools.records import Records
+from agentkernel.storage.records import Records
 
 OnExchange = Callable[[Exchange, bool], None]
 """Hears each exchange; the second value is True where it came from the record."""

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 from agentkernel.agents.models.options import ChatOptions
-from agentkernel.agents.models.secrets import sentence
+from agentkernel.agents.secrets import sentence
 from agentkernel.domain.exchange import FailureKind
 
 Kind = FailureKind | Literal["request", "unknown"]

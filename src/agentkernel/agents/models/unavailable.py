@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agentkernel.agents.models.retries import Failure, Kind
-from agentkernel.agents.models.secrets import redact, shown_url, without_url
-from agentkernel.errors import ModelUnavailable
+from agentkernel.agents.secrets import redact, shown_url, without_url
+from agentkernel.domain.errors import ModelUnavailable
 
 HAPPENED: dict[Kind, str] = {
     "refused_key": "refuses the key",

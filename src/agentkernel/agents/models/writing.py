@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentkernel.agents.models.protocol import ANEW, OnText
-from agentkernel.agents.models.secrets import Redactor
+from agentkernel.agents.secrets import Redactor
 from agentkernel.domain.exchange import AgentName, Question
-from agentkernel.plain_text import plain
+from agentkernel.domain.plain_text import plain
 
 EVERY_S = 0.1
 """Pieces that come faster are told as one."""

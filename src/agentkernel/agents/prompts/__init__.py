@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.prompts.fences import fenced, inline, shortened
+from agentkernel.agents.fences import fenced, inline, shortened
 
 if TYPE_CHECKING:
     from jinja2 import Environment

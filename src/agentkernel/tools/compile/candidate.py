@@ -15,7 +15,7 @@ from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
-from agentkernel.tools.problems import LoadedProblem, default_value
+from agentkernel.tools.problem.problems import LoadedProblem, default_value
 from agentkernel.tools.sandbox.protocol import pack_request
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch._dynamo  # noqa: F401 - a second of imports that every fork would need
 
+from agentkernel.runtime.processes import give_way
 from agentkernel.tools.compile.op import compile_forward
-from agentkernel.tools.processes import give_way
 from agentkernel.tools.sandbox.waiting import readable
 from agentkernel.tools.sandbox.worker import WorkerState
 

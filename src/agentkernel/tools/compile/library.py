@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.profile import OpCost
-from agentkernel.tools.op_cost import is_free, op_cost
+from agentkernel.tools.roofline.op_cost import is_free, op_cost
 
 ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 

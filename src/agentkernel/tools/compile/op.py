@@ -14,12 +14,12 @@ from torch import nn
 from agentkernel.domain.profile import CompileReport, OpCost
 from agentkernel.domain.structure import Structure
 from agentkernel.domain.target import Target
-from agentkernel.tools.arguments import called_flat
 from agentkernel.tools.compile.kernels import compile_launches
 from agentkernel.tools.compile.library import record_library
 from agentkernel.tools.compile.pretend import gpu_target, pretend_gpu
 from agentkernel.tools.compile.recorder import Launch, record_launches
-from agentkernel.tools.op_cost import FILLS
+from agentkernel.tools.problem.tools_arguments import called_flat
+from agentkernel.tools.roofline.op_cost import FILLS
 
 if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON

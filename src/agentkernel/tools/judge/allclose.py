@@ -11,14 +11,14 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.errors import one_line
-from agentkernel.tools.judge.cases import SEED_STEP, Case
+from agentkernel.domain.errors import one_line
+from agentkernel.tools.judge.cases.cases import SEED_STEP, Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable, Question
-from agentkernel.tools.judge.reference import Answer, Blurred
-from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.reference.question import NotApplicable, Question
+from agentkernel.tools.judge.reference.reference import Answer, Blurred
 from agentkernel.tools.judge.trial import Trial
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _eager(model: nn.Module, inputs: Sequence[object]) -> Answer:
     import torch
     from torch.utils._pytree import tree_flatten
 
-    from agentkernel.tools.judge.layouts import copied
+    from agentkernel.tools.judge.cases.layouts import copied
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
     with torch.no_grad():

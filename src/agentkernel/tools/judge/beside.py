@@ -9,15 +9,15 @@ import inspect
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.verdict import Failure
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.compare import compare_output
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.layouts import copied
+from agentkernel.tools.judge.cases.values import tensors_of
+from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.judge.elsewhere import Elsewhere, judge_question
-from agentkernel.tools.judge.layouts import copied
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable, Question
-from agentkernel.tools.judge.reference import leaves_of
+from agentkernel.tools.judge.reference.question import NotApplicable, Question
+from agentkernel.tools.judge.reference.reference import leaves_of
 from agentkernel.tools.judge.trial import Trial
-from agentkernel.tools.judge.values import tensors_of
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:

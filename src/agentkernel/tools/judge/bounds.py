@@ -13,17 +13,17 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import ExecutionFailed, Failure, RunFailed
-from agentkernel.errors import one_line
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.execution import ask
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.execution.execution import ask
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.trial import LOSSY, NotApplicable, Trial, race_found
 from agentkernel.tools.judge.workers import open_judged
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 NOT_LOOKED = "accesses outside of tensors were not looked for"
 CASES = 3

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from agentkernel.domain.problem import InputSpec, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.structure import Structure
-from agentkernel.source_text import read_literal
-from agentkernel.tools.judge.cases import Case
+from agentkernel.storage.source_text import read_literal
+from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.variants import (
     Variant,
     answer,
@@ -21,8 +21,8 @@ from agentkernel.tools.judge.variants import (
     plain_module,
     variant,
 )
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.structures import PLAIN
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.structures import PLAIN
 
 MOST_WORDS = 3
 """Of words so many are asked whose answers differ."""

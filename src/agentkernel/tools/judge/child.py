@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch.multiprocessing.reductions import StorageWeakRef
 
     from agentkernel.domain.structure import Structure
+    from agentkernel.tools.judge.execution.witness import Witness
     from agentkernel.tools.judge.gradients import Recorded
-    from agentkernel.tools.judge.witness import Witness
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
@@ -40,10 +40,10 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """
     import torch
 
-    from agentkernel.tools.judge.witness import install
+    from agentkernel.tools.judge.execution.witness import install
 
     if state.interpret:
-        from agentkernel.tools.judge.interpreter import draw_leftovers, harden
+        from agentkernel.tools.judge.interpreter.interpreter import draw_leftovers, harden
 
         hardened = harden()
         hardened.unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
@@ -420,7 +420,7 @@ def _called(
     import torch
     from torch.utils._pytree import tree_flatten
 
-    from agentkernel.tools.structures import make_known, tree_text
+    from agentkernel.tools.problem.structures import make_known, tree_text
 
     _set_hidden(model, payload, state)
     _set_mode(model, bool(payload.get("training")), state)
@@ -471,7 +471,7 @@ def _set_hidden(model: nn.Module, payload: Mapping[str, object], state: WorkerSt
     """Bring buffers and attributes to the values that the call starts from."""
     from torch.utils._pytree import tree_map
 
-    from agentkernel.tools.judge.state import set_state
+    from agentkernel.tools.judge.comparison.state import set_state
 
     for name, value in cast("Mapping[str, object]", payload.get("hidden") or {}).items():
         given = tree_map(lambda x: state.open(x).clone() if _is_ref(x) else x, value)
@@ -482,7 +482,7 @@ def _read_hidden(model: nn.Module, payload: Mapping[str, object], state: WorkerS
     """Describe what the call has left of them; tensors that fit go to the parent's buffers."""
     import torch
 
-    from agentkernel.tools.judge.state import flat, read_state
+    from agentkernel.tools.judge.comparison.state import flat, read_state
 
     found: dict[str, JSON] = {}
     wanted = cast("Mapping[str, Sequence[object]]", payload.get("hidden_after") or {})
@@ -793,7 +793,7 @@ def _describe(leaf: object) -> JSON:
 
 def _start(state: WorkerState, order: str, owners: Mapping[int, str]) -> list[str]:
     if state.interpret:
-        from agentkernel.tools.judge.watch import Order, watch
+        from agentkernel.tools.judge.execution.watch import Order, watch
 
         watch.reset(cast("Order", order), owners)
         return watch.launches
@@ -805,7 +805,7 @@ def _start(state: WorkerState, order: str, owners: Mapping[int, str]) -> list[st
 def _refusal(state: WorkerState) -> Exception | None:
     if not state.interpret:
         return None
-    from agentkernel.tools.judge.watch import watch
+    from agentkernel.tools.judge.execution.watch import watch
 
     return watch.refusal
 
@@ -813,7 +813,7 @@ def _refusal(state: WorkerState) -> Exception | None:
 def _loads_outside(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.watch import watch
+    from agentkernel.tools.judge.execution.watch import watch
 
     return sorted(set(watch.loads_outside))[:5]
 
@@ -821,7 +821,7 @@ def _loads_outside(state: WorkerState) -> list[str]:
 def _races(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.watch import watch
+    from agentkernel.tools.judge.execution.watch import watch
 
     return watch.traces.races[:5]
 
@@ -830,7 +830,7 @@ def _stored(state: WorkerState) -> set[str]:
     """What of the caller's memory a kernel stored to."""
     if not state.interpret:
         return set()
-    from agentkernel.tools.judge.watch import watch
+    from agentkernel.tools.judge.execution.watch import watch
 
     return watch.wrote
 
@@ -838,7 +838,7 @@ def _stored(state: WorkerState) -> set[str]:
 def _products(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.watch import watch
+    from agentkernel.tools.judge.execution.watch import watch
 
     return sorted(set(watch.products))[:5]
 
@@ -849,7 +849,7 @@ def _hook_launches(state: WorkerState) -> None:
         return
     from triton.runtime.jit import JITFunction
 
-    from agentkernel.tools.judge.watch import named_as
+    from agentkernel.tools.judge.execution.watch import named_as
 
     launches: list[str] = []
     state.memory["launches"] = launches

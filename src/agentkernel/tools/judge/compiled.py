@@ -11,16 +11,16 @@ import ast
 import functools
 from typing import cast
 
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import CompileFailed
-from agentkernel.errors import one_line
-from agentkernel.source_text import parse_source
-from agentkernel.tools.judge.kernel_text import kernel_functions
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.judge.policy.kernel_text import kernel_functions
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 from agentkernel.tools.targets import DEFAULT_TARGET, load_targets
 
-FORMS = "agentkernel.tools.judge.witness:forms"
+FORMS = "agentkernel.tools.judge.execution.witness:forms"
 TAKE = "agentkernel.tools.compile.frontend:take"
 NOT_COMPILED = "whether Triton compiles the kernels was not seen"
 LIMIT_S = 60.0

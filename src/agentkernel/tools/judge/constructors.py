@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.tools.judge.cases import Case
+from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.variants import (
     LEAST,
     Variant,
@@ -25,10 +25,10 @@ from agentkernel.tools.judge.variants import (
     plain_module,
     variant,
 )
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 MOST = 12
 """So many arguments are changed, each by itself; which ones of more, the seed says."""

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import Failure
-from agentkernel.tools.devices import give_back
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.envelope import covered
-from agentkernel.tools.judge.finding import Outcome
+from agentkernel.runtime.devices import give_back
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.envelope import covered
+from agentkernel.tools.judge.cases.shapes import FACTORS, CaseShape, count_elements, replace_sizes
+from agentkernel.tools.judge.comparison.finding import Outcome
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable, Question
-from agentkernel.tools.judge.shapes import FACTORS, CaseShape, count_elements, replace_sizes
+from agentkernel.tools.judge.reference.question import NotApplicable, Question
 from agentkernel.tools.judge.trial import Trial, is_not_built, is_refusal
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 
 class Elsewhere(NamedTuple):

@@ -8,12 +8,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.kernel_text import large_numbers, largest_tile
-from agentkernel.tools.judge.shapes import CaseShape, emptied, filled, past_tile
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape, emptied, filled, past_tile
+from agentkernel.tools.judge.policy.kernel_text import large_numbers, largest_tile
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 LARGEST_NUMBER, LARGEST_FILLED = 1 << 19, 1 << 21
 """Up to so large a number of a file a tensor of more elements is asked, and of so many at most."""

@@ -11,10 +11,10 @@ from pathlib import Path
 def judge_sha256() -> str:
     """SHA-256 in hex over names and contents of every file of the judge and the sandbox."""
     digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for folder in (here, here.parent / "sandbox"):
-        for path in sorted(folder.glob("*.py")):
-            digest.update(f"{folder.name}/{path.name}\0".encode())
+    judge = Path(__file__).parent
+    for folder in (judge, judge.parent / "sandbox"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(judge.parent).as_posix()}\0".encode())
             digest.update(path.read_bytes())
             digest.update(b"\0")
     return digest.hexdigest()

@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import Failure, Mismatch, RunFailed
-from agentkernel.errors import one_line
-from agentkernel.source_text import parse_source
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.execution import Testimony, ask, weigh
-from agentkernel.tools.judge.kernel_text import backward_only
-from agentkernel.tools.judge.layouts import Layout
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.layouts import Layout
+from agentkernel.tools.judge.cases.values import Distribution
+from agentkernel.tools.judge.execution.execution import Testimony, ask, weigh
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable, Question
-from agentkernel.tools.judge.reference import doubled, doubled_value
+from agentkernel.tools.judge.policy.kernel_text import backward_only
+from agentkernel.tools.judge.reference.question import NotApplicable, Question
+from agentkernel.tools.judge.reference.reference import doubled, doubled_value
 from agentkernel.tools.judge.training import is_random
 from agentkernel.tools.judge.trial import Trial, is_refusal
-from agentkernel.tools.judge.values import Distribution
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from agentkernel.tools import gate
-from agentkernel.tools.memory_plan import MemoryPlan, gigabytes
+from agentkernel.runtime import gate
+from agentkernel.tools.judge.memory_plan import MemoryPlan, gigabytes
 
 POLL_S = 0.004
 WORTH_BYTES = 1 << 30

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from agentkernel.domain.verdict import Failure, RunFailed
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.edges import Edge, edged
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.edges import Edge, edged
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable, Question
+from agentkernel.tools.judge.reference.question import NotApplicable, Question
 from agentkernel.tools.judge.trial import Trial, is_refusal
 from agentkernel.tools.sandbox.session import WorkerFailed
 

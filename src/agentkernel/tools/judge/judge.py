@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import (
     CaseResult,
     CompileFailed,
@@ -20,9 +21,8 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from agentkernel.errors import one_line
-from agentkernel.source_text import parse_source
-from agentkernel.tools.devices import give_back
+from agentkernel.runtime.devices import give_back
+from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.beside import (
     as_served,
@@ -31,7 +31,7 @@ from agentkernel.tools.judge.beside import (
 )
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
 from agentkernel.tools.judge.calls import other_calls
-from agentkernel.tools.judge.cases import (
+from agentkernel.tools.judge.cases.cases import (
     Case,
     Large,
     in_both_modes,
@@ -45,21 +45,8 @@ from agentkernel.tools.judge.cases import (
     training_case,
     wide_case,
 )
-from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried
-from agentkernel.tools.judge.constructors import rebuilt
-from agentkernel.tools.judge.edges import index_inputs, signs_show, wide_inputs
-from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
-from agentkernel.tools.judge.ends import end_cases
-from agentkernel.tools.judge.execution import check_execution
-from agentkernel.tools.judge.finding import Outcome
-from agentkernel.tools.judge.gradients import LONG, SMALL, WIDE, Judged, Pass, judge_gradients
-from agentkernel.tools.judge.indices import judge_indices
-from agentkernel.tools.judge.kernel_text import large_numbers, telling_sizes
-from agentkernel.tools.judge.policy import check_policy, own_names
-from agentkernel.tools.judge.rule import rule_of
-from agentkernel.tools.judge.scalars import scalar_cases, varied
-from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import (
+from agentkernel.tools.judge.cases.edges import index_inputs, signs_show, wide_inputs
+from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
     count_elements,
@@ -68,18 +55,31 @@ from agentkernel.tools.judge.shapes import (
     replace_sizes,
     scaled,
 )
+from agentkernel.tools.judge.comparison.finding import Outcome
+from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried
+from agentkernel.tools.judge.constructors import rebuilt
+from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
+from agentkernel.tools.judge.ends import end_cases
+from agentkernel.tools.judge.execution.execution import check_execution
+from agentkernel.tools.judge.gradients import LONG, SMALL, WIDE, Judged, Pass, judge_gradients
+from agentkernel.tools.judge.indices import judge_indices
+from agentkernel.tools.judge.memory_plan import room_on
+from agentkernel.tools.judge.policy.kernel_text import large_numbers, telling_sizes
+from agentkernel.tools.judge.policy.policy import check_policy, own_names
+from agentkernel.tools.judge.rule import rule_of
+from agentkernel.tools.judge.scalars import scalar_cases, varied
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.training import Training, judge_training
 from agentkernel.tools.judge.trial import NotApplicable, Trial
 from agentkernel.tools.judge.variants import Variant, judge_variants
 from agentkernel.tools.judge.workers import expect_judged, on_device, open_judged
-from agentkernel.tools.lift.specialise import specialise
-from agentkernel.tools.memory_plan import room_on
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 INTERPRETED_ELEMENTS = 100_000
 INTERPRETED_ODD_ELEMENTS = 150_000

@@ -20,16 +20,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_flatten
 
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import Failure, InputsChanged, Mismatch, RunFailed
-from agentkernel.errors import one_line
-from agentkernel.tools.axis_rules import Axis
-from agentkernel.tools.devices import give_back
-from agentkernel.tools.judge.bystanders import STAND_INS
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.checksum import Checksum
-from agentkernel.tools.judge.compare import Comparison, compare_output
-from agentkernel.tools.judge.finding import (
+from agentkernel.runtime.devices import give_back
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.values import pieces, scales
+from agentkernel.tools.judge.comparison.compare import Comparison, compare_output
+from agentkernel.tools.judge.comparison.finding import (
     ALIKE,
     CONSTANT,
     PERMITTED,
@@ -42,17 +40,22 @@ from agentkernel.tools.judge.finding import (
     loads_outside,
     reply_strings,
 )
+from agentkernel.tools.judge.comparison.worst import Blur, Leeway
+from agentkernel.tools.judge.execution.checksum import Checksum
 from agentkernel.tools.judge.held import Held
-from agentkernel.tools.judge.honest import honestly
 from agentkernel.tools.judge.memory import clear, let_go
-from agentkernel.tools.judge.question import (
+from agentkernel.tools.judge.memory_plan import NOT_COUNTED, MemoryPlan
+from agentkernel.tools.judge.reference.axis_rules import Axis
+from agentkernel.tools.judge.reference.bystanders import STAND_INS
+from agentkernel.tools.judge.reference.honest import honestly
+from agentkernel.tools.judge.reference.question import (
     Asker,
     NotApplicable,
     Question,
     is_finite_enough,
     raised,
 )
-from agentkernel.tools.judge.reference import (
+from agentkernel.tools.judge.reference.reference import (
     Answer,
     Blurred,
     aliases_of,
@@ -60,21 +63,18 @@ from agentkernel.tools.judge.reference import (
     exactly,
     moved,
 )
+from agentkernel.tools.judge.reference.sliced import Change, MissingValue, Sliced, as_it_is, widened
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.sliced import Change, MissingValue, Sliced, as_it_is, widened
-from agentkernel.tools.judge.values import pieces, scales
-from agentkernel.tools.judge.worst import Blur, Leeway
-from agentkernel.tools.memory_plan import NOT_COUNTED, MemoryPlan
+from agentkernel.tools.problem.structures import value_of
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 from agentkernel.tools.sandbox.tensors import TensorRef
-from agentkernel.tools.structures import value_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 Reply = dict[str, JSON] | WorkerFailed
 State = Callable[[], dict[str, torch.Tensor]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.tools.judge.layouts import Placement, placement, whole
-from agentkernel.tools.judge.question import Question
-from agentkernel.tools.judge.values import tensors_of
+from agentkernel.tools.judge.cases.layouts import Placement, placement, whole
+from agentkernel.tools.judge.cases.values import tensors_of
+from agentkernel.tools.judge.reference.question import Question
 from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
 

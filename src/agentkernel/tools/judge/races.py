@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agentkernel.domain.verdict import RaceFound
-from agentkernel.source_text import parse_source
-from agentkernel.tools.judge.kernel_text import kernel_functions
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.judge.policy.kernel_text import kernel_functions
 
 Origin = int | str
 """Where a value comes from: an axis of the grid, "?" for anything unknown, "read NAME" for what

@@ -23,9 +23,9 @@ from agentkernel.tools.judge.workers import open_judged
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 
 if TYPE_CHECKING:
-    from agentkernel.tools.capture import Captured
-    from agentkernel.tools.judge.shapes import CaseShape
-    from agentkernel.tools.problems import LoadedProblem
+    from agentkernel.tools.judge.cases.shapes import CaseShape
+    from agentkernel.tools.problem.capture import Captured
+    from agentkernel.tools.problem.problems import LoadedProblem
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 
@@ -162,9 +162,9 @@ def _tiny_inputs(
     loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
 ) -> list[object] | None:
     """Host tensors for the smallest shapes that the reference takes; integers are all zero."""
+    from agentkernel.tools.judge.cases.values import Sampler
     from agentkernel.tools.judge.judge import plan_cases
     from agentkernel.tools.judge.trial import rehearse
-    from agentkernel.tools.judge.values import Sampler
 
     shapes: dict[str, CaseShape] = {}
     for case in plan_cases(loaded, captured, settings):

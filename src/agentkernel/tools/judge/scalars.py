@@ -8,9 +8,9 @@ import random
 from collections.abc import Iterator
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
-from agentkernel.source_text import read_literal
-from agentkernel.tools.judge.cases import Case
-from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.storage.source_text import read_literal
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
 
 LARGE = 100.0
 """So many times itself, and of the other sign, is a fraction that is far from its own."""

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch
-from agentkernel.tools.judge.cases import SEED_STEP, Case
-from agentkernel.tools.judge.compare import REFUSED, describe
+from agentkernel.tools.judge.cases.cases import SEED_STEP, Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.cases.values import Distribution
+from agentkernel.tools.judge.comparison.compare import REFUSED, describe
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.question import NotApplicable, Question
-from agentkernel.tools.judge.shapes import CaseShape
+from agentkernel.tools.judge.reference.question import NotApplicable, Question
 from agentkernel.tools.judge.trial import Trial, is_refusal
-from agentkernel.tools.judge.values import Distribution
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _outputs(
     import torch
     from torch.utils._pytree import tree_flatten
 
-    from agentkernel.tools.judge.layouts import copied
+    from agentkernel.tools.judge.cases.layouts import copied
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
     clone = copy.deepcopy(model).train(training)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import (
     CompileFailed,
@@ -20,33 +21,32 @@ from agentkernel.domain.verdict import (
     RaceFound,
     RunFailed,
 )
-from agentkernel.errors import ProblemError, one_line
-from agentkernel.source_text import read_literal
-from agentkernel.tools.devices import give_back
-from agentkernel.tools.judge.cases import WORDS, Case, Echo
+from agentkernel.runtime.devices import give_back
+from agentkernel.storage.source_text import read_literal
+from agentkernel.tools.judge.cases.cases import WORDS, Case, Echo
+from agentkernel.tools.judge.cases.edges import casts_to_integers
+from agentkernel.tools.judge.cases.envelope import covered
+from agentkernel.tools.judge.cases.layouts import whole
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.child import parameter_roles
-from agentkernel.tools.judge.edges import casts_to_integers
-from agentkernel.tools.judge.envelope import covered
-from agentkernel.tools.judge.finding import (
+from agentkernel.tools.judge.comparison.finding import (
     Outcome,
     check_outputs,
     check_state,
     reply_strings,
     same_bits,
 )
+from agentkernel.tools.judge.comparison.state import HiddenState, find_hidden
+from agentkernel.tools.judge.execution.operators import library_kinds
+from agentkernel.tools.judge.execution.watch import ROUNDED
 from agentkernel.tools.judge.held import Held, free_of
 from agentkernel.tools.judge.large import LargeCase, Rooms
-from agentkernel.tools.judge.layouts import whole
 from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.operators import library_kinds
-from agentkernel.tools.judge.question import Asker, NotApplicable, Question, rehearse
+from agentkernel.tools.judge.memory_plan import NOT_COUNTED, MemoryPlan, plan_memory, room_on
+from agentkernel.tools.judge.reference.question import Asker, NotApplicable, Question, rehearse
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape
-from agentkernel.tools.judge.state import HiddenState, find_hidden
-from agentkernel.tools.judge.watch import ROUNDED
-from agentkernel.tools.memory_plan import NOT_COUNTED, MemoryPlan, plan_memory, room_on
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 from agentkernel.tools.sandbox.tensors import TensorRef
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 OPS = "agentkernel.tools.judge.child"
 COMPILE_ERRORS = (

@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import Failure
-from agentkernel.errors import ProblemError
-from agentkernel.source_text import parse_source
-from agentkernel.tools.judge.cases import Case
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.elsewhere import judge_elsewhere
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.shapes import CaseShape
 from agentkernel.tools.judge.trial import Trial
 from agentkernel.tools.judge.workers import on_device, open_judged
-from agentkernel.tools.problems import LoadedProblem, default_value
+from agentkernel.tools.problem.problems import LoadedProblem, default_value
+from agentkernel.tools.problem.structures import put_together, values_of
 from agentkernel.tools.sandbox.session import Worker
-from agentkernel.tools.structures import put_together, values_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from agentkernel.tools.capture import Captured
+    from agentkernel.tools.problem.capture import Captured
 
 ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Parameters and buffers of a module that is tried have so many elements at most."""

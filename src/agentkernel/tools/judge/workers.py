@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from agentkernel.tools import gate
+from agentkernel.runtime import gate
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, expect_worker, open_worker

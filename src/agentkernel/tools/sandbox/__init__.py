@@ -1,1 +1,1 @@
-"""Where may unverified code run? In a process of its own that holds nothing worth taking."""
+"""The sandbox: unverified code runs in a process of its own that holds nothing worth taking."""

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from agentkernel.errors import SandboxUnavailable
-from agentkernel.plain_text import plain
+from agentkernel.domain.errors import SandboxUnavailable
+from agentkernel.domain.plain_text import plain
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import worker_environment
 from agentkernel.tools.sandbox.failures import Cause, WorkerFailed, ended, exit_note

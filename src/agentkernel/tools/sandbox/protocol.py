@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from agentkernel.plain_text import plain_values
+from agentkernel.domain.plain_text import plain_values
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 HEADER = struct.Struct("!QI")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, cast
 
-from agentkernel.errors import SandboxUnavailable, TimeIsUp
+from agentkernel.domain.errors import SandboxUnavailable, TimeIsUp
 from agentkernel.tools.sandbox.failures import WorkerFailed, is_disk_full, outcome
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.process import SandboxProcess
@@ -24,7 +24,7 @@ from agentkernel.tools.sandbox.tensors import (
     share_room,
 )
 from agentkernel.tools.sandbox.tiers import Tier, Walls, concede, find_walls
-from agentkernel.tools.time_limit import OVER, require_time, time_left
+from agentkernel.tools.sandbox.time_limit import OVER, require_time, time_left
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
-from agentkernel.errors import SandboxUnavailable
+from agentkernel.domain.errors import SandboxUnavailable
 from agentkernel.tools.sandbox.environment import PASSED_ON, SEARCH_PATH
 from agentkernel.tools.sandbox.launcher import SETTINGS
 from agentkernel.tools.sandbox.limits import Limits

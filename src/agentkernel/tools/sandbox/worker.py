@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.structure import Structure
-from agentkernel.source_text import compile_source
-from agentkernel.tools.arguments import called_flat
+from agentkernel.storage.source_text import compile_source
+from agentkernel.tools.problem.tools_arguments import called_flat
 from agentkernel.tools.sandbox.locks import lock_calls, lock_files
 from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
 from agentkernel.tools.sandbox.sources import answer_for_sources, serve_source
@@ -32,16 +32,16 @@ NAMES = ("drop_in", "kernels", "layers", "model", "modules", "ops")
 COMPILES = "agentkernel.tools.compile.family"
 TAKES = "agentkernel.tools.compile.frontend"
 JUDGES = "agentkernel.tools.judge.child"
-WITNESSES = "agentkernel.tools.judge.witness"
+WITNESSES = "agentkernel.tools.judge.execution.witness"
 RECORDS = (
-    "agentkernel.tools.judge.ambient",
-    "agentkernel.tools.judge.graphs",
-    "agentkernel.tools.judge.outliving",
-    "agentkernel.tools.judge.record",
-    "agentkernel.tools.judge.state",
+    "agentkernel.tools.judge.execution.ambient",
+    "agentkernel.tools.judge.execution.graphs",
+    "agentkernel.tools.judge.execution.outliving",
+    "agentkernel.tools.judge.execution.record",
+    "agentkernel.tools.judge.comparison.state",
 )
 """What a witness and a call import late: a tenth of a second for each worker that has to."""
-INTERPRETS = "agentkernel.tools.judge.interpreter"
+INTERPRETS = "agentkernel.tools.judge.interpreter.interpreter"
 LATE = ("triton.experimental.gluon",)
 """Triton imports it with the first launch."""
 DYNAMO = "torch._dynamo"

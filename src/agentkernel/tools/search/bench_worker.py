@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.profile.bench import Device
-from agentkernel.tools.profile.held_problem import call_sizes
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.profiler.timing.bench import Device
+from agentkernel.tools.profiler.timing.held_problem import call_sizes
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
 from agentkernel.tools.search.agreement import Sketch
@@ -180,7 +180,7 @@ class BenchWorker:
         device has room for their results."""
         if self._device == "cpu":
             return 1
-        from agentkernel.tools.admission import device_free
+        from agentkernel.tools.judge.admission import device_free
 
         room = device_free() // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
         return max(1, min(8, len(os.sched_getaffinity(0)), room))

@@ -10,16 +10,16 @@ from contextlib import AbstractContextManager, contextmanager
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
-from agentkernel.tools import gate
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.profile.bench import Device, flush_bytes
+from agentkernel.runtime import gate
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.profiler.timing.bench import Device, flush_bytes
 from agentkernel.tools.sandbox.session import expect_worker, settle_spares
+from agentkernel.tools.sandbox.time_limit import search_seconds
 from agentkernel.tools.search.agreement import Sketch, disagreements
 from agentkernel.tools.search.bench_worker import BenchWorker
 from agentkernel.tools.search.halving import Standing, halve
 from agentkernel.tools.search.pruning import BUDGET_SPENT, compile_all, prune
 from agentkernel.tools.search.static import Schedule, estimate_all
-from agentkernel.tools.time_limit import search_seconds
 
 COMPILE_SHARE = 0.4
 """Share of the budget in which cross-compilation may begin."""

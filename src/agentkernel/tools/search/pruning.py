@@ -8,7 +8,7 @@ from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile.candidate import compile_many
-from agentkernel.tools.problems import LoadedProblem
+from agentkernel.tools.problem.problems import LoadedProblem
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
 BUDGET_SPENT = "the search's time was spent before its turn"

@@ -8,11 +8,11 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import LoadedProblem
-from agentkernel.tools.roofline import analyse, estimate
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.roofline.roofline import analyse, estimate
+from agentkernel.tools.sandbox.time_limit import search_seconds
 from agentkernel.tools.search.pruning import BUDGET_SPENT, CompileOutcome, compile_all, prune
-from agentkernel.tools.time_limit import search_seconds
 
 TIE = 1e-6
 """Relative step by which the estimate of a less preferred schedule is raised."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.tools.arguments import called_flat
-from agentkernel.tools.profile.bench import Bench, Call
-from agentkernel.tools.profile.worker_ops import bind, take_weights
+from agentkernel.tools.problem.tools_arguments import called_flat
+from agentkernel.tools.profiler.timing.bench import Bench, Call
+from agentkernel.tools.profiler.timing.worker_ops import bind, take_weights
 from agentkernel.tools.sandbox.protocol import JSON
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _sketch(output: object) -> dict[str, JSON]:
     """See agreement.Sketch: samples at even distances over each output, NaN and inf as 0."""
     import torch
 
-    from agentkernel.tools.structures import leaves_of
+    from agentkernel.tools.problem.structures import leaves_of
 
     samples: list[float] = []
     nans = 0

@@ -14,9 +14,9 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.coders.compiler.attention import AttentionSpec, emit_attention
-from agentkernel.agents.coders.compiler.helpers import helper_sources
-from agentkernel.tools.judge.interpreter import harden
+from agentkernel.compiler.attention import AttentionSpec, emit_attention
+from agentkernel.compiler.compiler_helpers import helper_sources
+from agentkernel.tools.judge.interpreter.interpreter import harden
 from cross_compile import imported
 
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.5e-2}

@@ -4,20 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import (
-    ALGEBRA,
-    simplified,
-    written_from,
-)
-from agentkernel.agents.coders.compiler.ir import Uncovered
-from agentkernel.agents.coders.compiler.limits import limits_of
-from agentkernel.agents.coders.compiler.strategies import hypotheses
+from agentkernel.agents.coder import ALGEBRA, simplified, written_from
+from agentkernel.agents.strategies import hypotheses
+from agentkernel.compiler.drop_in.limits import limits_of
+from agentkernel.compiler.ir import Uncovered
 from agentkernel.domain.candidate import Candidate
-from agentkernel.tools.capture import capture
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.profile.estimates import estimate_candidate
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.profiler.estimates import estimate_candidate
 from agentkernel.tools.targets import find_target
 from first_drafts import drafted
 

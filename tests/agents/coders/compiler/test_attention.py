@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.attention import (
+from agentkernel.compiler.attention import (
     AttentionFacts,
     AttentionSpec,
     attention_schedules,
     emit_attention,
 )
-from agentkernel.agents.coders.compiler.gemm_schedules import Schedule
-from agentkernel.agents.coders.compiler.helpers import helper_sources
+from agentkernel.compiler.compiler_helpers import helper_sources
+from agentkernel.compiler.products.gemm_schedules import Schedule
 from agentkernel.tools.targets import load_targets
 from cross_compile import POINTERS, Cost, compiled_cost, imported
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.attention_match import AttentionMatch, find_attention
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.compiler.attention_match import AttentionMatch, find_attention
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 
 Forward = Callable[..., torch.Tensor]
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.agents.coders.compiler.axes import (
+from agentkernel.compiler.axes import (
     Atom,
     Layout,
     Misfit,
@@ -16,7 +16,7 @@ from agentkernel.agents.coders.compiler.axes import (
     regroup,
     tie,
 )
-from agentkernel.agents.coders.compiler.ir import GraphBuilder, Shape
+from agentkernel.compiler.ir import GraphBuilder, Shape
 
 N = sympy.Symbol("n", positive=True, integer=True)
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import CompilerCoder, family, partitions
-from agentkernel.agents.coders.compiler.ir import Uncovered
-from agentkernel.agents.coders.compiler.strategies import hypotheses
+from agentkernel.agents.coder import CompilerCoder, family, partitions
 from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.agents.strategies import hypotheses
+from agentkernel.compiler.ir import Uncovered
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from fakes import ANALYSIS
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
+from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.domain.candidate import NoTemplate
-from agentkernel.tools.problems import load_problem, problem_from_module
+from agentkernel.tools.problem.problems import load_problem, problem_from_module
 
 HEAD = """
 import math

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.formula import FUNCTION, Formula, formula_of
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.compiler.drop_in.formula import FUNCTION, Formula, formula_of
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 
 
 class Called(nn.Module):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import halved, partitions
-from agentkernel.agents.coders.compiler.fusion import Partition
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.agents.coder import halved, partitions
+from agentkernel.compiler.fusion import Partition
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 
 
 def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False) -> Partition:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coders.compiler.gemm import (
+from agentkernel.compiler.products.gemm import (
     GemmFacts,
     GemmSpec,
     Schedule,

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.attention import AttentionFacts, attention_schedules
-from agentkernel.agents.coders.compiler.coder import family, partitions
-from agentkernel.agents.coders.compiler.gemm_schedules import GemmFacts, gemm_schedules, hinted
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.agents.coder import family, partitions
+from agentkernel.compiler.attention import AttentionFacts, attention_schedules
+from agentkernel.compiler.products.gemm_schedules import GemmFacts, gemm_schedules, hinted
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 
 TARGET = find_target("h200").target

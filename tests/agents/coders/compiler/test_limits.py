@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler import limits
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.compiler.drop_in import limits
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 
 
 @pytest.mark.parametrize(("module", "differs"), [(nn.Dropout(0.5), True), (nn.ReLU(), False)])

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import partitions
-from agentkernel.agents.coders.compiler.region import Region
-from agentkernel.agents.coders.compiler.schedule import Schedule
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.agents.coder import partitions
+from agentkernel.compiler.region import Region
+from agentkernel.compiler.schedule import Schedule
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 
 COLUMNS = 4000

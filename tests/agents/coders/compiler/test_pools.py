@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.coder import partitions
-from agentkernel.agents.coders.compiler.lowering.pools import parts
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.agents.coder import partitions
+from agentkernel.compiler.lowering.pools import parts
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 from compiler_forms import small
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 

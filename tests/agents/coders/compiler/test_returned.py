@@ -10,21 +10,17 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from agentkernel.agents.coders.compiler.coder import partitions
-from agentkernel.agents.coders.compiler.constructor import ConstructorText, emit_constructor
-from agentkernel.agents.coders.compiler.ir import Uncovered
-from agentkernel.agents.coders.compiler.returned import (
-    returned_classes,
-    returned_paths,
-    returned_text,
-)
+from agentkernel.agents.coder import partitions
 from agentkernel.api import _return_own
-from agentkernel.errors import ProblemError
-from agentkernel.tools.capture import Captured, capture
+from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
+from agentkernel.compiler.drop_in.returned import returned_classes, returned_paths, returned_text
+from agentkernel.compiler.ir import Uncovered
+from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.problems import LoadedProblem, load_problem, problem_from_module
-from agentkernel.tools.structures import leaves_of, make_known, tree_text
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.problem.structures import leaves_of, make_known, tree_text
 from compiler_forms import small
 
 HEAD = """import collections

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.build import Compiled
-from agentkernel.agents.coders.compiler.coder import partitions
-from agentkernel.tools.capture import capture
-from agentkernel.tools.problems import problem_from_module
+from agentkernel.agents.coder import partitions
+from agentkernel.compiler.build import Compiled
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.problems import problem_from_module
 from compiler_forms import small
 from emitted_ttir import ttir_of
 from sandboxed_drop_in import Sandboxed, sandboxed

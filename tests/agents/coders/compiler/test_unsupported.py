@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import family, partitions
-from agentkernel.agents.coders.compiler.ir import Uncovered
-from agentkernel.agents.coders.compiler.strategies import hypotheses
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.lift.generate import generate
-from agentkernel.tools.lift.variants import VARIANTS
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.roofline import analyse
+from agentkernel.agents.coder import family, partitions
+from agentkernel.agents.strategies import hypotheses
+from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.lift.generate import generate
+from agentkernel.compiler.lift.variants import VARIANTS
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.roofline.roofline import analyse
 from agentkernel.tools.targets import find_target
 
 TARGET = find_target("h100").target

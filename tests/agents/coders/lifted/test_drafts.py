@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coders.compiler.coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
-from agentkernel.agents.coders.compiler.strategies import ask_ahead, hypotheses
-from agentkernel.agents.coders.lifted.drafts import LiftedDraft, lifted_drafts, race
+from agentkernel.agents.coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
+from agentkernel.agents.strategies import ask_ahead, hypotheses
+from agentkernel.compiler.lift.code import InductorCode, NotLifted
+from agentkernel.compiler.lift.drafts import LiftedDraft, lifted_drafts, race
+from agentkernel.compiler.lift.variants import find_variant
 from agentkernel.domain.candidate import Draft, TrialResult
+from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Hypothesis, Plan
-from agentkernel.errors import TimeIsUp
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.lift.code import InductorCode, NotLifted
-from agentkernel.tools.lift.variants import find_variant
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from fakes import ANALYSIS
 from shared_codes import shared_codes

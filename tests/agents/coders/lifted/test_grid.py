@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.agents.coders.lifted.grid import launch_grid
-from agentkernel.agents.coders.lifted.steps import Unliftable
-from agentkernel.tools.lift.code import Config
+from agentkernel.compiler.lift.code import Config
+from agentkernel.compiler.lift.grid import launch_grid
+from agentkernel.compiler.lift.steps import Unliftable
 
 
 def config(*grid: str, prefix: tuple[str, ...] = ()) -> Config:

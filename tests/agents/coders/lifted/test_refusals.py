@@ -5,11 +5,11 @@ import functools
 import pytest
 import torch
 
-from agentkernel.agents.coders.compiler.wrapper import Source
-from agentkernel.agents.coders.lifted.write import lift
-from agentkernel.tools.capture import Captured, capture
-from agentkernel.tools.lift.code import Config, InductorCode, KernelCode, NotLifted
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.lift.code import Config, InductorCode, KernelCode, NotLifted
+from agentkernel.compiler.lift.write import lift
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 from lifted_cases import Wrapped
 
 KERNEL = """

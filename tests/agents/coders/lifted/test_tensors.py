@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.agents.coders.lifted.tensors import (
+from agentkernel.compiler.lift.tensors import (
     Stored,
     allocation,
     as_laid_out,

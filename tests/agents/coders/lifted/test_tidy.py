@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.coders.lifted.names import rename_values
-from agentkernel.agents.coders.lifted.tidy import tidy
+from agentkernel.compiler.lift.names import rename_values
+from agentkernel.compiler.lift.tidy import tidy
 
 KINDS = ("binary", "copy", "constant", "where", "broadcast", "sum", "kept")
 BINARY = ("+", "-", "*")

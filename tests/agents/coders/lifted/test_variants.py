@@ -9,20 +9,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coders.compiler.wrapper import Source
-from agentkernel.agents.coders.lifted.options import options_of
-from agentkernel.agents.coders.lifted.steps import read_wrapper
-from agentkernel.agents.coders.lifted.write import lift
+from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.lift.code import InductorCode
+from agentkernel.compiler.lift.options import options_of
+from agentkernel.compiler.lift.steps import read_wrapper
+from agentkernel.compiler.lift.variants import VARIANTS, find_variant
+from agentkernel.compiler.lift.write import lift
 from agentkernel.domain.profile import CompileReport
-from agentkernel.tools.capture import Captured, capture
 from agentkernel.tools.compile import compile_many
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.policy import check_policy
+from agentkernel.tools.judge.policy.policy import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.lift.code import InductorCode
-from agentkernel.tools.lift.specialise import specialise
-from agentkernel.tools.lift.variants import VARIANTS, find_variant
-from agentkernel.tools.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.targets import find_target
 from lifted_cases import Wrapped
 from shared_codes import shared_codes

@@ -1,1 +1,0 @@
-"""Who drafts? Coders behind one protocol."""

@@ -1,1 +1,0 @@
-"""How is a captured module turned into readable Triton?"""

@@ -1,1 +1,0 @@
-"""Drop-ins whose kernels TorchInductor wrote, lifted into files that stand alone."""

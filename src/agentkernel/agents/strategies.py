@@ -1,0 +1,123 @@
+"""Which structures of a drop-in are worth trying for a graph?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from agentkernel.agents.coder import (
+    ALGEBRA,
+    LIFTED,
+    LIFTED_ALGEBRA,
+    REASONS,
+    CompilerCoder,
+    partitions,
+    simplified,
+    structure,
+    variants,
+    writable,
+)
+from agentkernel.compiler.build import Compiled
+from agentkernel.compiler.derivation import algebra_of
+from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.rewrite import DEAD
+from agentkernel.domain.plan import Hypothesis
+from agentkernel.tools.problem.capture import Captured
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.specialise import UnknownSize, specialise
+from agentkernel.tools.targets import find_target
+
+INTERPRETED_ELEMENTS = 1_000_000
+"""A graph with more elements in all its tensors is not judged in the interpreter at its own sizes
+within minutes."""
+
+TRIAL_TARGET = "h200"
+"""The file that shows whether a structure can be written is written for this one."""
+
+
+def hypotheses(
+    problem: LoadedProblem,
+    captured: Captured,
+    *,
+    lifting: bool = False,
+    measurable: bool = False,
+) -> tuple[Hypothesis, ...]:
+    """The structures worth trying, the likeliest first; the same graph gives the same answer.
+
+    Each is one broad search over forms and schedules. Templates hold for other sizes too, so they
+    come first. `lifting`: TorchInductor can be asked. Its code is a rival where it can be
+    `measurable`, and the only one to ask for where no template covers the graph.
+    """
+    rewritten, names = _algebraic(problem, captured), _structures(problem, captured)
+    written = tuple(Hypothesis(strategy=name, reason=REASONS[name]) for name in names)
+    alone = not written and elements(captured) <= INTERPRETED_ELEMENTS
+    single = len(problem.problem.shape_sets) == 1
+    if not (lifting and single and (measurable or alone)):
+        return tuple(item for item in rewritten if item.strategy == ALGEBRA) + written
+    return (*rewritten, *written, Hypothesis(strategy=LIFTED, reason=REASONS[LIFTED]))
+
+
+def elements(captured: Captured) -> float:
+    """Elements of all tensors that the graph reads or makes, at the declared sizes; infinitely many
+    where no declared size says how many."""
+    try:
+        values = [node.meta.get("val") for node in specialise(captured).graph.graph.nodes]
+    except UnknownSize:
+        return math.inf
+    return sum(value.numel() for value in values if isinstance(value, torch.Tensor))
+
+
+def _structures(problem: LoadedProblem, captured: Captured) -> list[str]:
+    try:
+        choices = partitions(problem, captured, "mixed")
+    except Uncovered:
+        return []
+    held: dict[str, bool] = {}
+    for item in choices:
+        held[structure(item)] = held.get(structure(item), True) and drafted(item)
+    return [name for name, whole in held.items() if whole]
+
+
+def drafted(compiled: Compiled) -> bool:
+    """True where the first schedules give a file: some steps show only there that they have no
+    form. Which ones do does not hang on the target."""
+    if not writable(compiled):
+        return False
+    try:
+        next(variants(compiled, lambda _: None, find_target(TRIAL_TARGET).target, 1))
+    except Uncovered:
+        return False
+    return True
+
+
+def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, ...]:
+    """The rewritten graph as hypotheses of its own, by templates where they cover it and lifted:
+    the judge may refuse its rounding, and then the graph as it was written is next."""
+    try:
+        found = simplified(problem, captured)
+    except Uncovered:
+        return ()
+    lines = dict.fromkeys(step.derivation for step in found.steps if step.rule != DEAD)
+    reason = "; ".join(lines)
+    covered = bool(_structures(problem, found.captured))
+    names = (ALGEBRA, LIFTED_ALGEBRA) if covered else (LIFTED_ALGEBRA,)
+    algebra = algebra_of(found)
+    return tuple(Hypothesis(strategy=name, reason=reason, algebra=algebra) for name in names)
+
+
+def ask_ahead(
+    coder: CompilerCoder,
+    problem: LoadedProblem,
+    captured: Captured,
+    offered: Sequence[Hypothesis],
+) -> None:
+    """Let TorchInductor begin with what will be drafted from its code, rewritten graphs first; the
+    coder drafts from this very graph."""
+    coder.adopt(problem, captured)
+    strategies = {item.strategy for item in offered}
+    if coder.writer is not None and LIFTED_ALGEBRA in strategies:
+        coder.writer.begin(simplified(problem, captured).captured)
+    if coder.writer is not None and LIFTED in strategies:
+        coder.writer.begin(captured)

@@ -1,0 +1,319 @@
+"""How does a module run a verified kernel and stay what it was to everyone else?
+
+Its class becomes a subclass of the same name, made once for each class and kernel, whose forward
+asks the guard and calls the kernel on the module's own tensors. A call that the guard refuses, and
+one in which the kernel raises, runs the original forward and is counted. An error that a GPU tells
+after the call has returned (CUDA's launches are asynchronous) cannot be caught here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import copyreg
+import inspect
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import nn
+
+from agentkernel.apply.guard import (
+    STATE,
+    Arguments,
+    Watched,
+    ambient_refusal,
+    arguments_of,
+    inputs_refusal,
+    lazy_refusal,
+    operands_refusal,
+    watched_in,
+)
+from agentkernel.apply.operands import Operand, tie_operands
+from agentkernel.apply.passed import Passed, passed
+from agentkernel.apply.source import built, keeps_gradients, needs_triton
+from agentkernel.apply.traced import REFUSED, Traced, traced_function
+from agentkernel.domain.errors import KernelRefused, one_line
+from agentkernel.domain.region import Kernel
+
+ORIGINAL = "_agentkernel_original"
+"""The attribute of a made class that names the one it was made of."""
+KERNEL = "_agentkernel_kernel"
+"""The attribute of a made class that names its kernel."""
+MOST_RAISED = 3
+NEW_OBJECT: object = vars(copyreg)["__newobj__"]
+NO_DEVICE = torch.device("meta")
+
+
+@dataclass
+class Swap:
+    """A module's kernel and what became of its calls. `off` says why it is not used any more;
+    `passed` is the last call that the guard let through, `traced` what torch.compile reads; where
+    there is none, it traces the guard itself, if that is `traceable`. `gradients`: the kernel's
+    were judged, and a call that requires some runs it."""
+
+    kernel: Kernel
+    names: tuple[str, ...]
+    new: nn.Module
+    arguments: Arguments
+    operands: tuple[Operand, ...]
+    watched: tuple[Watched, ...]
+    on_cpu: bool
+    gradients: bool = False
+    traceable: bool = True
+    called: int = 0
+    raised: int = 0
+    off: str | None = None
+    passed: Passed | None = None
+    traced: Traced | None = None
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def inputs(
+        self, owner: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> Sequence[object] | str:
+        """The kernel's inputs, or in one word why the original has to run."""
+        if self.off is not None:
+            return "off"
+        if self.watched[0].module is not owner:
+            return "replica"
+        given = self.arguments.bind(args, kwargs)
+        if given is None:
+            return "arguments"
+        if self.passed is not None and self.passed.holds(given):
+            return given
+        device = self._device(given)
+        if device.type == "cuda":
+            if device.index != torch.cuda.current_device():
+                return "device"
+        elif device.type != "cpu" or not self.on_cpu:
+            return "device"
+        refusal = (
+            ambient_refusal(device.type, len(self.watched) > 1)
+            or self._refusal(given, device)
+            or lazy_refusal(given, self.operands)
+        )
+        if refusal is not None:
+            return refusal
+        self.passed = passed(self.watched, self.operands, given, device, self.gradients)
+        return given
+
+    def traced_inputs(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> Sequence[object] | None:
+        """As `inputs`, in the words that torch.compile can trace; it guards what is read here."""
+        asked = self.off is None and self.traceable
+        given = self.arguments.bind(args, kwargs) if asked else None
+        if given is None:
+            return None
+        device = self._device(given)
+        if device.type != "cuda" and not self.on_cpu:
+            return None
+        if torch.is_autocast_enabled(device.type) or self._refusal(given, device) is not None:
+            return None
+        if torch.is_grad_enabled() and self._records(given):
+            return None
+        return given
+
+    def _records(self, given: Sequence[object]) -> bool:
+        """Whether autograd would record this call."""
+        tensors = (*given, *(item.current() for item in self.operands))
+        return any(isinstance(item, torch.Tensor) and item.requires_grad for item in tensors)
+
+    def _refusal(self, given: Sequence[object], device: torch.device) -> str | None:
+        for item in self.watched:
+            refusal = item.refusal()
+            if refusal is not None:
+                return refusal
+        grad = torch.is_grad_enabled() and not self.gradients
+        return inputs_refusal(self.arguments.inputs, given, device, grad) or operands_refusal(
+            self.operands, device, grad
+        )
+
+    def _device(self, given: Sequence[object]) -> torch.device:
+        """Of the first tensor that goes in: all others must be there too."""
+        for value in given:
+            if isinstance(value, torch.Tensor):
+                return value.device
+        return NO_DEVICE
+
+    def refused(self, reason: str) -> None:
+        """The original runs: count why."""
+        self.reasons[reason] += 1
+
+    def failed(self, error: Exception) -> None:
+        """The kernel raised; after `MOST_RAISED` times it is not asked again."""
+        self.reasons["raised"] += 1
+        self.raised += 1
+        if self.raised >= MOST_RAISED:
+            self.traced = None
+            self.off = f"raised {self.raised} times: {type(error).__name__}: {one_line(error, 200)}"
+
+
+def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
+    """All that `module` needs to run `kernel`; the module itself is not changed.
+
+    Raises KernelRefused where text, certificate, arguments or tensors do not fit.
+    """
+    if isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module):
+        what = "a script" if isinstance(module, torch.jit.ScriptModule) else "a forward of its own"
+        raise KernelRefused(
+            f"{type(module).__name__} is an instance with {what}: no kernel can stand for it. "
+            "Expected a module whose class has the forward. Next: leave it out."
+        )
+    new = built(kernel)
+    arguments, watched = arguments_of(kernel, module), watched_in(module)
+    operands = tie_operands(module, new, kernel, names)
+    on_cpu = not needs_triton(kernel.source) or _interpreted()
+    return Swap(
+        kernel=kernel,
+        names=tuple(names),
+        new=new,
+        arguments=arguments,
+        operands=operands,
+        watched=watched,
+        on_cpu=on_cpu,
+        gradients=keeps_gradients(kernel),
+        traceable=all(item.traceable for item in watched),
+        traced=traced_function(module, kernel, new, arguments, operands, watched, on_cpu),
+    )
+
+
+def put_in(module: nn.Module, swap: Swap) -> None:
+    """From now on `module` runs the kernel, in the place of one that it may have had."""
+    module.__class__ = swapped_class(original_class(module), swap.kernel.sha256)
+    module.__dict__[STATE] = swap
+
+
+def take_out(module: nn.Module) -> bool:
+    """Give `module` its class and attributes back; False where it has no kernel."""
+    found = module.__dict__.pop(STATE, None) is not None
+    module.__class__ = original_class(module)
+    return found
+
+
+def swap_of(module: nn.Module) -> Swap | None:
+    """The module's kernel, where it has one."""
+    found = module.__dict__.get(STATE)
+    return found if isinstance(found, Swap) else None
+
+
+def original_class(module: nn.Module) -> type[nn.Module]:
+    """The class that `module` has when no kernel is in."""
+    found: type[nn.Module] = vars(type(module)).get(ORIGINAL, type(module))
+    return found
+
+
+def swapped_class(original: type[nn.Module], sha256: str) -> type[nn.Module]:
+    """The subclass of `original` that runs the kernel of that SHA-256; made once."""
+    for known in type.__subclasses__(original):
+        own = vars(known)
+        if own.get(ORIGINAL) is original and own.get(KERNEL) == sha256:
+            return known
+    made = types.new_class(original.__name__, (original,), {}, lambda own: own.update(
+        {
+            "__module__": original.__module__,
+            "__qualname__": original.__qualname__,
+            "__doc__": original.__doc__,
+            "__reduce_ex__": _reduce,
+            "__deepcopy__": _deepcopy,
+            "forward": _forward_of(original, sha256),
+            STATE: None,
+            ORIGINAL: original,
+            KERNEL: sha256,
+        }
+    ))  # fmt: skip
+    return cast("type[nn.Module]", made)
+
+
+def _forward_of(original: type[nn.Module], sha256: str) -> object:
+    plain = original.forward
+
+    def forward(self: nn.Module, *args: object, **kwargs: object) -> object:
+        swap = cast("Swap | None", getattr(self, STATE))
+        if swap is None:
+            return plain(self, *args, **kwargs)
+        # Asked first: torch 2.11's tracer takes `is_exporting` for true whenever it traces.
+        if torch.compiler.is_dynamo_compiling():
+            if swap.traced is not None:
+                answer = swap.traced(self, *args, **kwargs)
+                return plain(self, *args, **kwargs) if answer is REFUSED else answer
+            traced = swap.traced_inputs(args, kwargs)
+            if traced is None:
+                return plain(self, *args, **kwargs)
+            return swap.arguments.returned(swap.new.forward(*traced))
+        if torch.compiler.is_exporting():
+            return plain(self, *args, **kwargs)
+        given = swap.inputs(self, args, kwargs)
+        if isinstance(given, str):
+            swap.refused(given)
+            return plain(self, *args, **kwargs)
+        try:
+            found = swap.arguments.returned(swap.new.forward(*given))
+        except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the original answers
+            swap.failed(error)
+            return plain(self, *args, **kwargs)
+        swap.called += 1
+        return found
+
+    # Dynamo keeps at most eight graphs for one code object, whatever function has it.
+    code = forward.__code__
+    forward.__code__ = code.replace(co_name=f"forward_{sha256[:10]}")
+    setattr(forward, "__signature__", inspect.signature(plain))  # noqa: B010 - no declared field
+    forward.__doc__ = plain.__doc__
+    return forward
+
+
+def _reduce(self: nn.Module, protocol: int) -> object:
+    """Pickled as the original class: what is saved loads anywhere."""
+    twin = object.__new__(original_class(self))
+    twin.__dict__.update({key: value for key, value in vars(self).items() if key != STATE})
+    made = twin.__reduce_ex__(protocol)
+    if isinstance(made, tuple) and made[0] is NEW_OBJECT:
+        # Pickle refuses this function for a class that is not the object's own.
+        return (made[1][0].__new__, *made[1:])
+    return made
+
+
+def _deepcopy(self: nn.Module, memo: dict[int, object]) -> nn.Module:
+    """A copy with a kernel of its own on its own tensors, where the kernel stands for it."""
+    swap = swap_of(self)
+    with _bare(self):
+        made = copy.deepcopy(self, memo)
+    if swap is not None and not any(item.changed() for item in swap.watched):
+        # A copy of another kind (on meta, in another dtype) has no place for the kernel.
+        with contextlib.suppress(KernelRefused):
+            put_in(made, make_swap(made, swap.kernel, swap.names))
+    return made
+
+
+@contextlib.contextmanager
+def _bare(module: nn.Module) -> Iterator[None]:
+    kind, swap = type(module), module.__dict__.pop(STATE, None)
+    module.__class__ = original_class(module)
+    try:
+        yield
+    finally:
+        module.__class__ = kind
+        if swap is not None:
+            module.__dict__[STATE] = swap
+
+
+def _interpreted() -> bool:
+    """Whether Triton's kernels run on the CPU in this process."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+__all__ = [
+    "Swap",
+    "make_swap",
+    "original_class",
+    "put_in",
+    "swap_of",
+    "swapped_class",
+    "take_out",
+]

@@ -1,0 +1,188 @@
+"""How does a bench read as Markdown?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentkernel.bench.rows import BASELINES, Row
+from agentkernel.bench.summary import FLOOR, Against, Level, Summary
+from agentkernel.domain.profile import Ratio
+from agentkernel.tools.metrics import THRESHOLDS, median
+from agentkernel.workflows.report_models import table
+
+NOTHING = "not measured"
+PICTURE = "speedups.svg"
+DERIVED = " (derived)"
+
+
+def markdown(summary: Summary, rows: Sequence[Row]) -> str:
+    """Head, a table of correctness and cost, one table a baseline, one line a problem."""
+    parts = [f"# Bench of `{summary.suite}`", "", _head(summary, rows), "", *_levels(summary)]
+    parts += ["", f"{samples_line(summary)}."]
+    if summary.gpus:
+        parts += ["", floor_line(summary)]
+    parts += [
+        part for line in (drift_line(rows), *autotune_lines(rows)) if line for part in ("", line)
+    ]
+    for number, baseline in enumerate(BASELINES):
+        parts += ["", f"## Against {baseline}", ""]
+        found = [(level.level, level.against[number]) for level in summary.levels]
+        if any(item.problems for _, item in found):
+            parts += _against(found, summary.k)
+        else:
+            parts.append(f"fast_p: {absent(rows, number)}.")
+    if summary.gpus:
+        parts += ["", f"![speedup by problem]({PICTURE})"]
+    return "\n".join([*parts, "", "## Problems", "", *_problems(rows), ""])
+
+
+def _head(summary: Summary, rows: Sequence[Row]) -> str:
+    where = f"measured on {', '.join(summary.gpus)}" if summary.gpus else "no GPU: times estimated"
+    return (
+        f"{len(rows)} problems, {summary.k} sample{'s' if summary.k > 1 else ''} each; coder "
+        f"{', '.join(summary.coders)}; target {', '.join(summary.targets)}; {where}; "
+        f"{', '.join(summary.versions)}."
+    )
+
+
+def absent(rows: Sequence[Row], number: int) -> str:
+    """Why there is nothing against a baseline."""
+    notes = {row.times.autotune_note for row in rows if row.gpu is not None}
+    return min(notes) if notes and number == len(BASELINES) - 1 else NOTHING
+
+
+def floor_line(summary: Summary) -> str:
+    """Which answers are worse than a baseline."""
+    names = summary.levels[-1].below
+    return f"Answers surely below {FLOOR:g}x of a baseline: {', '.join(names) or 'none'}."
+
+
+def samples_line(summary: Summary) -> str:
+    """What a coder is worth by its samples, over all levels: one drawn, the best of k, cheats."""
+    found, k = summary.levels[-1], summary.k
+    passed = [f"pass@1 {share(found.correct)}"]
+    passed += [f"pass@{k} {share(found.pass_at_k)}"] if k > 1 else []
+    eager = found.against[0]
+    faster = NOTHING if eager.speedup_at_k is None else f"{times(eager.speedup_at_k)} over eager"
+    many = "" if found.samples == 1 else "s"
+    caught = f"hack rate {found.hack_rate:.1%} of {found.samples} sample{many}"
+    return ", ".join([*passed, f"speedup@{k} {faster}", caught])
+
+
+def drift_line(rows: Sequence[Row]) -> str:
+    """How eager's times of this bench stand to those in the cache; "" where none were there."""
+    found = [row.times.eager_drift for row in rows if row.times.eager_drift is not None]
+    if not found:
+        return ""
+    return (
+        f"Eager took {median(found):.3f}x of its cached time, the median of {len(found)} problems "
+        f"({min(found):.3f}x to {max(found):.3f}x)."
+    )
+
+
+def autotune_lines(rows: Sequence[Row]) -> tuple[str, ...]:
+    """How many problems have max-autotune's time from the cache, and why some have none."""
+    derived = sum(row.times.autotune_derived for row in rows)
+    failed = [
+        f"{row.name} ({row.times.autotune_note})"
+        for row in rows
+        if row.times.autotune_us is None and row.times.autotune_note.startswith("failed")
+    ]
+    return (
+        "max-autotune's time is the cached one, times eager's drift, for "
+        f"{derived} of {len(rows)} problems: derived, not interleaved."
+        if derived
+        else "",
+        f"max-autotune has no time on {', '.join(failed)}." if failed else "",
+    )
+
+
+def _levels(summary: Summary) -> list[str]:
+    return table(level_headings(summary.k), [level_cells(level) for level in summary.levels])
+
+
+def level_headings(k: int) -> tuple[str, ...]:
+    """The columns of `level_cells`."""
+    counts = ("level", "problems", "broken", "correct", "interpreted", "KB rule")
+    figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated")
+    return (*counts, *figures, "median s", "total s", "drafts", "hacks")
+
+
+def level_cells(level: Level) -> tuple[str, ...]:
+    """Correctness and cost of one level, as text."""
+    hacks = ", ".join(f"{name} {count}" for name, count in level.hacks.items())
+    return (
+        level.level,
+        str(level.problems),
+        str(level.broken),
+        share(level.correct),
+        str(level.interpreted),
+        share(level.kernelbench_correct),
+        share(level.pass_at_k),
+        share(level.roofline_at_k),
+        times(level.energy),
+        times(level.estimated),
+        "-" if level.median_s is None else f"{level.median_s:.0f}",
+        f"{level.total_s:.0f}",
+        "-" if level.candidates is None else f"{level.candidates:.1f}",
+        hacks or "none",
+    )
+
+
+def against_headings(k: int) -> tuple[str, ...]:
+    """The columns of `against_cells`."""
+    fast = tuple(f"fast_{p:g}" for p in THRESHOLDS)
+    return ("level", "problems", *fast, "mean", "left out", f"speedup@{k}", "answer")
+
+
+def against_cells(level: str, found: Against) -> tuple[str, ...]:
+    """One level against one baseline, as text."""
+    return (
+        level,
+        str(found.problems),
+        *(share(found.fast.get(f"{p:g}")) for p in THRESHOLDS),
+        times(found.geometric_mean),
+        str(found.left_out),
+        times(found.speedup_at_k),
+        times(found.answer_mean),
+    )
+
+
+def _against(found: Sequence[tuple[str, Against]], k: int) -> list[str]:
+    return table(against_headings(k), [against_cells(name, item) for name, item in found])
+
+
+def _problems(rows: Sequence[Row]) -> list[str]:
+    headings = ("problem", "status", *(f"x {name}" for name in BASELINES), "roofline", "s", "why")
+    return table(headings, [problem_cells(row) for row in rows])
+
+
+def problem_cells(row: Row) -> tuple[str, ...]:
+    """One problem: its best sample, or what broke."""
+    best = row.best
+    ratios = [interval(best.against(name) if best is not None else None) for name in BASELINES]
+    if best is not None and best.autotune_derived:
+        ratios[-1] += DERIVED
+    return (
+        row.name,
+        row.status,
+        *ratios,
+        share(best.roofline_fraction if best is not None else None),
+        f"{row.seconds:.0f}",
+        row.error or (best.reason if best is not None else ""),
+    )
+
+
+def interval(ratio: Ratio | None) -> str:
+    """A measured ratio with its 95% interval."""
+    return "-" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def share(value: float | None) -> str:
+    """A fraction in percent; a dash for what nobody measured."""
+    return "-" if value is None else f"{value:.0%}"
+
+
+def times(value: float | None) -> str:
+    """A ratio; a dash for what nobody measured."""
+    return "-" if value is None else f"{value:.2f}x"

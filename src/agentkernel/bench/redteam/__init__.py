@@ -1,0 +1,1 @@
+"""The judge measured on a corpus of hostile and honest candidates."""

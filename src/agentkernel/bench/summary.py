@@ -1,0 +1,225 @@
+"""What do the rows of a bench say, per level and in all?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from agentkernel.bench.rows import BASELINES, Baseline, Row, Sample
+from agentkernel.domain.base import Frozen
+from agentkernel.tools.metrics import (
+    THRESHOLDS,
+    best_at_k,
+    fast_p,
+    geometric_mean,
+    mean,
+    median,
+    pass_at_k,
+)
+
+ALL = "all"
+FLOOR = 0.98
+"""An answer whose interval lies below this times a baseline is worse than that baseline."""
+
+
+class Against(Frozen):
+    """How candidates fare against one baseline, over `problems` on which it has a time.
+
+    `fast`: fast_p by p. A wrong candidate is 0 there; in `geometric_mean` it is left out, and
+    `left_out` counts such problems. `answer_mean`: what is handed back, kept baselines included.
+    """
+
+    baseline: Baseline
+    problems: int
+    fast: dict[str, float]
+    geometric_mean: float | None
+    left_out: int
+    answer_mean: float | None
+    speedup_at_k: float | None
+
+
+class Level(Frozen):
+    """The figures of one level. Shares run from 0 to 1; None is what nobody measured.
+
+    `energy`: eager's millijoules / the candidate's, geometric mean. `estimated`: eager's estimated
+    time / the candidate's, over problems that no GPU measured. `below`: the problems whose answer
+    is surely slower than FLOOR times some baseline.
+    """
+
+    level: str
+    problems: int
+    broken: int
+    measured: int
+    correct: float
+    kernelbench_correct: float | None
+    pass_at_k: float | None
+    against: tuple[Against, ...]
+    roofline_at_k: float | None
+    energy: float | None
+    estimated: float | None
+    interpreted: int
+    median_s: float | None
+    total_s: float
+    candidates: float | None
+    hacks: dict[str, int]
+    samples: int
+    hack_rate: float
+    """The share of the samples of which some candidate was caught."""
+    below: tuple[str, ...]
+
+
+class Summary(Frozen):
+    """A whole bench. `k` is that of the @k figures: the samples a problem."""
+
+    suite: str
+    coders: tuple[str, ...]
+    targets: tuple[str, ...]
+    gpus: tuple[str, ...]
+    versions: tuple[str, ...]
+    k: int
+    levels: tuple[Level, ...]
+    """One a level, then `all`."""
+
+
+def summarise(suite: str, rows: Sequence[Row]) -> Summary:
+    """Every level by itself, then all rows together."""
+    k = max((row.planned for row in rows), default=1)
+    names = list(dict.fromkeys(row.level for row in rows))
+    groups = [(name, [row for row in rows if row.level == name]) for name in names]
+    versions = [row.versions for row in rows if row.versions is not None]
+    return Summary(
+        suite=suite,
+        coders=_distinct(row.coder for row in rows),
+        targets=_distinct(row.target for row in rows),
+        gpus=_distinct(row.gpu for row in rows if row.gpu is not None),
+        versions=_distinct(f"torch {item.torch}, triton {item.triton}" for item in versions),
+        k=k,
+        levels=tuple(_level(name, group, k) for name, group in [*groups, (ALL, list(rows))]),
+    )
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _level(name: str, rows: Sequence[Row], k: int) -> Level:
+    samples = [sample for row in rows for sample in row.samples]
+    measured = [row for row in rows if row.gpu is not None]
+    energies = [
+        item.eager_energy_mj / item.energy_mj
+        for item in samples
+        if item.correct and item.energy_mj and item.eager_energy_mj
+    ]
+    return Level(
+        level=name,
+        problems=len(rows),
+        broken=sum(row.error is not None for row in rows),
+        measured=len(measured),
+        correct=mean([_correct(row) / row.planned for row in rows]) or 0.0,
+        kernelbench_correct=_kernelbench(rows),
+        pass_at_k=_mean_of(pass_at_k(row.planned, _correct(row), k) for row in rows),
+        against=tuple(against(rows, baseline, k) for baseline in BASELINES),
+        roofline_at_k=_mean_of(best_at_k(_fractions(row), k) for row in measured),
+        energy=geometric_mean(energies),
+        estimated=geometric_mean([_estimated(row) for row in rows if row.gpu is None]),
+        interpreted=sum(item.correct and item.interpreted for item in samples),
+        median_s=median([row.seconds for row in rows]),
+        total_s=sum(row.seconds for row in rows),
+        candidates=mean([float(sum(item.candidates for item in row.samples)) for row in rows]),
+        hacks=dict(sorted(Counter(hack for item in samples for hack in item.hacks).items())),
+        samples=len(samples),
+        hack_rate=mean([float(bool(item.hacks)) for item in samples]) or 0.0,
+        below=tuple(row.name for row in measured if any(below(row, name) for name in BASELINES)),
+    )
+
+
+def against(rows: Sequence[Row], baseline: Baseline, k: int) -> Against:
+    """One baseline's figures over the rows that a GPU measured it on; a broken problem is wrong."""
+    timed = [row for row in rows if row.gpu is not None and row.times.of(baseline) is not None]
+    broken = [row for row in rows if row.gpu is not None and row.error is not None]
+    counted = timed + [row for row in broken if timed and row not in timed]
+    values = [speedups(row, baseline) for row in counted]
+    means = [geometric_mean(item) for item in values]
+    answers = [
+        value for row in timed for item in row.samples if (value := answer(row, item, baseline))
+    ]
+    return Against(
+        baseline=baseline,
+        problems=len(counted),
+        fast={
+            f"{p:g}": share
+            for p in THRESHOLDS
+            if (share := _mean_of(fast_p(item, p) for item in values)) is not None
+        },
+        geometric_mean=geometric_mean([item for item in means if item is not None]),
+        left_out=sum(item is None for item in means),
+        answer_mean=geometric_mean(answers),
+        speedup_at_k=_mean_of(best_at_k(item, k) for item in values),
+    )
+
+
+def speedups(row: Row, baseline: Baseline) -> tuple[float, ...]:
+    """One a planned sample: its measured speedup, 0 where it is wrong, missing or unmeasured."""
+    return _padded(row, [_speedup(item, baseline) for item in row.samples])
+
+
+def answer(row: Row, sample: Sample, baseline: Baseline) -> float | None:
+    """The speedup of what was handed back: a kept baseline's, else the candidate's."""
+    if sample.kept is None:
+        return _speedup(sample, baseline) or None
+    ours, theirs = row.times.of(sample.kept), row.times.of(baseline)
+    return theirs / ours if ours and theirs else None
+
+
+def below(row: Row, baseline: Baseline) -> bool:
+    """True where the best answer is surely slower than FLOOR times a baseline."""
+    best = row.best
+    if best is None:
+        return False
+    if best.kept is not None:
+        return (answer(row, best, baseline) or FLOOR) < FLOOR
+    ratio = best.against(baseline)
+    return ratio is not None and ratio.high < FLOOR
+
+
+def _speedup(sample: Sample, baseline: Baseline) -> float:
+    ratio = sample.against(baseline)
+    return ratio.value if sample.correct and ratio is not None else 0.0
+
+
+def _fractions(row: Row) -> tuple[float, ...]:
+    values = [(item.roofline_fraction or 0.0) if item.correct else 0.0 for item in row.samples]
+    return _padded(row, values)
+
+
+def _padded(row: Row, values: list[float]) -> tuple[float, ...]:
+    return tuple(values + [0.0] * (row.planned - len(values)))
+
+
+def _correct(row: Row) -> int:
+    return sum(item.correct for item in row.samples)
+
+
+def _kernelbench(rows: Sequence[Row]) -> float | None:
+    """The share that passes KernelBench's rule, over the problems where it was asked and, where it
+    was asked at all, those that broke."""
+    marks = [[item.kernelbench_correct for item in row.samples] for row in rows]
+    asked = [any(mark is not None for mark in found) for found in marks]
+    shares = [
+        found.count(True) / row.planned
+        for row, found, was_asked in zip(rows, marks, asked, strict=True)
+        if was_asked or row.error is not None
+    ]
+    return mean(shares) if any(asked) else None
+
+
+def _estimated(row: Row) -> float:
+    best = row.best
+    if best is None or not best.correct or not best.estimated_time_us:
+        return 0.0
+    return (best.estimated_eager_us or 0.0) / best.estimated_time_us
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are known."""
+    return mean([float(value) for value in values if value is not None])

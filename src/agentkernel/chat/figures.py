@@ -1,0 +1,332 @@
+"""How do candidates compare, in figures that were measured or are said to be estimated?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agentkernel.chat.basis import basis_of, for_target
+from agentkernel.chat.domain_session import Node
+from agentkernel.chat.replies import Compared, Roofline, RooflinePoint
+from agentkernel.chat.tree import is_accepted, label, time_us
+from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import Measurement, Profile, Ratio
+
+NONE = "–"
+Cell = Callable[[Node], str]
+
+
+def compared(first: Node, second: Node) -> Compared:
+    """Both beside each other; the conclusion is about `second` against `first`."""
+    nodes = (first, second)
+    return Compared(nodes=nodes, rows=rows_of(nodes), verdict=conclusion(first, second))
+
+
+def against_module(node: Node) -> Compared:
+    """One candidate against eager PyTorch, which is the module as it came."""
+    name = label(node.number)
+    primary = _primary(node)
+    if not is_accepted(node):
+        verdict = f"{name} is not right, so its speed does not count: {verdict_words(node)}."
+    elif primary is not None:
+        verdict = _call(name, "the module in eager PyTorch", primary.vs_eager)
+    elif node.profile is not None and node.profile.baseline_estimate is not None:
+        times = node.profile.baseline_estimate.time_us / node.profile.estimate.time_us
+        verdict = (
+            f"{name}: {times:.2f}x the module in eager PyTorch, estimated; nobody measured it."
+        )
+    else:
+        verdict = f"{name} has no time, measured or estimated."
+    return Compared(nodes=(node,), rows=rows_of((node,)), verdict=verdict)
+
+
+def rows_of(nodes: Sequence[Node]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """(what, one value a candidate); rows in which nobody has a value are left out."""
+    table: tuple[tuple[str, Cell], ...] = (
+        ("verdict", verdict_words),
+        ("strategy", lambda node: node.candidate.strategy or NONE),
+        ("by", lambda node: node.candidate.coder),
+        ("time", _time),
+        ("against eager", lambda node: _of_primary(node, lambda item: ratio_words(item.vs_eager))),
+        (
+            "against torch.compile",
+            lambda node: _of_primary(node, lambda item: ratio_words(item.vs_compile)),
+        ),
+        (
+            "against max-autotune",
+            lambda node: _of_primary(node, lambda item: ratio_words(item.vs_autotune)),
+        ),
+        ("of the roofline", lambda node: _of_primary(node, _reached)),
+        ("peak memory", lambda node: _of_primary(node, _memory)),
+        ("energy a call", lambda node: _of_primary(node, _energy)),
+        ("launches", _launches),
+        ("registers", lambda node: _of_kernels(node, "registers")),
+        ("spilled bytes", lambda node: _of_kernels(node, "spill_bytes")),
+        ("precision", lambda node: node.verdict.precision if node.verdict else NONE),
+        ("error", _error),
+        ("target", _target),
+    )
+    rows = [(name, tuple(cell(node) for node in nodes)) for name, cell in table]
+    return tuple(row for row in rows if set(row[1]) != {NONE})
+
+
+def conclusion(first: Node, second: Node) -> str:
+    """What can be said of `second` against `first`: from measured intervals, or "estimated"."""
+    one, two = label(first.number), label(second.number)
+    if first.number == second.number:
+        return f"{one} is one candidate: there is nothing to compare it with."
+    wrong = [node for node in (first, second) if not is_accepted(node)]
+    if len(wrong) == 2:
+        return "Neither is right: their speed does not count."
+    if wrong:
+        other = one if wrong[0] is second else two
+        return f"{label(wrong[0].number)} is not right ({verdict_words(wrong[0])}): {other} counts."
+    before, after = _primary(first), _primary(second)
+    if before is not None and after is not None:
+        return _measured(one, two, before, after) + _classes(first, second)
+    if before is not None or after is not None:
+        known = one if before is not None else two
+        return f"Only {known} was measured: an estimate cannot be set against a measurement."
+    return _estimated(first, second) + _classes(first, second)
+
+
+def _measured(one: str, two: str, before: Measurement, after: Measurement) -> str:
+    if before.gpu.name != after.gpu.name:
+        return (
+            f"Measured on {before.gpu.name} and {after.gpu.name}: their times cannot be compared."
+        )
+    if before.shapes != after.shapes:
+        return f"Measured at {before.shapes} and at {after.shapes}: other sizes, other times."
+    old, new = before.vs_eager, after.vs_eager
+    if old.low <= 0:
+        return f"{one} has no interval to compare with."
+    # Each was measured beside eager, which is the common measure, unless eager itself was allowed
+    # another rounding in one of the runs and took another time: then the times alone are left.
+    between = 1.0
+    if before.baselines_matmul != after.baselines_matmul:
+        mine = before.candidate.median_us / after.candidate.median_us
+        between = mine / (new.value / old.value)
+    ratio = Ratio(
+        value=between * new.value / old.value,
+        low=between * new.low / old.high,
+        high=between * new.high / old.low,
+    )
+    return _call(two, one, ratio)
+
+
+def _call(name: str, other: str, ratio: Ratio) -> str:
+    """By the interval alone: one that holds 1 decides nothing."""
+    figures = ratio_words(ratio)
+    if ratio.low > 1.0:
+        return f"{name} is faster than {other}: {figures}, measured."
+    if ratio.high < 1.0:
+        return f"{name} is slower than {other}: {figures}, measured."
+    return f"No difference that can be told between {name} and {other}: {figures}, measured."
+
+
+def _estimated(first: Node, second: Node) -> str:
+    one, two = label(first.number), label(second.number)
+    before, after = time_us(first), time_us(second)
+    if before is None or after is None:
+        unknown = one if before is None else two
+        return f"{unknown} has no time, measured or estimated."
+    if first.profile and second.profile and first.profile.target != second.profile.target:
+        return (
+            f"{one} is estimated for {first.profile.target}, {two} for {second.profile.target}: "
+            "such times cannot be compared."
+        )
+    if abs(before / after - 1) < 0.01:
+        return f"No difference that can be told between {two} and {one}: both are estimated alike."
+    way = "faster" if after < before else "slower"
+    return (
+        f"{two} is estimated {way} than {one}: {before / after:.2f}x. Nobody measured either; an "
+        "estimate is no proof."
+    )
+
+
+def _classes(first: Node, second: Node) -> str:
+    """What else is not the same, where it matters to the choice."""
+    if first.verdict is None or second.verdict is None:
+        return ""
+    old, new = first.verdict.precision, second.verdict.precision
+    if old == new:
+        return ""
+    return (
+        f" They keep other precisions: {label(first.number)} {old}, {label(second.number)} {new}."
+    )
+
+
+def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
+    """The candidates and the last one's baselines under the roof of the GPU that its time is for;
+    those for another one are left out by name. None where none has a time."""
+    from agentkernel.tools.roofline.picture import picture_of, to_point
+
+    right = [node for node in nodes if node.profile is not None and is_accepted(node)]
+    if not right or not analysis.memory_time_us:
+        return None
+    last, basis = right[-1].profile, basis_of(right[-1])
+    assert last is not None
+    assert basis is not None
+    timed = [node for node in right if basis_of(node) == basis]
+    picture = picture_of(last, analysis)
+    points = [
+        RooflinePoint(
+            label=point.label,
+            intensity=point.intensity,
+            gflops=point.tflops * 1e3,
+            measured=not picture.estimated,
+        )
+        for point in picture.points
+        if point.label != "candidate" and point.tflops > 0
+    ]
+    for node in timed:
+        known = time_us(node)
+        if not known:
+            continue
+        point = to_point(label(node.number), analysis, known)
+        if point.tflops <= 0:
+            continue
+        points.append(
+            RooflinePoint(
+                label=point.label,
+                intensity=point.intensity,
+                gflops=point.tflops * 1e3,
+                measured=bool(node.profile and node.profile.measured),
+            )
+        )
+    peak = (
+        "matrix units and fp32 units, as the problem uses them"
+        if analysis.matmul_flops
+        else ("fp32 units")
+    )
+    return Roofline(
+        target=basis.where,
+        gb_per_s=picture.roof.gb_per_s,
+        peak_gflops=picture.roof.peak_tflops * 1e3,
+        peak_of=peak,
+        points=tuple(points),
+        note=left_out([node for node in right if node not in timed]),
+    )
+
+
+def left_out(nodes: Sequence[Node]) -> str:
+    """Candidates that a picture does not show, with the GPU that their times are for."""
+    by_basis: dict[str, list[int]] = {}
+    for node in nodes:
+        basis = basis_of(node)
+        if basis is not None:
+            by_basis.setdefault(basis.words, []).append(node.number)
+    told = [
+        f"{', '.join(map(label, sorted(numbers)))} ({words})" for words, numbers in by_basis.items()
+    ]
+    return f"Not drawn: {'; '.join(told)}." if told else ""
+
+
+def verdict_words(node: Node) -> str:
+    """`right`, `right (interpreted)`, `refused at the gate ...`, or why nobody judged it."""
+    if node.verdict is None:
+        return f"not judged: {node.aside}" if node.aside else "not judged"
+    if not node.verdict.accepted:
+        kind = node.verdict.failure.kind if node.verdict.failure is not None else ""
+        return f"refused at the gate {node.verdict.gate}" + (f" ({kind})" if kind else "")
+    if node.unprofiled is not None and node.unprofiled.side == "candidate":
+        return f"right, but it does not run for the target: {node.unprofiled.reason}"
+    return "right (interpreted)" if node.verdict.interpreted else "right"
+
+
+def time_words(node: Node, target: str | None = None) -> str:
+    """`10.0 us`, `2.5 us (estimated)`, or ""; with the GPU where that is another than `target`."""
+    known, basis = time_us(node), basis_of(node)
+    if known is None or basis is None:
+        return ""
+    if target is not None and not for_target(node, target):
+        return f"{known:.3g} us ({basis.words})"
+    return f"{known:.3g} us" + ("" if basis.measured else " (estimated)")
+
+
+def ratio_words(ratio: Ratio | None) -> str:
+    """`1.23x [1.21, 1.25]`."""
+    return NONE if ratio is None else f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def bytes_words(size: int) -> str:
+    """`1.5 MiB`."""
+    number = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    return f"{size} B"
+
+
+def baseline_us(profile: Profile) -> tuple[float, bool] | None:
+    """The faster baseline's time and whether it was measured; None where nothing is known."""
+    if profile.measurements:
+        first = profile.measurements[0]
+        compiled = first.compiled.median_us if first.compiled else first.eager.median_us
+        return min(first.eager.median_us, compiled), True
+    eager = profile.baseline_estimate
+    return None if eager is None else (eager.time_us, False)
+
+
+def _primary(node: Node) -> Measurement | None:
+    return node.profile.measurements[0] if node.profile and node.profile.measurements else None
+
+
+def _of_primary(node: Node, words: Callable[[Measurement], str]) -> str:
+    primary = _primary(node)
+    return NONE if primary is None else words(primary)
+
+
+def _time(node: Node) -> str:
+    primary = _primary(node)
+    if primary is None:
+        return time_words(node) or NONE
+    times = primary.candidate
+    return f"{times.median_us:.4g} us [{times.p10_us:.4g}, {times.p90_us:.4g}]"
+
+
+def _reached(primary: Measurement) -> str:
+    return f"{primary.roofline_fraction:.0%}"
+
+
+def _memory(primary: Measurement) -> str:
+    own, eager = primary.peak_memory_bytes, primary.eager_peak_memory_bytes
+    return f"{bytes_words(own)} (eager {bytes_words(eager)})"
+
+
+def _energy(primary: Measurement) -> str:
+    if primary.energy_mj is None:
+        return NONE
+    eager = "" if primary.eager_energy_mj is None else f" (eager {primary.eager_energy_mj:.3g} mJ)"
+    return f"{primary.energy_mj:.3g} mJ{eager}"
+
+
+def _launches(node: Node) -> str:
+    primary = _primary(node)
+    if primary is not None:
+        return str(primary.launches)
+    report = node.profile.report if node.profile else None
+    return NONE if report is None else str(len(report.kernels) + len(report.library_ops))
+
+
+def _of_kernels(node: Node, name: str) -> str:
+    report = node.profile.report if node.profile else None
+    found = [getattr(item, name) for item in report.kernels] if report else []
+    known = [str(item) for item in found if item is not None]
+    return ", ".join(known) or NONE
+
+
+def _error(node: Node) -> str:
+    if node.verdict is None or node.verdict.worst_error is None:
+        return NONE
+    eager = node.verdict.worst_eager_error
+    beside = [] if eager is None else [f"eager {eager:.1e}"]
+    beside += filter(None, [node.verdict.margin_text])
+    return f"{node.verdict.worst_error:.1e}" + (f" ({', '.join(beside)})" if beside else "")
+
+
+def _target(node: Node) -> str:
+    if node.profile is None:
+        return NONE
+    where = node.profile.measured_on
+    return f"{node.profile.target}, measured on {where}" if where else node.profile.target

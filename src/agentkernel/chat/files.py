@@ -1,0 +1,191 @@
+"""What does a session write for the user: drop-in, certificate, and the whole of it to hand on?"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agentkernel.chat.domain_session import Node
+from agentkernel.chat.gather import attempt_of
+from agentkernel.chat.transcript import JSON_LINES, PAGE, PAGE_BEGINS, SCRIPT
+from agentkernel.chat.tree import label
+from agentkernel.chat.work import Work
+from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.errors import AgentKernelError, OutputError, RunNotFound
+from agentkernel.domain.plain_text import plain
+from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.tools.certificate.certificate import (
+    build_certificate,
+    canonical_json,
+    drop_in_name,
+    read_certificate,
+)
+from agentkernel.tools.store import find_run, read_manifest
+from agentkernel.workflows.outcome import decide_outcome
+
+TOLD = frozenset({PAGE, JSON_LINES, SCRIPT})
+
+
+def certificate_of(work: Work, node: Node) -> Certificate:
+    """The record of one right candidate; that of its run where the run handed it over.
+
+    Raises RunNotFound where the run's folder is gone.
+    """
+    folder = run_folder(work, node)
+    try:
+        made = read_certificate(folder / "certificate.json")
+    except RunNotFound:
+        made = None
+    if made is not None and made.candidate_sha256 == node.candidate.sha256:
+        return made
+    attempt = attempt_of(node)
+    outcome = decide_outcome((attempt,), work.goals, nothing="")
+    status: Status = outcome.status if outcome.handed_over else "verified"
+    reason = outcome.reason if outcome.handed_over else f"kept on request; {outcome.reason}"
+    return build_certificate(
+        read_manifest(folder),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status=status,
+        reason=reason,
+        candidate=node.candidate,
+        plan=work.plan_of(node),
+        verdict=node.verdict,
+        profile=node.profile,
+        graph=made.graph if made is not None else None,
+    )
+
+
+def write_certificate(work: Work, node: Node) -> Path:
+    """The certificate as a file of its own in the run's folder, where a replay finds all it needs.
+    Written once: another time it is the same file."""
+    folder = run_folder(work, node)
+    path = folder / f"certificate-{node.candidate.id}.json"
+    if not path.is_file():
+        write_atomic(path, canonical_json(certificate_of(work, node)))
+    return path
+
+
+def run_folder(work: Work, node: Node) -> Path:
+    """The folder of the run that made a candidate. Raises RunNotFound."""
+    step = work.tree.step(node.step)
+    if step is None or step.run is None:
+        raise RunNotFound(f"{label(node.number)} has no run. Expected one. Next: 'run'.")
+    return find_run(work.runs, step.run)
+
+
+def drop_in_path(work: Work, path: str | None) -> Path:
+    """Where a drop-in goes: beside the module, or as typed. Raises OutputError for a path that
+    would destroy something."""
+    name = drop_in_name(work.module)
+    module = Path(work.module.path) if work.module.path else None
+    if path is None:
+        usual = module.parent / name if module is not None else work.folder / name
+        _spare(work, usual, str(usual))
+        return usual
+    target = typed_path(path)
+    if target.is_dir():
+        target = target / name
+    if target.suffix != ".py":
+        raise OutputError(
+            f"{path!r} is no Python file. Expected a path that ends in .py, or a folder. "
+            f"Next: 'save it to {target.name}.py'."
+        )
+    if module is not None and module.exists() and target.exists() and target.samefile(module):
+        raise OutputError(f"{path!r} is the module itself. Expected another file to write to.")
+    _spare(work, target, path)
+    return target
+
+
+def _spare(work: Work, target: Path, shown: str) -> None:
+    """Raises OutputError where a file is there that is no drop-in as it was written: somebody's
+    own work, or a drop-in that was changed by hand."""
+    if target.exists() and not _as_written(work, target):
+        raise OutputError(
+            f"{shown!r} is there and is no drop-in as it was written. Expected a new file, or a "
+            "drop-in that nobody changed. Next: 'save it to' another name."
+        )
+
+
+def _as_written(work: Work, target: Path) -> bool:
+    """True for the text of a candidate of this session, or of the certificate beside it."""
+    text = _text(target)
+    if any(text == node.candidate.source for node in work.tree.nodes):
+        return True
+    try:
+        return read_certificate(_certificate_beside(target)).candidate_source == text
+    except AgentKernelError:
+        return False
+
+
+def _certificate_beside(drop_in: Path) -> Path:
+    return drop_in.with_name(f"{drop_in.stem}.certificate.json")
+
+
+def typed_path(path: str) -> Path:
+    """A path as somebody typed it. Raises OutputError for one that no system has."""
+    if not path.isprintable():
+        raise OutputError(f"{path[:80]!r} is no path: it has control characters in it.")
+    try:
+        found = Path(path).expanduser()
+        found.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise OutputError(f"{path[:80]!r} is no path: {why}. Expected e.g. 'fast.py'.") from error
+    return found
+
+
+def write_drop_in(work: Work, node: Node, path: Path) -> tuple[str, ...]:
+    """The candidate at `path` and its certificate beside it. Raises OutputError, RunNotFound."""
+    certificate = canonical_json(certificate_of(work, node))
+    beside = _certificate_beside(path)
+    make_folder(path.parent)
+    write_atomic(path, node.candidate.source)
+    write_atomic(beside, certificate)
+    return str(path), str(beside)
+
+
+def write_session(
+    work: Work, path: str | None, node: Node | None, texts: dict[str, str]
+) -> tuple[str, ...]:
+    """`texts` (file name -> content) with the module and the drop-in of `node`, in one folder."""
+    folder = work.folder / "export" if path is None else typed_path(path)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(
+            f"{path!r} is a file. Expected a folder for the session. Next: another name."
+        )
+    # A script is run as it stands; the others are read.
+    texts = {name: text if name == SCRIPT else plain(text) for name, text in texts.items()}
+    files = {**texts, work.file_name(None): work.module.source}
+    _spare_all(files, folder)
+    drop_in = folder / drop_in_name(work.module)
+    if node is not None:
+        _spare(work, drop_in, str(drop_in))
+    make_folder(folder)
+    written = []
+    for name, text in files.items():
+        if _text(folder / name) != text:
+            write_atomic(folder / name, text)
+        written.append(str(folder / name))
+    if node is not None:
+        written += write_drop_in(work, node, drop_in)
+    return tuple(written)
+
+
+def _spare_all(files: dict[str, str], folder: Path) -> None:
+    """Raises OutputError where `folder` has other files of these names. What an earlier export told
+    of a session is told anew; a module is never written over."""
+    again = _text(folder / PAGE).startswith(PAGE_BEGINS)
+    for name, text in files.items():
+        path = folder / name
+        told_anew = again and name in TOLD
+        if path.exists() and not told_anew and _text(path) != text:
+            raise OutputError(
+                f"{str(path)!r} is there and is not this session's. Expected a new folder, or that "
+                "of an earlier export. Next: 'export to' another folder."
+            )
+
+
+def _text(path: Path) -> str:
+    """What a file holds; "" where there is none."""
+    with saving(path):
+        return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""

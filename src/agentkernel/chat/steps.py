@@ -1,0 +1,368 @@
+"""How does a request become a run, and its candidates a part of the tree, whatever ends it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from agentkernel.agents.protocols import Attempt
+from agentkernel.chat.domain_session import Changes, Node, Origin, Step, StepState
+from agentkernel.chat.figures import conclusion, time_words, verdict_words
+from agentkernel.chat.gather import (
+    Ending,
+    add_attempts,
+    attempt_of,
+    attempts_in,
+    ending_of,
+    plan_in,
+)
+from agentkernel.chat.looks import tried
+from agentkernel.chat.nothing import least_memory, stopped_words, what_next, why_nothing
+from agentkernel.chat.replies import Ran, Reply, Said
+from agentkernel.chat.tree import (
+    begin_step,
+    end_step,
+    is_accepted,
+    label,
+    move,
+    note_run,
+    problem_of,
+)
+from agentkernel.chat.work import Work
+from agentkernel.domain.errors import AgentKernelError, RunNotFound, one_line
+from agentkernel.domain.plain_text import sentence
+from agentkernel.domain.rules import Policy, Precision
+from agentkernel.domain.settings import Settings
+from agentkernel.storage.atomic import make_folder, write_atomic
+from agentkernel.workflows.events import Event, RunStarted
+from agentkernel.workflows.outcome import (
+    Result,
+    best_attempt,
+    estimated_slower,
+    estimated_vs_eager,
+)
+
+if TYPE_CHECKING:
+    from agentkernel.tools.problem.problems import LoadedProblem
+    from agentkernel.workflows.state import OptimizeRequest
+
+STATUS = {"kept_original": "the original is kept", "kept_compiled": "torch.compile is kept"}
+"""A status in words, where it is none itself."""
+PRECISIONS: tuple[Precision, ...] = ("strict", "tf32", "bf16")
+POLICIES: tuple[Policy, ...] = ("triton", "mixed", "any")
+"""From the strictest on: what holds under one holds under those behind it."""
+
+
+class Given(NamedTuple):
+    """A candidate that somebody wrote by hand."""
+
+    source: str
+    origin: Origin
+
+
+class _Ended(NamedTuple):
+    state: StepState
+    result: Result | None
+    why: str = ""
+
+
+def run_step(
+    work: Work,
+    text: str,
+    *,
+    only_now: Changes | None = None,
+    focus: str | None = None,
+    given: Given | None = None,
+    base: int | None = None,
+) -> Reply:
+    """Run once from where the session stands, with `only_now` over its settings for this step.
+
+    `focus` is the one strategy to try; `given` a candidate to judge in place of drafting, made from
+    `base`.
+    """
+    changes = {**work.place.changes, **(only_now or {})}
+    settings = work.settings_of(changes)
+    loaded = work.problem
+    start = work.place.candidate if given is None else base
+    if given is not None:
+        settings = _for_given(work, settings, given.source)
+    origin: Origin = "drafted" if given is None else given.origin
+    work.tree = begin_step(work.tree, text, base=start, changes=changes, origin=origin)
+    step = work.tree.steps[-1]
+    work.store.save_tree(work.tree)
+    request = request_of(
+        loaded,
+        settings,
+        ("chat", f"session={work.id}", f"step={step.number}", text),
+        () if given is not None else earlier(work, settings),
+        focus,
+    )
+    ended = _guarded(lambda: _run(work, step.number, request))
+    return finish(work, step.number, ended)
+
+
+def go_on(work: Work, step: Step) -> Reply:
+    """Finish a step that was stopped or cut off; one that had not begun says so."""
+    run = step.run or _run_of(work, step)
+    if run is None:
+        work.tree = end_step(work.tree, step.number, "stopped", "it had not begun", 0.0)
+        return Said(text=f"{step.text!r} was cut off before it began. Ask again.", ok=False)
+    work.tree = note_run(work.tree, step.number, run)
+    ended = _guarded(lambda: _resume(work, step.number, run))
+    return finish(work, step.number, ended)
+
+
+def request_of(
+    loaded: LoadedProblem,
+    settings: Settings,
+    flags: tuple[str, ...],
+    history: tuple[Attempt, ...],
+    focus: str | None,
+) -> OptimizeRequest:
+    """What a run is asked for, with what it is to know of earlier steps."""
+    from agentkernel.workflows.state import OptimizeRequest
+
+    return OptimizeRequest(loaded, settings, None, flags, history=history, focus=focus)
+
+
+def _run(work: Work, step: int, request: OptimizeRequest) -> Result:
+    from agentkernel.workflows.optimize import run
+
+    return run(request, _noting(work, step), workshop=work.workshop, approve=work.asking)
+
+
+def _resume(work: Work, step: int, name: str) -> Result:
+    from agentkernel.workflows.optimize import resume
+
+    listen = _noting(work, step)
+    return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.asking)
+
+
+def _noting(work: Work, step: int) -> Callable[[Event], None]:
+    """Hears a run's events: its id is written down before anything else is done."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            work.tree = note_run(work.tree, step, event.run)
+            work.store.save_tree(work.tree)
+        work.on_event(event)
+
+    return listen
+
+
+def _guarded(work: Callable[[], Result]) -> _Ended:
+    """A run's end as a value: Ctrl-C and a bug end the step, not the session."""
+    try:
+        result = work()
+    except KeyboardInterrupt:
+        return _Ended("stopped", None, "stopped")
+    except AgentKernelError as error:
+        return _Ended("failed", None, one_line(error, 600))
+    except Exception as error:  # noqa: BLE001 - a bug in a step is told, and the session goes on
+        return _Ended("failed", None, f"it ended early: {type(error).__name__}: {one_line(error)}")
+    return _Ended("stopped" if result.interrupted else "done", result)
+
+
+def finish(work: Work, number: int, ended: _Ended) -> Reply:
+    """Take in what a step's run found, and stand at the best of it."""
+    step = work.tree.step(number)
+    assert step is not None
+    left = {node.number for node in work.tree.nodes if node.verdict is None}
+    gathered = _gather(work, step, ended)
+    new = _new(work, gathered, left)
+    result = ended.result
+    seconds = gathered.seconds if result is None else result.spent_s
+    nodes = [node for node in map(work.tree.node, gathered.seen) if node is not None]
+    own = [node for node in nodes if node.step == number or node.number in new]
+    shown = result if result is not None and _tells_of(result, own) else None
+    stands = _stands_at(work, step, gathered.seen)
+    why = _why(work, ended, gathered.ending, own, stands)
+    outcome = f"{STATUS.get(shown.status, shown.status)}: {shown.reason}" if shown else why
+    work.tree = end_step(work.tree, number, ended.state, outcome, seconds)
+    if result is None and not gathered.seen:
+        return Said(text=_ended_words(step, ended, why), ok=False)
+    if stands != work.place.candidate:
+        work.tree = move(work.tree, work.place.model_copy(update={"candidate": stands}))
+    return Ran(
+        step=number,
+        made=new,
+        place=work.place,
+        result=shown,
+        text=_words(work, step, new, stands, ended._replace(result=shown, why=why)),
+    )
+
+
+class _Gathered(NamedTuple):
+    made: tuple[int, ...]
+    seen: tuple[int, ...]
+    seconds: float
+    ending: Ending = Ending()
+
+
+def _tells_of(result: Result, own: Sequence[Node]) -> bool:
+    """True where a run's result is about what its own step judged, not an earlier candidate."""
+    judged = [node for node in own if node.verdict is not None]
+    if result.candidate_sha256 is not None:
+        return result.candidate_sha256 in {node.candidate.sha256 for node in judged}
+    timed = result.time_us is not None or result.estimated_time_us is not None
+    return bool(judged) and (not timed or any(map(is_accepted, judged)))
+
+
+def _why(work: Work, ended: _Ended, ending: Ending, own: Sequence[Node], stands: int | None) -> str:
+    """What came of a step whose run has no result of its own, in one line."""
+    if ended.state == "failed":
+        return ended.why
+    if ended.state == "stopped":
+        return stopped_words(ending, [node for node in own if node.verdict is None])
+    if own:
+        return ", ".join(f"{label(node.number)} {verdict_words(node)}" for node in own[:6])
+    why = f"no new candidate: {why_nothing(work, ending, tried(work))}"
+    held = least_memory(work, _node(work, stands))
+    return f"{why}; {held.rstrip('.')}" if held else why
+
+
+def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
+    from agentkernel.tools.store import read_run
+
+    run = step.run or (ended.result.run if ended.result is not None else None)
+    run = run or _run_of(work, step)
+    if run is None:
+        return _Gathered((), (), 0.0)
+    try:
+        store = read_run(work.runs, run)
+    except RunNotFound:
+        return _Gathered((), (), 0.0)
+    try:
+        attempts, plan, ending = attempts_in(store), plan_in(store), ending_of(store)
+        seconds = store.records.spent_before()
+    finally:
+        store.close()
+    work.tree = note_run(work.tree, step.number, run)
+    found = add_attempts(work.tree, step.number, attempts, step.origin)
+    work.tree = found.tree
+    if plan is not None and step.origin == "drafted":
+        work.store.save_plan(step.number, plan)
+    return _Gathered(found.made, found.seen, seconds, ending)
+
+
+def _new(work: Work, gathered: _Gathered, left: set[int]) -> tuple[int, ...]:
+    """The candidates of this step, and those of `left`, known and not judged, that it judged."""
+    nodes = [node for node in map(work.tree.node, gathered.seen) if node is not None]
+    judged = [node.number for node in nodes if node.number in left and node.verdict is not None]
+    return tuple(number for number in gathered.seen if number in (*gathered.made, *judged))
+
+
+def _stands_at(work: Work, step: Step, seen: Sequence[int]) -> int | None:
+    """The best right candidate of the step and of where it began; else where it began. What was
+    drafted and is estimated slower than eager is no better place."""
+    found = [node for node in map(work.tree.node, seen) if node is not None and is_accepted(node)]
+    if step.origin != "drafted" and found:
+        return found[-1].number
+    found = [node for node in found if node.profile is None or not estimated_slower(node.profile)]
+    base = work.tree.node(step.base) if step.base is not None else None
+    if base is not None and is_accepted(base) and holds(work, base):
+        found = [base, *found]
+    goals = work.goals
+    attempts = {item.number: attempt_of(item) for item in found}
+    best = best_attempt(tuple(attempts.values()), goals)
+    chosen = next((number for number, item in attempts.items() if item is best), None)
+    return work.place.candidate if chosen is None else chosen
+
+
+def holds(work: Work, node: Node) -> bool:
+    """True where a candidate's verdict counts under the settings and sizes in force."""
+    if node.verdict is None or problem_of(work.tree, node) != work.place.problem:
+        return False
+    settings = work.settings
+    precise = PRECISIONS.index(node.verdict.precision) <= PRECISIONS.index(settings.goals.precision)
+    allowed = POLICIES.index(node.verdict.policy) <= POLICIES.index(settings.policy)
+    return precise and allowed
+
+
+def earlier(work: Work, settings: Settings) -> tuple[Attempt, ...]:
+    """What earlier steps found for the same sizes under the same rules, in order."""
+    rules = (settings.goals.precision, settings.policy)
+    return tuple(
+        attempt_of(node)
+        for node in work.tree.nodes
+        if node.number not in work.tree.rejected
+        and problem_of(work.tree, node) == work.place.problem
+        and node.verdict is not None
+        and (node.verdict.precision, node.verdict.policy) == rules
+    )
+
+
+def _for_given(work: Work, settings: Settings, source: str) -> Settings:
+    """The settings for judging one file by the rules in force."""
+    from agentkernel.domain.base import sha256_text
+
+    path = work.folder / "given" / f"{sha256_text(source)[:10]}.py"
+    make_folder(path.parent)
+    write_atomic(path, source)
+    goals = settings.goals.model_copy(update={"policy": settings.policy})
+    budget = settings.budget.model_copy(update={"rounds": 1, "repairs": 0})
+    models = settings.models.model_copy(
+        update={"planner": None, "debugger": None, "reviewer": None}
+    )
+    update = {"coder": f"file:{path}", "goals": goals, "budget": budget, "models": models}
+    return settings.model_copy(update=update)
+
+
+def _run_of(work: Work, step: Step) -> str | None:
+    """The run that was made for a step: its manifest says so."""
+    from agentkernel.tools.store import read_manifest, run_folders
+
+    marks = ("chat", f"session={work.id}", f"step={step.number}")
+    for folder in reversed(run_folders(work.runs)):
+        if not (folder / "run.json").is_file():
+            continue
+        try:
+            manifest = read_manifest(folder)
+        except RunNotFound:
+            continue
+        if manifest.flags[:3] == marks:
+            return manifest.id
+    return None
+
+
+def _words(work: Work, step: Step, made: Sequence[int], stands: int | None, ended: _Ended) -> str:
+    """What changed against where the step began, in one or two lines."""
+    nodes = [node for node in map(work.tree.node, made) if node is not None]
+    new = ", ".join(_new_words(node) for node in nodes[:6])
+    more = f" and {len(nodes) - 6} more" if len(nodes) > 6 else ""
+    best, base = _node(work, stands), _node(work, step.base)
+    nothing = "No new candidate."
+    if ended.state == "done" and ended.why.startswith("no new"):
+        nothing = f"{sentence(ended.why[0].upper() + ended.why[1:])} {what_next(work, best)}"
+    lines = [f"New: {new}{more}." if nodes else nothing]
+    if best is not None and base is not None and best.number != base.number:
+        lines.append(conclusion(base, best))
+    elif best is not None:
+        time = time_words(best, work.target_name)
+        lines.append(
+            f"The session stands at {label(best.number)}" + (f": {time}." if time else ".")
+        )
+    else:
+        lines.append("The session stands at the module.")
+    if ended.state != "done":
+        lines.append(f"{_ended_words(step, ended, ended.why)} 'run' goes on.")
+    elif ended.result is not None and ended.result.status.startswith(("kept", "failed")):
+        lines.append(sentence(f"This step hands nothing over: {ended.result.reason}"))
+    return "\n".join(lines)
+
+
+def _new_words(node: Node) -> str:
+    words = f"{label(node.number)} {verdict_words(node)}"
+    if node.profile is None or not is_accepted(node) or not estimated_slower(node.profile):
+        return words
+    return f"{words}, estimated slower than eager: {estimated_vs_eager(node.profile):.2f}x"
+
+
+def _ended_words(step: Step, ended: _Ended, why: str) -> str:
+    if ended.state == "stopped":
+        return f"{why}: the step was stopped; what it had found is kept."
+    return f"{step.text[:60]!r} failed: {ended.why}"
+
+
+def _node(work: Work, number: int | None) -> Node | None:
+    return None if number is None else work.tree.node(number)

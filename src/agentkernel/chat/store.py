@@ -1,0 +1,267 @@
+"""Where does a session live on disk, so that a kill at any moment costs the turn at most?
+
+One SQLite file, `session.sqlite`, in the session's folder. Each turn is one transaction, with the
+tree as it stands then; candidates are written once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentkernel.chat.domain_session import Node, Tree
+from agentkernel.chat.replies import Reply, Turn
+from agentkernel.domain.errors import RunNotFound, one_line
+from agentkernel.domain.plan import Plan
+from agentkernel.domain.problem import Problem
+from agentkernel.domain.settings import Settings
+from agentkernel.storage.atomic import make_folder, saving
+from agentkernel.storage.database import connect
+from agentkernel.tools.live_module import LIVE, read_live, write_live
+from agentkernel.tools.store import SESSION_FILE, note_use, plain_name, stamp
+
+FORMAT = "1"
+NAME = SESSION_FILE
+REPLIES: TypeAdapter[tuple[Reply, ...]] = TypeAdapter(tuple[Reply, ...])
+APPROVED: TypeAdapter[tuple[bool, ...]] = TypeAdapter(tuple[bool, ...])
+SCHEMA = """
+create table if not exists meta (name text primary key, value text not null);
+create table if not exists problems (key text primary key, value text not null);
+create table if not exists plans (step integer primary key, value text not null);
+create table if not exists nodes (number integer primary key, value text not null);
+create table if not exists tree (id integer primary key check (id = 1), value text not null);
+create table if not exists approved (turn integer primary key, value text not null);
+create table if not exists turns (
+    id integer primary key, text text not null, replies text not null, at text not null);
+"""
+
+
+class SessionStore:
+    """An open session file. Every method that writes is one transaction."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open or create the file in `folder`. Raises RunNotFound for a damaged one."""
+        self.folder = folder
+        self.path = folder / NAME
+        self._lock = threading.Lock()
+        self._written: dict[int, Node] = {}
+        with saving(self.path):
+            self._db = connect(self.path)
+            try:
+                self._db.execute("pragma journal_mode=wal")
+                self._db.executescript(SCHEMA)
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError as error:
+                self._db.close()
+                raise damaged(folder, error) from error
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._db.close()
+
+    def begin(self, problem: Problem, settings: Settings) -> None:
+        """Write what a new session starts from."""
+        rows = {
+            "format": FORMAT,
+            "created": now(),
+            "settings": settings.model_dump_json(),
+        }
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("begin")
+            for item in rows.items():
+                self._db.execute("insert or replace into meta values (?,?)", item)
+            self._put_problem("", problem)
+            self._put_tree(Tree())
+
+    def meta(self, name: str) -> str:
+        """A value that `begin` wrote. Raises RunNotFound where it is missing."""
+        row = self._row("select value from meta where name=?", name)
+        if row is None:
+            raise damaged(self.folder, f"it has no {name!r}")
+        return row
+
+    def settings(self) -> Settings:
+        """What the session began with."""
+        with self._reading():
+            return Settings.model_validate_json(self.meta("settings"))
+
+    def problem(self, key: str) -> Problem:
+        """The problem as it came (""), or one that was derived from it."""
+        row = self._row("select value from problems where key=?", key)
+        if row is None:
+            raise damaged(self.folder, f"it has no problem {key!r}")
+        with self._reading():
+            return Problem.model_validate_json(row)
+
+    def problems(self) -> tuple[str, ...]:
+        """The keys of all problems, the module's own first."""
+        rows = self._db.execute("select key from problems order by rowid").fetchall()
+        return tuple(str(row[0]) for row in rows)
+
+    def add_problem(self, key: str, problem: Problem) -> None:
+        """Keep a derived problem."""
+        with saving(self.path), self._lock, self._db:
+            self._put_problem(key, problem)
+
+    def plan(self, step: int) -> Plan | None:
+        """The plan of a step's run."""
+        row = self._row("select value from plans where step=?", step)
+        with self._reading():
+            return None if row is None else Plan.model_validate_json(row)
+
+    def save_plan(self, step: int, plan: Plan) -> None:
+        """Keep the plan of a step's run."""
+        with saving(self.path), self._lock, self._db:
+            self._db.execute(
+                "insert or replace into plans values (?,?)", (step, plan.model_dump_json())
+            )
+
+    def save_tree(self, tree: Tree) -> None:
+        """Keep the tree in the middle of a turn: a step has begun."""
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("begin")
+            self._put_tree(tree)
+        self._written = {item.number: item for item in tree.nodes}
+
+    def add_turn(self, turn: Turn, tree: Tree) -> None:
+        """Keep a turn that ended, with the tree that it left."""
+        replies = REPLIES.dump_json(turn.replies).decode()
+        with saving(self.path), self._lock, self._db:
+            self._db.execute("begin")
+            self._put_tree(tree)
+            kept = self._db.execute(
+                "insert into turns (text, replies, at) values (?,?,?)",
+                (turn.text, replies, turn.at),
+            )
+            if turn.approved:
+                said = APPROVED.dump_json(turn.approved).decode()
+                self._db.execute("insert into approved values (?,?)", (kept.lastrowid, said))
+        self._written = {item.number: item for item in tree.nodes}
+        note_use(self.folder)
+
+    def tree(self) -> Tree:
+        """The tree as it was last written."""
+        with self._reading():
+            row = self._row("select value from tree where id=?", 1)
+            if row is None:
+                raise damaged(self.folder, "it has no tree")
+            rows = self._db.execute("select value from nodes order by number").fetchall()
+            nodes = tuple(Node.model_validate_json(item[0]) for item in rows)
+            self._written = {item.number: item for item in nodes}
+            return Tree.model_validate_json(row).model_copy(update={"nodes": nodes})
+
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns in order."""
+        with self._reading():
+            rows = self._db.execute(
+                "select text, replies, at, coalesce(value, '[]') from turns "
+                "left join approved on turn = id order by id"
+            ).fetchall()
+            return tuple(
+                Turn(
+                    text=row[0],
+                    replies=REPLIES.validate_json(row[1]),
+                    at=row[2],
+                    approved=APPROVED.validate_json(row[3]),
+                )
+                for row in rows
+            )
+
+    def _put_problem(self, key: str, problem: Problem) -> None:
+        self._db.execute(
+            "insert or replace into problems values (?,?)", (key, problem.model_dump_json())
+        )
+
+    def _put_tree(self, tree: Tree) -> None:
+        for node in tree.nodes:
+            if self._written.get(node.number) is not node:
+                self._db.execute(
+                    "insert or replace into nodes values (?,?)",
+                    (node.number, node.model_dump_json()),
+                )
+        bare = tree.model_copy(update={"nodes": ()})
+        self._db.execute("insert or replace into tree values (1,?)", (bare.model_dump_json(),))
+
+    def _row(self, query: str, value: str | int) -> str | None:
+        with self._reading():
+            row = self._db.execute(query, (value,)).fetchone()
+            return None if row is None else str(row[0])
+
+    def _reading(self) -> _Reading:
+        return _Reading(self.folder)
+
+
+class _Reading:
+    """Turns what a damaged file raises into one clear line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.DatabaseError | ValidationError):
+            raise damaged(self.folder, error) from error
+
+
+def damaged(folder: Path, why: object) -> RunNotFound:
+    """The line for a session file that cannot be read."""
+    return RunNotFound(
+        f"Cannot read the session {str(folder / NAME)!r}: {one_line(why, 120)}. Expected what "
+        "'agentkernel chat' wrote. Its runs are still there. Next: begin a session anew."
+    )
+
+
+def create_folder(runs: Path, name: str) -> Path:
+    """Make `runs/NAME-chat-STAMP/`. Raises OutputError."""
+    make_folder(runs)
+    folder = runs / f"{plain_name(name) or 'module'}-chat-{stamp(datetime.now(UTC))}"
+    with saving(folder):
+        folder.mkdir()
+    note_use(folder)
+    return folder
+
+
+def open_store(folder: Path) -> SessionStore:
+    """The store of a session that is there. Raises RunNotFound for none, a damaged one, or one that
+    a later version wrote."""
+    if not (folder / NAME).is_file():
+        raise RunNotFound(
+            f"No session in {str(folder)!r}. Expected a folder with {NAME}. "
+            "Next: begin one with 'agentkernel chat FILE'."
+        )
+    store = SessionStore(folder)
+    try:
+        written = store.meta("format")
+        if written != FORMAT:
+            raise RunNotFound(
+                f"The session {str(folder)!r} has format {written!r}, this version reads "
+                f"{FORMAT!r}. Next: open it with the version that wrote it."
+            )
+    except RunNotFound:
+        store.close()
+        raise
+    return store
+
+
+def keep_live(folder: Path, live: object, inputs: object) -> None:
+    """Keep a live module with its inputs beside the session."""
+    write_live(folder, live, inputs)
+
+
+def restore_live(folder: Path) -> object:
+    """What `keep_live` wrote. Raises RunNotFound."""
+    return read_live(folder / LIVE)
+
+
+def now() -> str:
+    """The time in ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+__all__ = ["NAME", "SessionStore", "create_folder", "damaged", "keep_live", "open_store"]

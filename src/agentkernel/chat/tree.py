@@ -1,0 +1,321 @@
+"""How does a session's tree grow, and how does one walk about in it without losing anything?
+
+Every function gives a new tree; nodes and steps are only ever added or completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agentkernel.chat.basis import basis_of, for_target
+from agentkernel.chat.domain_session import (
+    Branch,
+    Changes,
+    Node,
+    Origin,
+    Place,
+    Step,
+    StepState,
+    Tree,
+)
+from agentkernel.chat.intent import CandidateRef
+
+
+class Found(NamedTuple):
+    """A candidate; None: the user's module."""
+
+    number: int | None
+
+
+class Missing(NamedTuple):
+    """Nothing of that name: one line for the user."""
+
+    text: str
+
+
+def begin_step(
+    tree: Tree,
+    text: str,
+    *,
+    base: int | None = None,
+    changes: Changes | None = None,
+    origin: Origin = "drafted",
+) -> Tree:
+    """With one step more, which runs; its problem is that of the place."""
+    place = tree.place
+    step = Step(
+        number=len(tree.steps) + 1,
+        text=text,
+        base=base,
+        changes=place.changes if changes is None else changes,
+        problem=place.problem,
+        origin=origin,
+    )
+    return tree.model_copy(update={"steps": (*tree.steps, step)})
+
+
+def note_run(tree: Tree, number: int, run: str) -> Tree:
+    """Step `number` is the run of that id."""
+    return _with_step(tree, number, {"run": run})
+
+
+def end_step(tree: Tree, number: int, state: StepState, outcome: str, seconds: float) -> Tree:
+    """Step `number` came to its end."""
+    return _with_step(tree, number, {"state": state, "outcome": outcome, "seconds": seconds})
+
+
+def _with_step(tree: Tree, number: int, update: dict[str, object]) -> Tree:
+    steps = tuple(
+        item.model_copy(update=update) if item.number == number else item for item in tree.steps
+    )
+    return tree.model_copy(update={"steps": steps})
+
+
+def grow(tree: Tree, nodes: Sequence[Node]) -> Tree:
+    """With more candidates, numbered on from the last one; the numbers that they come with do not
+    count."""
+    last = max((item.number for item in tree.nodes), default=0)
+    added = tuple(
+        item.model_copy(update={"number": last + place}) for place, item in enumerate(nodes, 1)
+    )
+    return tree.model_copy(update={"nodes": (*tree.nodes, *added)})
+
+
+def complete(tree: Tree, node: Node) -> Tree:
+    """With what is known now of the candidate of that number; its text stays."""
+    nodes = tuple(
+        node.model_copy(update={"candidate": item.candidate})
+        if item.number == node.number
+        else item
+        for item in tree.nodes
+    )
+    return tree.model_copy(update={"nodes": nodes})
+
+
+def move(tree: Tree, place: Place) -> Tree:
+    """Stand elsewhere. What was undone before stays as a branch, where it held a candidate."""
+    if place == tree.place:
+        return tree
+    kept = tree.places[: tree.at + 1]
+    branches = _keeping(tree, tree.places[tree.at + 1 :])
+    places = (*kept, place)
+    moved = tree.model_copy(update={"places": places, "at": len(places) - 1, "branches": branches})
+    return _with_tips(moved)
+
+
+def undo(tree: Tree, steps: int = 1) -> Tree:
+    """So many places back, at most to the first."""
+    return _with_tips(tree.model_copy(update={"at": max(0, tree.at - steps)}))
+
+
+def redo(tree: Tree, steps: int = 1) -> Tree:
+    """So many places on, at most to the last that was undone."""
+    return _with_tips(tree.model_copy(update={"at": min(len(tree.places) - 1, tree.at + steps)}))
+
+
+def _with_tips(tree: Tree) -> Tree:
+    """Each branch stands where the way to the place left it last; one that the way does not touch
+    stays where it is."""
+    last = {item.branch: item for item in tree.places[: tree.at + 1]}
+    branches = tuple(
+        item.model_copy(update={"tip": last.get(item.number, item.tip)}) for item in tree.branches
+    )
+    return tree.model_copy(update={"branches": branches})
+
+
+def _keeping(tree: Tree, undone: Sequence[Place]) -> tuple[Branch, ...]:
+    """The branches, with one for what was undone and is now left behind."""
+    held = {item.candidate for item in tree.places[: tree.at + 1]}
+    held |= {item.tip.candidate for item in tree.branches}
+    left = [item for item in undone if item.candidate not in held]
+    if not left:
+        return tree.branches
+    number = _next_branch(tree)
+    tip = left[-1].model_copy(update={"branch": number})
+    return (*tree.branches, Branch(number=number, began=tree.place, tip=tip))
+
+
+def fork(tree: Tree, candidate: int | None) -> Tree:
+    """Begin a branch at a candidate (None: the module) and stand there. The branch before keeps
+    its own tip."""
+    began = at_candidate(tree, candidate)
+    number = _next_branch(tree)
+    place = began.model_copy(update={"branch": number})
+    branch = Branch(number=number, began=began, tip=place)
+    grown = tree.model_copy(update={"branches": (*tree.branches, branch)})
+    return move(grown, place)
+
+
+def _next_branch(tree: Tree) -> int:
+    return max(item.number for item in tree.branches) + 1
+
+
+def switch(tree: Tree, number: int | None) -> Tree | Missing:
+    """Stand at the tip of branch `number`; None: the other one, where there are two."""
+    others = [item for item in tree.branches if item.number != tree.place.branch]
+    known = ", ".join(str(item.number) for item in tree.branches)
+    if not others:
+        return Missing("There is one branch only. 'split from here' begins another.")
+    if number is None:
+        if len(others) > 1:
+            return Missing(
+                f"Which branch? There are {known}: 'switch to branch {others[0].number}'."
+            )
+        return move(tree, others[0].tip)
+    if number == tree.place.branch:
+        return Missing(f"Branch {number} is where the session stands. Others: {known}.")
+    found = next((item for item in others if item.number == number), None)
+    return (
+        Missing(f"There is no branch {number}. Known: {known}.")
+        if found is None
+        else move(tree, found.tip)
+    )
+
+
+def return_to(tree: Tree, candidate: int | None) -> Tree:
+    """Stand at a candidate again, with the settings and sizes that it was made with."""
+    return move(tree, at_candidate(tree, candidate))
+
+
+def at_candidate(tree: Tree, candidate: int | None) -> Place:
+    """The place of a candidate on the present branch; the place itself where it stands there, and
+    for the module the present settings."""
+    place = tree.place
+    node = tree.node(candidate) if candidate is not None else None
+    if candidate == place.candidate or node is None:
+        return place.model_copy(update={"candidate": candidate})
+    step = tree.step(node.step)
+    if step is None:
+        return place.model_copy(update={"candidate": candidate})
+    update = {"candidate": candidate, "changes": step.changes, "problem": step.problem}
+    return place.model_copy(update=update)
+
+
+def keep(tree: Tree, number: int) -> Tree:
+    """Candidate `number` is the user's choice; one that was discarded is taken back."""
+    rejected = tuple(item for item in tree.rejected if item != number)
+    return tree.model_copy(update={"kept": number, "rejected": rejected})
+
+
+def reject(tree: Tree, number: int) -> Tree:
+    """Discard candidate `number`. It stays in the tree; who stood at it stands at its parent."""
+    kept = None if tree.kept == number else tree.kept
+    rejected = tree.rejected if number in tree.rejected else (*tree.rejected, number)
+    marked = tree.model_copy(update={"rejected": rejected, "kept": kept})
+    node = tree.node(number)
+    if tree.place.candidate != number or node is None:
+        return marked
+    return move(marked, tree.place.model_copy(update={"candidate": node.parent}))
+
+
+def is_accepted(node: Node) -> bool:
+    """True where the judge passed it and it could be run for the target."""
+    broken = node.unprofiled is not None and node.unprofiled.side == "candidate"
+    return node.verdict is not None and node.verdict.accepted and not broken
+
+
+def time_us(node: Node) -> float | None:
+    """Its median time for the primary shapes where that was measured, else the estimate."""
+    if node.profile is None:
+        return None
+    if node.profile.measurements:
+        return node.profile.measurements[0].candidate.median_us
+    return node.profile.estimate.time_us
+
+
+def fastest(tree: Tree, target: str | None = None) -> int | None:
+    """The fastest right candidate for the sizes in force and `target` (None: any) that was not
+    discarded. Only times of one basis are compared: the newest measured one's, else the newest
+    estimated one's. Where nobody has a time, the first."""
+    usable = [
+        node
+        for node in tree.nodes
+        if is_accepted(node)
+        and node.number not in tree.rejected
+        and problem_of(tree, node) == tree.place.problem
+    ]
+    timed = [(basis, node) for node in usable if (basis := basis_of(node)) is not None]
+    if not timed:
+        return usable[0].number if usable else None
+    aimed = [(basis, node) for basis, node in timed if for_target(node, target)]
+    if not aimed:
+        return None
+    measured = [basis for basis, _ in aimed if basis.measured]
+    last = (measured or [basis for basis, _ in aimed])[-1]
+    alike = [node for basis, node in aimed if basis == last]
+    return min(alike, key=lambda node: time_us(node) or 0.0).number
+
+
+def better(tree: Tree, pair: tuple[int, int]) -> int | None:
+    """The faster of two candidates that are right; None where neither is, has a time, or one is
+    measured and the other only estimated, or their times are for two GPUs."""
+    nodes = [node for node in map(tree.node, pair) if node is not None and is_accepted(node)]
+    timed = [(time, node) for node in nodes if (time := time_us(node)) is not None]
+    bases = {basis_of(node) for _, node in timed}
+    if not timed or len(bases) > 1:
+        return None
+    return min(timed, key=lambda item: item[0])[1].number
+
+
+def problem_of(tree: Tree, node: Node) -> str:
+    """The key of the problem that a candidate answers."""
+    step = tree.step(node.step)
+    return "" if step is None else step.problem
+
+
+def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> Found | Missing:
+    """Which candidate is meant; the module counts as one. "fastest" is that for `target`."""
+    if isinstance(ref, int):
+        return _numbered(tree, ref)
+    if ref == "original":
+        return Found(None)
+    if not tree.nodes and ref != "current":
+        return Missing("There is no candidate yet. 'run' makes the first.")
+    current = tree.place.candidate
+    match ref:
+        case "current":
+            return Found(current)
+        case "last":
+            return Found(tree.nodes[-1].number)
+        case "fastest" | "better":
+            found = fastest(tree, target)
+            return Found(found) if found is not None else Missing(_none_fastest(tree, target))
+        case "parent":
+            node = tree.node(current) if current is not None else None
+            return (
+                Missing("The session stands at the module itself, which was made from nothing.")
+                if node is None
+                else Found(node.parent)
+            )
+        case "previous":
+            earlier = [item.candidate for item in tree.places[: tree.at]]
+            others = [item for item in earlier if item != current]
+            if not others:
+                return Missing("The session stood nowhere else before.")
+            return Found(others[-1])
+
+
+def _none_fastest(tree: Tree, target: str | None) -> str:
+    elsewhere = fastest(tree)
+    node = tree.node(elsewhere) if elsewhere is not None else None
+    basis = None if node is None else basis_of(node)
+    if basis is None:
+        return "No candidate is right yet: none is the fastest."
+    return (
+        f"No right candidate has a time for {target} yet: 'run' tries it. {label(elsewhere)} was "
+        f"{basis.words}."
+    )
+
+
+def _numbered(tree: Tree, number: int) -> Found | Missing:
+    if tree.node(number) is not None:
+        return Found(number)
+    known = ", ".join(f"c{item.number}" for item in tree.nodes[-12:])
+    hint = f"Known: {known}." if known else "There is none yet: 'run' makes the first."
+    return Missing(f"There is no candidate c{number}. {hint}")
+
+
+def label(number: int | None) -> str:
+    """`c3`, or `the module`."""
+    return "the module" if number is None else f"c{number}"

@@ -1,0 +1,1 @@
+"""`agentkernel bench` and `redteam`: benchmarks of a coder and of the judge."""

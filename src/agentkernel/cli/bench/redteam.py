@@ -1,0 +1,190 @@
+"""`agentkernel redteam`: does the judge catch every trick, and let the honest ones pass?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from agentkernel.cli.options import AllowUnsandboxed, AsJson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from rich.table import Table
+
+    from agentkernel.bench.redteam.corpus import Entry
+    from agentkernel.bench.redteam.finding import Found
+    from agentkernel.bench.redteam.report import Summary
+
+EXIT_UNEXPECTED = 3
+CorpusFolder = Annotated[
+    Path, typer.Option("--corpus", help="Folder with hostile/, honest/ and problems/.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="This candidate alone. May be repeated.")
+]
+WriteFile = Annotated[
+    Path | None, typer.Option("--write", help="Put the table into this Markdown file.")
+]
+JournalFile = Annotated[
+    Path | None,
+    typer.Option("--journal", help="Note each finding here; the same call goes on after a kill."),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes that judge at once; by the cores.")
+]
+
+
+def redteam(
+    corpus: CorpusFolder = Path("tests/redteam"),
+    only: Only = None,
+    write: WriteFile = None,
+    journal: JournalFile = None,
+    jobs: Jobs = None,
+    allow_unsandboxed: AllowUnsandboxed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a corpus of hostile and honest candidates; exit 0 all as expected, else 3."""
+    from agentkernel.bench.redteam.corpus import read_corpus
+    from agentkernel.bench.redteam.report import write_table
+    from agentkernel.cli.output import console, print_json
+
+    entries = read_corpus(corpus, only or ())
+    summary = _judge(
+        corpus, entries, jobs, journal, allow_unsandboxed=allow_unsandboxed, silent=as_json
+    )
+    if write is not None:
+        write_table(write, summary, entries)
+    if as_json:
+        print_json(summary)
+    else:
+        screen = console()
+        screen.print(table(summary))
+        for line in summary_lines(summary):
+            screen.print(line, markup=False)
+    raise typer.Exit(EXIT_UNEXPECTED if summary.unexpected else 0)
+
+
+def _judge(
+    corpus: Path,
+    entries: tuple[Entry, ...],
+    jobs: int | None,
+    journal: Path | None,
+    *,
+    allow_unsandboxed: bool,
+    silent: bool,
+) -> Summary:
+    import time
+
+    from agentkernel.bench.redteam.corpus import acts_on
+    from agentkernel.bench.redteam.field import bench_settings, default_jobs, judge_corpus
+    from agentkernel.bench.redteam.journal import Journal
+    from agentkernel.bench.redteam.report import summarise
+    from agentkernel.domain.errors import MissingDependency
+    from agentkernel.runtime.devices import local_gpu
+    from agentkernel.runtime.versions import installed_versions
+    from agentkernel.tools.judge.fingerprint import judge_sha256
+
+    gpu = local_gpu()
+    device: Literal["cpu", "cuda"] = "cpu" if gpu is None or gpu.capability is None else "cuda"
+    acting = [entry for entry in entries if acts_on(entry, device)]
+    if not acting:
+        raise MissingDependency(
+            f"None of {len(entries)} candidates can act here: they need a GPU. Next: run it on one."
+        )
+    jobs = jobs or default_jobs(device)
+    settings = bench_settings(device, jobs, allow_unsandboxed=allow_unsandboxed)
+    on = "triton interpreter" if gpu is None or device == "cpu" else gpu.name
+    judge, versions = judge_sha256(), installed_versions()
+    notes = None if journal is None else Journal(journal, judge, on, versions)
+    began = time.monotonic()
+    with progress(len(acting), silent=silent) as say:
+        found = judge_corpus(acting, settings, jobs, say, notes)
+    return summarise(
+        corpus,
+        found,
+        [entry for entry in entries if entry not in acting],
+        device=on,
+        jobs=jobs,
+        wall_s=time.monotonic() - began,
+        judge_sha256=judge,
+        versions=versions,
+    )
+
+
+def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Found], None]]:
+    """On stderr while candidates are judged: a bar, or a line each where no terminal watches."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def shown() -> Iterator[Callable[[Found], None]]:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+
+        from agentkernel.cli.rendering.plain_console import PlainConsole
+
+        screen = PlainConsole(stderr=True)
+        columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), TextColumn("{task.description}"))
+        with Progress(
+            *columns, console=screen, transient=True, disable=silent or not screen.is_terminal
+        ) as bar:
+            task = bar.add_task("the first ones", total=total)
+
+            def say(item: Found) -> None:
+                mark = "" if item.right else " NOT AS EXPECTED"
+                bar.update(task, advance=1, description=f"{item.name}: {item.gate}{mark}")
+                if not silent and not screen.is_terminal:
+                    done = f"{int(bar.tasks[0].completed)} of {total}"
+                    screen.print(f"{done}  {item.name}: {item.gate}{mark}", markup=False)
+
+            yield say
+
+    return shown()
+
+
+def table(summary: Summary) -> Table:
+    """One row a candidate; those that came out otherwise last, where eyes are."""
+    from rich.table import Table
+
+    found = sorted(summary.found, key=lambda item: not item.right)
+    shown = Table(box=None, pad_edge=False)
+    for heading in ("candidate", "", "problem", "expected", "found"):
+        shown.add_column(heading, overflow="fold")
+    shown.add_column("s", justify="right")
+    shown.add_column("why", overflow="ellipsis", no_wrap=True, max_width=40)
+    for item in found:
+        gate = item.gate or "undecided"
+        shown.add_row(
+            item.name,
+            item.kind,
+            item.problem,
+            item.expected,
+            gate if item.right else f"{gate} !",
+            f"{item.seconds:.1f}",
+            item.reason.replace("[", "\\["),
+            style=None if item.right else "bold red",
+        )
+    return shown
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """How many were as expected, how fast, and where the time went."""
+    spent = summary.spent
+    whole = max(1e-9, spent.start_s + spent.capture_s + spent.cases_s + spent.profile_s)
+    shares = ", ".join(
+        f"{name} {getattr(spent, f'{name}_s') / whole:.0%}"
+        for name in ("start", "capture", "cases", "profile")
+    )
+    lines = [f"{summary.right} of {summary.judged} as expected on {summary.device}"]
+    if summary.skipped:
+        lines.append(f"{len(summary.skipped)} left out: they need a GPU")
+    lines.append(
+        f"{summary.per_minute:g} candidates a minute ({summary.wall_s:.0f} s, "
+        f"{summary.jobs} processes); time: {shares}"
+    )
+    if summary.unexpected:
+        lines.append(f"not as expected: {', '.join(summary.unexpected)}")
+    return lines

@@ -1,0 +1,1 @@
+"""`agentkernel knowledge`: the commands that search the knowledge base and maintain it."""

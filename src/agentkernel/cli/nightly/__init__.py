@@ -1,0 +1,1 @@
+"""`agentkernel batch` and `library`: runs over many problems or a zoo, and the kernels kept."""

@@ -1,0 +1,432 @@
+"""`agentkernel library`: which verified kernels are known, and do they still hold?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs, Unpickle
+from agentkernel.cli.output import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from agentkernel.domain.region import Kernel
+    from agentkernel.nightly.library import KernelLine, Library, Measured, Pruned
+    from agentkernel.nightly.library.verifying import Checked
+
+EXIT_WITHDRAWN, EXIT_UNDECIDED = 6, 4
+SHORTEST_SHA = 4
+ESTIMATED = "estimated:"
+"""Begins the name of a GPU that nobody measured on."""
+LibraryFile = Annotated[
+    Path | None,
+    typer.Option("--library", metavar="PATH", help="The library's file; the user's own."),
+]
+Sha = Annotated[str, typer.Argument(metavar="SHA", help="The first digits of a kernel's hash.")]
+MaybeSha = Annotated[
+    str | None, typer.Argument(metavar="[SHA]", help="The first digits of a kernel's hash.")
+]
+AllKernels = Annotated[bool, typer.Option("--all", help="All kernels that may be used.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an old export.")]
+MOST_LISTED = 100
+"""Kernels that are listed for people without --limit, and keys and times that are shown of one."""
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", min=1, help=f"The newest so many; without it {MOST_LISTED}, with --json all."
+    ),
+]
+Valid = Annotated[bool, typer.Option("--valid", help="Leave out what was withdrawn.")]
+WithWithdrawn = Annotated[bool, typer.Option("--withdrawn", help="Also what was withdrawn.")]
+WithModules = Annotated[
+    bool, typer.Option("--modules", help="Also the pickled modules that a replay needs.")
+]
+OlderThan = Annotated[
+    float | None,
+    typer.Option("--older-than", metavar="DAYS", min=0.0, help="Not verified for so long."),
+]
+Withdrawn = Annotated[bool, typer.Option("--withdrawn", help="Those that were withdrawn.")]
+OtherVersions = Annotated[
+    bool, typer.Option("--other-versions", help="Those for another torch or triton than here.")
+]
+KeepGpu = Annotated[
+    str | None, typer.Option("--keep-gpu", metavar="NAME", help="Those for any other GPU.")
+]
+NightsOlderThan = Annotated[
+    float | None,
+    typer.Option(
+        "--nights-older-than", metavar="DAYS", min=0.0, help="Nights and jobs from before."
+    ),
+]
+NewestToo = Annotated[
+    bool, typer.Option("--all", help="Also the newest valid kernel of a signature.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Drop them; without it they are only shown.")]
+
+
+def list_kernels(
+    path: LibraryFile = None, valid: Valid = False, limit: Limit = None, as_json: AsJson = False
+) -> None:
+    """List the kernels, oldest first."""
+    from agentkernel.cli.output import console, print_json
+
+    most = limit or (None if as_json else MOST_LISTED)
+    with opened(path) as library:
+        lines = library.checked_lines(valid=valid, newest=most)
+        if as_json:
+            print_json([_line_values(item) for item in lines])
+        elif lines:
+            if len(lines) == most and library.count() > most:
+                say(f"The newest {most} of {library.count()} kernels; --limit shows more.")
+            console().print(kernel_table(lines))
+        else:
+            where = str(library.path)
+            say(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
+
+
+def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None:
+    """Show a kernel whole, under each of its keys: figures, evidence, source."""
+    from agentkernel.cli.output import console, print_json
+
+    with opened(path) as library:
+        keys = _named(library, sha256)
+        most = None if as_json else MOST_LISTED
+        lines = library.checked_lines(sha256=keys[0].sha256, newest=most)
+        kernels = library.kernels(sha256=keys[0].sha256, newest=most)
+        measured = library.measurements(keys[0].sha256)
+        if as_json:
+            print_json(
+                {
+                    "kernels": [item.model_dump(mode="json") for item in kernels],
+                    "measurements": [asdict(item) for item in measured],
+                    "unreadable": len(lines) - len(kernels),
+                }
+            )
+            return
+        screen = console()
+        if len(keys) > len(lines):
+            say(f"The newest {len(lines)} of {len(keys)} keys; --json shows all.")
+        for line in kernel_lines(lines, kernels, measured[-MOST_LISTED:]):
+            screen.print(line, markup=False, soft_wrap=True)
+
+
+def verify(
+    sha256: MaybeSha = None,
+    every: AllKernels = False,
+    path: LibraryFile = None,
+    runs_folder: Runs = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    unpickle: Unpickle = False,
+    allow_unsandboxed: AllowUnsandboxed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge kernels again and withdraw what no longer verifies; exit 6 where there was such."""
+    from agentkernel.cli.folder import runs_path
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.nightly.library.verifying import verify_kernel
+    from agentkernel.runtime.versions import installed_versions
+
+    if (sha256 is None) == (not every):
+        raise SettingError(
+            f"verify got {sha256!r} and --all {'set' if every else 'not set'}. Expected one of the "
+            "two. Next: agentkernel library verify SHA, or agentkernel library verify --all"
+        )
+    runs = runs_path(runs_folder, config, overrides)
+    checked = []
+    with opened(path) as library:
+        lines = _named(library, sha256) if sha256 is not None else _usable(library)
+        versions = installed_versions()
+        for line in lines:
+            found = verify_kernel(
+                library,
+                line,
+                versions,
+                runs=runs,
+                allow_unsandboxed=allow_unsandboxed,
+                unpickle=unpickle,
+            )
+            checked.append(found)
+            if not as_json:
+                console().print(checked_words(found), markup=False, soft_wrap=True)
+        code = exit_code(checked, mended=library.mended is not None)
+        if as_json:
+            print_json({"exit_code": code, "kernels": [_checked_values(item) for item in checked]})
+        else:
+            say(count_words(checked))
+        raise typer.Exit(code)
+
+
+def export(
+    folder: Folder,
+    path: LibraryFile = None,
+    withdrawn: WithWithdrawn = False,
+    modules: WithModules = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write sources, certificates and an index that are read without this tool."""
+    from agentkernel.cli.output import print_json
+    from agentkernel.nightly.library.export import export_library
+
+    with opened(path) as library:
+        found = export_library(library, folder, withdrawn=withdrawn, modules=modules)
+        if as_json:
+            print_json({**asdict(found), "folder": str(found.folder)})
+            return
+        left = f"; {found.left_out} that may not be used left out" if found.left_out else ""
+        say(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
+
+
+def prune(
+    path: LibraryFile = None,
+    older_than: OlderThan = None,
+    withdrawn: Withdrawn = False,
+    other_versions: OtherVersions = False,
+    keep_gpu: KeepGpu = None,
+    nights_older_than: NightsOlderThan = None,
+    newest_too: NewestToo = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what would be dropped; --yes drops it."""
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.nightly.library import PruneRule
+    from agentkernel.runtime.versions import installed_versions
+
+    versions = installed_versions() if other_versions else None
+    rule = PruneRule(
+        older_than_days=older_than,
+        withdrawn=withdrawn,
+        keep_torch=versions.torch if versions else None,
+        keep_triton=versions.triton if versions else None,
+        keep_gpu=keep_gpu,
+        newest_too=newest_too,
+        nights_older_than_days=nights_older_than,
+    )
+    if rule.empty:
+        raise SettingError(
+            "prune was not told what to drop. Expected one or more of --older-than, --withdrawn, "
+            "--other-versions, --keep-gpu, --nights-older-than. Next: name one; nothing is dropped "
+            "without --yes."
+        )
+    with opened(path) as library:
+        found = library.prune(rule, yes=yes)
+        if as_json:
+            print_json(_pruned_values(found))
+            return
+        for line in pruned_lines(found):
+            console().print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def opened(path: Path | None) -> Iterator[Library]:
+    """The library that the flag names, else the user's own; it has to be there. Raises
+    LibraryError.
+
+    Where it was damaged the command ends in 4, though it said what could be read: what is missing
+    from its answer nobody knows.
+    """
+    from agentkernel.cli.knowledge.knowledge_options import say_on_stderr
+    from agentkernel.domain.errors import LibraryError
+    from agentkernel.nightly.library import Library, default_library
+
+    place = default_library() if path is None else path
+    if not place.is_file():
+        raise LibraryError(
+            f"No library of kernels in {str(place)!r}. Expected the file that 'agentkernel batch' "
+            "wrote. Next: check --library, or agentkernel batch ZOO.yaml --target h100"
+        )
+    with Library(place, say_on_stderr) as library:
+        yield library
+        if library.mended is not None:
+            raise typer.Exit(EXIT_UNDECIDED)
+
+
+def kernel_table(lines: Sequence[KernelLine]) -> Table:
+    """One row a kernel and key."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from agentkernel.domain.plain_text import plain_line
+
+    table = Table(box=None, pad_edge=False)
+    headings = ("kernel", "problem", "gpu", "torch", "dtype", "speedup", "created", "state")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for item in lines:
+        key = item.key
+        cells = (
+            item.sha256[:10],
+            item.problem,
+            key.gpu,
+            key.torch,
+            key.dtype,
+            speedup_words(item.speedup, item.basis),
+            item.created[:10],
+            state_words(item),
+        )
+        table.add_row(*(Text(plain_line(cell)) for cell in cells))
+    return table
+
+
+def state_words(line: KernelLine) -> str:
+    """For people: whether the library gives it out, and if not, why."""
+    if line.withdrawn is not None:
+        return f"withdrawn: {line.withdrawn}"
+    if line.unfit is not None:
+        return f"not given out: {line.unfit}"
+    return "valid, not signed" if line.signed is False else "valid"
+
+
+def kernel_lines(
+    lines: Sequence[KernelLine], kernels: Sequence[Kernel], measured: Sequence[Measured]
+) -> list[str]:
+    """For people: each key with its figures, what was measured, the source."""
+    from agentkernel.domain.plain_text import plain, plain_line
+
+    states = {item.key.model_dump_json(): state_words(item) for item in lines}
+    shown = [f"kernel {lines[0].sha256}", f"problem {plain_line(lines[0].problem)}"]
+    for item in kernels:
+        key = item.key
+        shown += [
+            f"for {key.gpu}, torch {key.torch}, triton {key.triton}, {key.precision} "
+            f"{key.dtype}, signature {key.signature}",
+            f"  {speedup_words(item.speedup, item.basis)}, run {plain_line(item.run)}, created "
+            f"{item.created}, verified {item.verified or 'never again'}",
+        ]
+        shown.append(f"  {plain_line(states[key.model_dump_json()])}")
+    if len(lines) > len(kernels):
+        shown.append(f"{len(lines) - len(kernels)} more, whose certificate cannot be read")
+    for one in measured:
+        time = "no time" if one.time_us is None else f"{one.time_us:g} us"
+        speedup = "" if one.speedup is None else f", {one.speedup:.2f}x"
+        gpu = one.gpu.removeprefix(ESTIMATED)
+        what = f"{one.basis} {one.taken} {'on' if one.basis == 'measured' else 'for'} {gpu}"
+        night = f", night {plain_line(one.night)}" if one.night else ""
+        shown.append(f"{what}: {time}{speedup}{night}")
+    return [*shown, "", *(plain(item.source) for item in kernels[:1])]
+
+
+def speedup_words(speedup: float | None, basis: str) -> str:
+    """For people: `1.82x`, marked where no GPU measured it."""
+    if speedup is None:
+        return "not measured"
+    return f"{speedup:.2f}x" + (" (estimated)" if basis == "estimated" else "")
+
+
+def checked_words(found: Checked) -> str:
+    """One line about a kernel that was judged again."""
+    from agentkernel.domain.plain_text import plain_line
+
+    line = found.kernel
+    reason = f": {plain_line(found.reason)}" if found.reason else ""
+    return f"{line.sha256[:10]} {plain_line(line.problem)} on {line.key.gpu}: {found.state}{reason}"
+
+
+def count_words(checked: Sequence[Checked]) -> str:
+    """How many of each."""
+    states = [item.state for item in checked]
+    parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    return ", ".join(parts) or "no kernel to verify"
+
+
+def exit_code(checked: Sequence[Checked], *, mended: bool = False) -> int:
+    """6 outweighs 4: what does not verify is told though another one could not be judged, or the
+    file was damaged and `mended`."""
+    states = {item.state for item in checked}
+    if "withdrawn" in states:
+        return EXIT_WITHDRAWN
+    return EXIT_UNDECIDED if mended or "undecided" in states else 0
+
+
+def pruned_lines(found: Pruned) -> list[str]:
+    """For people: what goes, what stays in spite of the rule, and how to go on."""
+    from agentkernel.domain.plain_text import plain_line
+
+    lines = [
+        f"{item.kernel.sha256[:10]} {plain_line(item.kernel.problem)} on {item.kernel.key.gpu}: "
+        f"{plain_line(item.why)}"
+        for item in found.kernels
+    ]
+    verb = "dropped" if found.dropped else "would be dropped"
+    lines += [f"night {night}" for night in found.nights]
+    lines.append(
+        f"{len(found.kernels)} kernels, {len(found.nights)} nights and {found.jobs} jobs {verb}"
+    )
+    if found.spared:
+        lines.append(f"{found.spared} stay: the newest valid of their signature (--all drops them)")
+    if not found.dropped and (found.kernels or found.nights or found.jobs):
+        lines.append("Next: the same with --yes")
+    return lines
+
+
+def _named(library: Library, sha256: str) -> tuple[KernelLine, ...]:
+    """The keys of the one kernel that the digits name. Raises LibraryError."""
+    from agentkernel.domain.errors import LibraryError
+
+    digits = sha256.lower()
+    well_formed = len(digits) >= SHORTEST_SHA and set(digits) <= set("0123456789abcdef")
+    lines = library.lines(sha256=digits) if well_formed else ()
+    names = sorted({item.sha256[:16] for item in lines})
+    if len(names) != 1:
+        found = (
+            f"stands for {len(names)} kernels: {', '.join(names[:5])}" if names else "is unknown"
+        )
+        raise LibraryError(
+            f"The kernel {sha256!r} {found}. Expected {SHORTEST_SHA} or more first digits of one "
+            "hash. Next: 'agentkernel library list' shows them."
+        )
+    return lines
+
+
+def _usable(library: Library) -> tuple[KernelLine, ...]:
+    return tuple(item for item in library.lines() if item.withdrawn is None)
+
+
+def _line_values(line: KernelLine) -> dict[str, object]:
+    values = {**asdict(line), "key": line.key.model_dump(mode="json")}
+    del values["row"]
+    return values
+
+
+def _checked_values(found: Checked) -> dict[str, object]:
+    return {**_line_values(found.kernel), "state": found.state, "reason": found.reason}
+
+
+def _pruned_values(found: Pruned) -> dict[str, object]:
+    return {
+        "dropped": found.dropped,
+        "kernels": [{**_line_values(item.kernel), "why": item.why} for item in found.kernels],
+        "spared": found.spared,
+        "nights": list(found.nights),
+        "jobs": found.jobs,
+    }
+
+
+COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("list", list_kernels),
+    ("show", show),
+    ("verify", verify),
+    ("export", export),
+    ("prune", prune),
+)
+library = typer.Typer(
+    name="library",
+    help="Look after the verified kernels that nights over a zoo have made.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for name, command in COMMANDS:
+    library.command(name, cls=TyperCommand)(command)

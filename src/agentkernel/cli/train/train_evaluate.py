@@ -1,0 +1,297 @@
+"""`agentkernel train evaluate`: how often is a model right on the held-out modules of its data, and
+is one better than another beyond noise?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from agentkernel.cli.options import AsJson
+from agentkernel.cli.train.train_options import DataFolder, judging_device, print_line, saying
+
+if TYPE_CHECKING:
+    from agentkernel.cli.train.train_figures import Found
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.training.data.questions import Questions
+    from agentkernel.training.evaluate.evaluate import PassAt, Show
+    from agentkernel.training.evaluate.writer import Writer
+    from agentkernel.training.judged_problems import Verification
+    from agentkernel.training.training import Task
+
+Models = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="local:PATH; untrained:PATH for its weights before; nearest for a copy of the "
+        "nearest training kernel. May be repeated: all others are compared with the first.",
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task", help="What is asked: write (unless said), repair, optimise. May be repeated."
+    ),
+]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each question.")]
+Problems = Annotated[
+    int | None, typer.Option("--problems", min=1, help="So many of the modules, spread over all.")
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--target", help="GPU that the task write asks for; the rows' own unless said."),
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
+Budget = Annotated[
+    float,
+    typer.Option(
+        "--budget", min=0.0, help="Seconds an answer for cases past those that must be judged."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FOLDER",
+        help="Keeps all answers; what lies there is not asked again, and needs no weights here.",
+    ),
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", help="JSON file for all figures, problem by problem.")
+]
+
+
+def evaluate(
+    data: DataFolder,
+    models: Models,
+    tasks: Tasks = None,
+    samples: Samples = 10,
+    problems: Problems = None,
+    target: Gpu = None,
+    jobs: Jobs = None,
+    device: Device = "cpu",
+    budget: Budget = 2.0,
+    seed: Seed = 0,
+    answers: Answers = None,
+    out: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge what models answer about the held-out modules: pass@k, debugging success, hacks,
+    answers without a file; and how far each is from the first model."""
+    from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.train.train_figures import (
+        difference_lines,
+        figures,
+        table,
+        try_figures,
+        write_figures,
+    )
+    from agentkernel.domain.errors import TrainingError
+    from agentkernel.tools.targets import find_target
+    from agentkernel.training.data.questions import questions_of, target_of
+    from agentkernel.training.data.rows import held_out_hash, held_out_problems
+    from agentkernel.training.evaluate.evaluate import spread_over
+    from agentkernel.training.judging import STRICT
+
+    resolved = find_target(target)
+    judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
+    there = held_out_problems(data)
+    if not there:
+        raise TrainingError(
+            f"{str(data)!r} has no held-out modules. Expected files in problems/held-out. "
+            "Next: name a folder that 'agentkernel train data' made."
+        )
+    held_out = held_out_hash(data)
+    chosen = spread_over(there, problems or len(there))
+    verification = STRICT.model_copy(update={"device": device, "budget_s": budget})
+    wanted = tasks_of(tasks or ("write",))
+    if "write" in wanted:
+        target = target_of(data, target, saying(as_json))
+    asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
+    writers = {
+        model: prepared(model, data, seed, answers, asked, samples)
+        for model in dict.fromkeys(models)
+    }
+    if out is not None:
+        try_figures(out)
+    if answers is not None:
+        write_all(writers, asked, samples, silent=as_json)
+    found: Found = {}
+    for (model, task), passed in verdicts(
+        writers, asked, samples, verification, jobs, seed, silent=as_json
+    ):
+        now = passed.model_copy(update={"held_out_sha256": held_out})
+        found.setdefault(model, {})[task] = now
+        if out is not None:
+            write_figures(out, found, seed)
+        if not as_json:
+            print_line(f"{model}, {task}: {now.line()}")
+    if as_json:
+        print_json({"models": figures(found, seed, rows=False)})
+    else:
+        console().print(table(found), markup=False)
+        for line in difference_lines(found, seed):
+            print_line(line)
+
+
+def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
+    """The tasks of those names, each once. Raises SettingError."""
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.training.training import TASKS
+
+    unknown = [name for name in names if name not in TASKS]
+    if unknown:
+        raise SettingError(
+            f"Unknown task {unknown[0]!r}. Expected {', '.join(TASKS)}. Next: name one of these."
+        )
+    return tuple(task for task in TASKS if task in names)
+
+
+def prepared(
+    model: str,
+    data: Path,
+    seed: int,
+    answers: Path | None,
+    asked: Sequence[Questions],
+    samples: int,
+) -> Callable[[], Writer]:
+    """Whoever answers under that name, once called: only then are weights loaded. Raises what
+    `check_model` does, unless `answers` has all that is asked."""
+    from functools import cache
+
+    from agentkernel.domain.errors import ModelUnavailable
+    from agentkernel.training.evaluate.kept_answers import KeptWriter, made_from
+
+    def make() -> Writer:
+        return writer_of(model, data, seed)
+
+    if answers is None:
+        check_model(model)
+        return make
+    made = made_from(model, data)
+
+    def kept() -> KeptWriter:
+        return KeptWriter(answers, model, seed, made, cache(make))
+
+    if not all(kept().has(questions.conversations, samples) for questions in asked):
+        try:
+            check_model(model)
+        except ModelUnavailable as error:
+            raise ModelUnavailable(
+                f"{str(answers)!r} has not all answers of {model!r} to these questions ({samples} "
+                f"each, seed {seed}), and it cannot be asked: {error}"
+            ) from error
+    return kept
+
+
+def write_all(
+    writers: Mapping[str, Callable[[], Writer]],
+    asked: Sequence[Questions],
+    samples: int,
+    *,
+    silent: bool,
+) -> None:
+    """Have all answers written before one is judged: a GPU is then needed for seconds, and its
+    memory holds one model at a time."""
+    from agentkernel.cli.knowledge_progress import shown
+
+    for model, writer_now in writers.items():
+        writer = writer_now()
+        for questions in asked:
+            with shown(f"{model}, {questions.task}", silent=silent) as show:
+
+                def wrote(done: int, total: int, show: Show = show) -> None:
+                    show(done, total, "answers written")
+
+                writer.write(questions.conversations, samples, wrote)
+
+
+def verdicts(
+    writers: Mapping[str, Callable[[], Writer]],
+    asked: Sequence[Questions],
+    samples: int,
+    verification: Verification,
+    jobs: int | None,
+    seed: int,
+    *,
+    silent: bool,
+) -> Iterator[tuple[tuple[str, Task], PassAt]]:
+    """Each model with each task, once its answers are judged; what several say, once."""
+    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.training.evaluate.evaluate import answered
+    from agentkernel.training.evaluate.kept_answers import KeptWriter
+    from agentkernel.training.judging import Judgements
+
+    known: Judgements = {}
+    for model, writer_now in writers.items():
+        writer = writer_now()
+        for questions in asked:
+            with shown(f"{model}, {questions.task}", silent=silent) as show:
+                passed = answered(
+                    writer,
+                    questions,
+                    samples,
+                    verification=verification,
+                    jobs=jobs,
+                    known=known,
+                    seed=seed,
+                    show=show,
+                )
+            if isinstance(writer, KeptWriter):
+                passed = passed.model_copy(update={"writing_s": writer.seconds})
+            yield (model, questions.task), passed
+
+
+def check_model(model: str) -> None:
+    """Raises what `writer_of` does where that name stands for nothing; loads no weights."""
+    from agentkernel.agents.models.local_files import model_folder
+    from agentkernel.agents.models.local_presets import parse_local
+    from agentkernel.training.evaluate.untrained import begun_new
+
+    kind, _, path = model.partition(":")
+    if kind == "local" and path:
+        preset = parse_local(model)
+        for name in (preset.model, preset.adapter):
+            if name is not None:
+                model_folder(name)
+    elif kind == "untrained" and path:
+        begun_new(Path(path))
+    elif model != "nearest":
+        raise _unknown(model)
+
+
+def writer_of(model: str, data: Path, seed: int) -> Writer:
+    """Whoever answers under that name. Raises SettingError, ModelUnavailable, TrainingError."""
+    from agentkernel.training.data.rows import read_rows
+    from agentkernel.training.evaluate.nearest import NearestWriter
+    from agentkernel.training.evaluate.untrained import untrained
+    from agentkernel.training.evaluate.writer import LocalWriter, sampling_of
+    from agentkernel.training.folder import read_record
+
+    kind, _, path = model.partition(":")
+    if model == "nearest":
+        return NearestWriter(read_rows(data, "train"))
+    if kind == "local" and path:
+        return LocalWriter(model, seed=seed)
+    if kind == "untrained" and path:
+        weights, record = untrained(Path(path)), read_record(Path(path))
+        assert record is not None
+        return LocalWriter(weights, sampling_of(record.settings.sampling), seed=seed)
+    raise _unknown(model)
+
+
+def _unknown(model: str) -> SettingError:
+    from agentkernel.domain.errors import SettingError
+
+    return SettingError(
+        f"Unknown model {model!r}. Expected local:PATH, untrained:PATH or nearest. "
+        "Next: name one of these."
+    )
+
+
+__all__ = ["evaluate"]

@@ -1,0 +1,229 @@
+"""`agentkernel train problems` and `pairs`: how do modules, and judged kernels for them, come to
+be?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from agentkernel.cli.options import AsJson
+from agentkernel.cli.output import say
+from agentkernel.cli.train.train_options import judging_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentkernel.training.data.pairs import PairsReport
+
+OWN_LICENCE = "Apache-2.0"
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the first module; the next has +1.")]
+ModuleCount = Annotated[int, typer.Option("--count", min=1, help="Different modules to write.")]
+ModuleFolder = Annotated[Path, typer.Option("--out", help="Folder for the modules.")]
+PairsFile = Annotated[
+    Path,
+    typer.Option(
+        "--out", metavar="FILE.jsonl.gz", help="The same call goes on in it after a kill."
+    ),
+]
+RowCount = Annotated[
+    int | None,
+    typer.Option("--count", min=1, help="Rows in the file at most; needed for made modules."),
+]
+ProblemsPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--problems",
+        metavar="PATH",
+        help="A folder of modules in the KernelBench convention, or KernelBook's shards, in place "
+        "of made ones. They run.",
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="Made modules of this kind alone; of several, one of each in turn. 'all': of all.",
+    ),
+]
+ModuleLicence = Annotated[
+    str, typer.Option("--licence", help="Of the modules in a folder, by SPDX name.")
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Modules worked on at once.")]
+Target = Annotated[
+    str | None, typer.Option("--target", help="GPU the kernels are for; the local one, else h100.")
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option("--device", help="Where kernels are judged; auto is the GPU of the target."),
+]
+Broken = Annotated[
+    int,
+    typer.Option("--broken", min=0, help="Of each module, so many kernels with one mistake each."),
+]
+Schedules = Annotated[
+    int,
+    typer.Option("--schedules", min=0, help="Of each module, so many more right kernels."),
+]
+Times = Annotated[
+    Literal["estimated", "measured", "none"],
+    typer.Option("--times", help="Of right kernels: rows of slow -> faster come from these."),
+]
+
+
+def problems(
+    count: ModuleCount, out: ModuleFolder, seed: Seed = 0, as_json: AsJson = False
+) -> None:
+    """Write made modules as files; again at any time."""
+    from agentkernel.cli.output import print_json
+    from agentkernel.training.data.problems import write_problems
+
+    fresh = write_problems(count, seed, out)
+    if as_json:
+        print_json({"out": str(out), "modules": count, "written": fresh})
+    else:
+        say(f"{count} modules in {str(out)!r}, {fresh} of them new")
+
+
+def pairs(
+    out: PairsFile,
+    count: RowCount = None,
+    seed: Seed = 0,
+    kind: Kinds = None,
+    path: ProblemsPath = None,
+    licence: ModuleLicence = OWN_LICENCE,
+    jobs: Jobs = None,
+    target: Target = None,
+    device: Device = "auto",
+    times: Times = "estimated",
+    schedules: Schedules = 1,
+    broken: Broken = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Draft kernels for modules, break some, have all judged; the same call goes on after a
+    kill."""
+    import os
+
+    from agentkernel.cli.output import print_json
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.tools.targets import find_target
+    from agentkernel.training.data.pair_work import PairSettings
+    from agentkernel.training.data.pairs import generated, make_pairs
+    from agentkernel.training.data.problems import problems_in
+
+    if path is None and count is None:
+        raise SettingError(
+            "pairs got neither --count nor --problems. Expected one: made modules never end. Next: "
+            f"agentkernel train pairs --out {out} --count 1000"
+        )
+    if path is not None and not path.exists():
+        raise SettingError(
+            f"No problems at {str(path)!r}. Expected a folder of modules or KernelBook's shards. "
+            "Next: check the path."
+        )
+    if path is not None and kind:
+        raise SettingError(
+            f"--kind {kind[0]!r} chooses among made modules, and --problems {str(path)!r} brings "
+            "others. Expected one of the two. Next: leave --kind out."
+        )
+    resolved = find_target(target)
+    judged_on = judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
+    if times == "measured" and judged_on == "cpu":
+        raise SettingError(
+            "--times 'measured' needs kernels judged on a GPU; here they are interpreted. Expected "
+            "'estimated' or 'none'. Next: --times estimated"
+        )
+    settings = PairSettings(
+        measure=times == "measured",
+        estimate=times == "estimated",
+        schedules=schedules,
+        broken=broken,
+    )
+    with progress(count, silent=as_json) as (say, show):
+        made = make_pairs(
+            generated(seed, kinds_of(kind)) if path is None else problems_in(path, licence),
+            out,
+            target=resolved.target.name,
+            jobs=jobs or len(os.sched_getaffinity(0)),
+            device=judged_on,
+            most=count,
+            settings=settings,
+            say=say,
+            show=show,
+        )
+    if as_json:
+        print_json(made)
+    else:
+        say("\n".join(report_lines(made, out)))
+    raise typer.Exit(1 if made.problems and not made.rows and not made.known else 0)
+
+
+def kinds_of(named: list[str] | None) -> tuple[str, ...]:
+    """Of MODULE_KINDS, those that `named` names; none where modules come as they are drawn. Raises
+    SettingError."""
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.training.data.modules import MODULE_KINDS
+
+    chosen = tuple(named or ())
+    for name in chosen:
+        if name not in (*MODULE_KINDS, "all"):
+            raise SettingError(
+                f"No modules of the kind {name!r} are made. Expected all, "
+                f"{', '.join(MODULE_KINDS)}. Next: --kind all"
+            )
+    return tuple(MODULE_KINDS) if "all" in chosen else chosen
+
+
+@contextmanager
+def progress(
+    most: int | None, *, silent: bool
+) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """`say` for make_pairs' lines, which are dropped, and `show`, which says rate and time left."""
+    from agentkernel.cli.knowledge_progress import shown
+
+    begun_s = time.monotonic()
+    with shown("rows", silent=silent) as bar:
+        yield (
+            lambda line: None,
+            lambda rows, fresh: bar(
+                rows, most, rate(rows, fresh, most, time.monotonic() - begun_s)
+            ),
+        )
+
+
+def rate(rows: int, fresh: int, most: int | None, seconds: float) -> str:
+    """`2.1 rows/s, 12 min left`."""
+    if not fresh or seconds <= 0:
+        return ""
+    each_s = seconds / fresh
+    words = f"{1 / each_s:.1f} rows/s"
+    if most is None:
+        return words
+    left_s = max(0, most - rows) * each_s
+    return (
+        f"{words}, {left_s:.0f} s left" if left_s < 120 else f"{words}, {left_s / 60:.0f} min left"
+    )
+
+
+def report_lines(made: PairsReport, out: Path) -> list[str]:
+    """What became of the modules."""
+    from agentkernel.training.data.pairs import missed_file
+
+    labels = ", ".join(f"{count} {label}" for label, count in sorted(made.labels.items()))
+    lines = [
+        f"{made.rows} rows of {made.problems} modules in {made.seconds:.0f} s "
+        f"({labels or 'none'}); {made.known} modules were known"
+    ]
+    if made.stages:
+        stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(made.stages.items()))
+        lines.append(f"came to nothing: {stages}; why stands in {missed_file(out).name}")
+    lines.append(f"Next: agentkernel train data --from {out} --out DATA")
+    return lines
+
+
+__all__ = ["pairs", "problems"]

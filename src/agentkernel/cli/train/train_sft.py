@@ -1,0 +1,143 @@
+"""`agentkernel train sft`: how is a model fine-tuned on the rows of a data folder?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkernel.cli.options import AsJson, Overrides
+from agentkernel.cli.train.train_options import (
+    EXIT_INTERRUPTED,
+    DataFolder,
+    ModelFolder,
+    Training,
+    saying,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from agentkernel.training.sft.sft import SftDone
+
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="NAME_OR_PATH", help="Weights to begin with, in place of the config's."
+    ),
+]
+Older = Annotated[
+    Path | None,
+    typer.Option("--older", metavar="DATA", help="Older data; sft.replay says how much of it."),
+]
+Gpu = Annotated[
+    str | None, typer.Option("--target", help="GPU that held-out modules are asked for.")
+]
+Evaluations = Annotated[
+    int,
+    typer.Option(
+        "--evaluations", min=1, help="How often held-out modules are judged, the end included."
+    ),
+]
+Gpus = Annotated[
+    str,
+    typer.Option(
+        "--gpus",
+        metavar="N|auto",
+        help="GPUs to train on together, each with its own batches; auto: all that are here.",
+    ),
+]
+JudgeSamples = Annotated[
+    int, typer.Option("--samples", min=1, help="Answers to each held-out module.")
+]
+
+
+def sft(
+    context: typer.Context,
+    data: DataFolder,
+    out: ModelFolder,
+    training: Training = "small",
+    model: Weights = None,
+    older: Older = None,
+    target: Gpu = None,
+    evaluations: Evaluations = 1,
+    samples: JudgeSamples = 4,
+    gpus: Gpus = "1",
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a model, or make a new one, on judged kernels; the same call goes on after a
+    kill."""
+    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.training.configuration import load_training
+
+    settings = load_training(training, overrides or ())
+    if gpus != "1":
+        _on_several(context, gpus)
+    from agentkernel.training.ranks import here
+    from agentkernel.training.sft.sft import Judging, train_sft
+
+    judging = Judging(target=target, samples=samples, times=evaluations)
+    with shown("training", silent=as_json or not here().first) as show:
+        done = train_sft(
+            data,
+            settings,
+            out,
+            model=model,
+            older=older,
+            judging=judging,
+            say=saying(as_json),
+            show=show,
+        )
+    if here().first:
+        tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
+    elif done.record.ended == "signal":
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _on_several(context: typer.Context, gpus: str) -> None:
+    """Do the same in a process for each GPU and raise typer.Exit, unless this is one of them
+    already, or one is all there are."""
+    from agentkernel.training.launch import command_of, gpus_of, launch
+    from agentkernel.training.ranks import here
+
+    count = gpus_of(gpus)
+    if count > 1 and here().count == 1:
+        raise typer.Exit(launch(command_of(words_of(context)), count))
+
+
+def words_of(context: typer.Context) -> list[str]:
+    """The words of this call, `--gpus` left out."""
+    flags: list[str] = ["--debug"] if context.find_root().obj is True else []
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name == "gpus" or value is None or value is False:
+            continue
+        if parameter.param_type_name == "argument":
+            arguments.append(str(value))
+        elif value is True:
+            flags.append(parameter.opts[0])
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            flags += [word for item in several for word in (parameter.opts[0], str(item))]
+    return ["train", "sft", *flags, "--", *arguments]
+
+
+def report_lines(done: SftDone) -> list[str]:
+    """What came out."""
+    record = done.record
+    loss = "-" if record.loss is None else f"{record.loss:.4f}"
+    held = "" if record.held_out_loss is None else f", {record.held_out_loss:.4f} on held-out rows"
+    several = f" x {record.ranks}" if record.ranks > 1 else ""
+    lines = [
+        f"{record.steps} of {record.planned_steps} steps, {record.epochs:g} passes over "
+        f"{record.rows} rows, {record.tokens:,} tokens in {record.seconds:.0f} s on "
+        f"{record.device}{several}; loss {loss}{held}"
+    ]
+    if record.passed is not None:
+        lines.append(record.passed.line())
+    return lines
+
+
+__all__ = ["sft"]

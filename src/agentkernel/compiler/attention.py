@@ -1,0 +1,400 @@
+"""How does attention read in Triton, without storing its scores?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentkernel.compiler.attention_match import MaskKind
+from agentkernel.compiler.products.gemm import KernelText, call_lines, dot_precision, function
+from agentkernel.compiler.products.gemm_schedules import (
+    ITEM_BYTES,
+    Decision,
+    FloatType,
+    Schedule,
+    hinted,
+    prefer,
+)
+from agentkernel.domain.rules import Precision
+from agentkernel.domain.target import Target
+
+LOG2_E = 1.4426950408889634
+Tile = tuple[int, int, int, int]
+"""BLOCK_T, BLOCK_S, num_warps, num_stages."""
+HALF_NARROW: tuple[Tile, ...] = (
+    (128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 3),
+    (128, 64, 4, 4), (128, 128, 8, 3), (64, 32, 4, 3),
+)  # fmt: skip
+HALF_WIDE: tuple[Tile, ...] = (
+    (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 64, 4, 2),
+    (64, 64, 8, 2), (64, 32, 4, 3),
+)  # fmt: skip
+"""For wide heads or a mask, which cost the registers that four warps lack."""
+FP32_NARROW: tuple[Tile, ...] = (
+    (64, 32, 4, 2), (128, 32, 8, 2), (64, 64, 8, 2), (64, 64, 4, 2), (32, 32, 4, 2),
+    (32, 16, 4, 1),
+)  # fmt: skip
+FP32_WIDE: tuple[Tile, ...] = (
+    (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (32, 32, 4, 2), (32, 16, 4, 1),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """softmax(scale * q @ k^T [+ mask]) @ v, by online softmax (arXiv 1805.02867, 2205.14135).
+
+    `q`, `k`, `v`, `out` and `mask` are names of tensors in the wrapper: q [B, H, T, D],
+    k [B, G, S, D], v [B, F, S, E], out [B, H, T, E]; H a multiple of G and F. Inner strides
+    are 1, the others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to
+    the scores, "bool" keeps what is True, "drop" drops it. `causal` keeps key <= query, both
+    counted from 0. `scale` is a wrapper expression. A row with nothing kept gives NaN, or 0 with
+    `empty_rows="zero"` as `scaled_dot_product_attention` does.
+    """
+
+    name: str
+    q: str
+    k: str
+    v: str
+    out: str
+    scale: str
+    dtype: FloatType
+    head_dim: int
+    value_dim: int
+    causal: bool = False
+    mask: str | None = None
+    mask_kind: MaskKind = "add"
+    empty_rows: Literal["nan", "zero"] = "nan"
+    head_size: str | None = None
+    """The wrapper's expression of a head dimension that is free; None where `head_dim` is it."""
+    value_size: str | None = None
+    rising: bool = False
+    """True where `scale` is known to be positive: the largest product is the largest score."""
+    precision: Precision = "strict"
+    vendor: Literal["nvidia", "amd"] = "nvidia"
+
+
+@dataclass(frozen=True)
+class AttentionFacts:
+    """What decides the schedule: sizes as in AttentionSpec, `heads` = B * H."""
+
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+    dtype: FloatType
+    masked: bool = False
+
+
+def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
+    """The kernel under a schedule of BLOCK_T, BLOCK_S, num_warps and num_stages.
+
+    Scores, the running maximum and sum, and the output stay in fp32 registers; fp32 operands are
+    multiplied as `precision` asks (three TF32 products under "strict").
+    """
+    helpers = frozenset(("exp",) if _exact(spec) else ())
+    return KernelText(_source(spec), (spec.name,), tuple(_launch(spec, schedule)), helpers)
+
+
+def attention_schedules(
+    facts: AttentionFacts, target: Target, decision: Decision = lambda _: None
+) -> list[Schedule]:
+    """Schedules that fit the shared memory, those that fill the SMs first, hinted ones before."""
+    fitting = [
+        (tile, depth)
+        for tile in _tiles(facts)
+        if (depth := _depth(tile, facts, target.shared_kb_per_block.value)) is not None
+    ]
+    found = [
+        {"BLOCK_T": tile[0], "BLOCK_S": tile[1], "num_warps": tile[2], "num_stages": depth}
+        for tile, depth in fitting
+    ]
+
+    def small_if_idle(schedule: Schedule) -> int:
+        programs = facts.heads * -(-facts.queries // schedule["BLOCK_T"])
+        return schedule["BLOCK_T"] if programs < target.sm_count.value else 0
+
+    wanted = hinted(facts.dtype, decision, "attention")
+    return prefer(sorted(found, key=small_if_idle), wanted)
+
+
+def _tiles(facts: AttentionFacts) -> tuple[Tile, ...]:
+    wide = facts.masked or max(facts.head_dim, facts.value_dim) > 64
+    if facts.dtype == "float32":
+        return FP32_WIDE if wide else FP32_NARROW
+    return HALF_WIDE if wide else HALF_NARROW
+
+
+def _depth(tile: Tile, facts: AttentionFacts, shared_kb: float) -> int | None:
+    """The stages that fit: queries lie in shared memory once, keys and values once a stage."""
+    block_t, block_s, _, stages = tile
+    head, value = _padded(facts.head_dim), _padded(facts.value_dim)
+    for depth in range(stages, 0, -1):
+        items = block_t * head + block_s * (head + value) * depth
+        if items * ITEM_BYTES[facts.dtype] <= 1024 * shared_kb:
+            return depth
+    return None
+
+
+def _source(spec: AttentionSpec) -> str:
+    masked = spec.mask is not None
+    signature = [
+        "q_ptr", "k_ptr", "v_ptr", *(["mask_ptr"] if masked else []), "out_ptr",
+        "HEADS", "K_GROUP", "V_GROUP", "T", "S", "scale",
+        *_stride_names("q", 3), *_stride_names("k", 3), *_stride_names("v", 3),
+        *(_stride_names("mask", 4) if masked else []), *_stride_names("out", 3),
+        *(f"{name}: tl.constexpr" for name in ("EVEN_S", "D", "E", "BLOCK_D", "BLOCK_E")),
+        "BLOCK_T: tl.constexpr", "BLOCK_S: tl.constexpr",
+    ]  # fmt: skip
+    term = " + mask" if masked else ""
+    lines = [
+        f'"""softmax(scale * q @ k^T{term}) @ v, BLOCK_T queries a program."""',
+        *_program(spec),
+        *_pointers(spec),
+        *_loop(spec),
+        *_end(spec),
+    ]
+    return function(spec.name, signature, lines)
+
+
+def _program(spec: AttentionSpec) -> list[str]:
+    tile = "program % tiles"
+    lines = [
+        "# In a compiled model a float comes as fp64, and all that it meets would become fp64.",
+        "scale = tl.full((), scale, tl.float32)",
+        "program = tl.program_id(0)",
+        "tiles = tl.cdiv(T, BLOCK_T)",
+    ]
+    if spec.causal:
+        lines.append("# The last queries see the most keys: they start first.")
+        tile = "tiles - 1 - program % tiles"
+    return [
+        *lines,
+        f"tile = {tile}",
+        "batch = (program // tiles // HEADS).to(tl.int64)",
+        "head = (program // tiles % HEADS).to(tl.int64)",
+        "rows = tile * BLOCK_T + tl.arange(0, BLOCK_T)",
+        "keys = tl.arange(0, BLOCK_S)",
+        "dims = tl.arange(0, BLOCK_D)",
+        "value_dims = tl.arange(0, BLOCK_E)",
+        "# Rows past the end wrap around; what they yield is never stored.",
+        "inside_rows = (rows % T).to(tl.int64)",
+    ]
+
+
+def _pointers(spec: AttentionSpec) -> list[str]:
+    lines = [
+        "q_ptr += batch * stride_q0 + head * stride_q1",
+        "k_ptr += batch * stride_k0 + head // K_GROUP * stride_k1",
+        "v_ptr += batch * stride_v0 + head // V_GROUP * stride_v1",
+        "out_ptr += batch * stride_out0 + head * stride_out1",
+        "q_ptrs = q_ptr + inside_rows[:, None] * stride_q2 + dims[None, :]",
+        "k_ptrs = k_ptr + keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]",
+        "v_ptrs = v_ptr + keys[:, None].to(tl.int64) * stride_v2 + value_dims[None, :]",
+    ]
+    if spec.mask is not None:
+        lines += [
+            "mask_ptr += batch * stride_mask0 + head * stride_mask1",
+            "mask_ptrs = mask_ptr + inside_rows[:, None] * stride_mask2",
+            "mask_ptrs += keys[None, :].to(tl.int64) * stride_mask3",
+        ]
+    q_mask = "" if _whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
+    return [*lines, f"q = tl.load(q_ptrs{q_mask}){_cast(spec)}", ""]
+
+
+def _loop(spec: AttentionSpec) -> list[str]:
+    lines = [
+        'best = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)',
+        "total = tl.zeros((BLOCK_T,), dtype=tl.float32)",
+        "acc = tl.zeros((BLOCK_T, BLOCK_E), dtype=tl.float32)",
+    ]
+    if not spec.causal:
+        return [*lines, "for start in range(0, S, BLOCK_S):", *_body(spec, "EVEN_S", False)]
+    return [
+        *lines,
+        "# Keys that all queries of the tile see, then those on the diagonal.",
+        "seen_by_all = tl.minimum(S, tile * BLOCK_T) // BLOCK_S * BLOCK_S",
+        "for start in range(0, seen_by_all, BLOCK_S):",
+        *_body(spec, None, False),
+        "for start in range(seen_by_all, tl.minimum(S, (tile + 1) * BLOCK_T), BLOCK_S):",
+        *_body(spec, "EVEN_S", True),
+    ]
+
+
+def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
+    """One tile of keys; `even` names the constant that says that no tile sticks out."""
+    option, exp = _dot_option(spec), "exp" if _exact(spec) else "tl.exp2"
+    odd = even is not None
+    folded = _folded(spec)
+    # The difference is taken before the scale is applied: a fused multiply-subtract of large scores
+    # would leave the rounding error of the maximum in the exponent.
+    weights, decay = f"{exp}(scores - shift[:, None])", f"{exp}(best - shift)"
+    if folded:
+        weights, decay = (
+            f"{exp}((scores - shift[:, None]) * scale)",
+            f"{exp}((best - shift) * scale)",
+        )
+    product = f"tl.dot(q, k{option})"
+    lines = [
+        *(["inside = start + keys < S"] if odd else []),
+        *_operand("k", "dims[:, None] < D", "inside[None, :]", spec, even),
+        f"scores = {product}" if folded else f"scores = tl.fma({product}, scale, 0.0)",
+        *_masking(spec, odd, diagonal),
+        "new_best = tl.maximum(best, tl.max(scores, axis=1))",
+        "# A row with nothing kept so far has no maximum to subtract.",
+        'shift = tl.where(new_best == float("-inf"), 0.0, new_best)',
+        f"weights = {weights}",
+        f"decay = {decay}",
+        "total = total * decay + tl.sum(weights, axis=1)",
+        *_operand("v", "value_dims[None, :] < E", "inside[:, None]", spec, even),
+        f"acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
+        "best = new_best",
+        "k_ptrs += BLOCK_S * stride_k2",
+        "v_ptrs += BLOCK_S * stride_v2",
+        *(["mask_ptrs += BLOCK_S * stride_mask3"] if spec.mask is not None else []),
+    ]
+    return [*(f"    {line}" for line in lines), ""]
+
+
+def _operand(
+    name: str, dim_mask: str, key_mask: str, spec: AttentionSpec, even: str | None
+) -> list[str]:
+    """Load a tile of keys or values, masked only where it can stick out."""
+    free, whole = _free(name, spec), _whole_operand(name, spec)
+    size, block = ("D", "BLOCK_D") if name == "k" else ("E", "BLOCK_E")
+    conditions = [*([even] if even else []), *([f"{size} == {block}"] if free else [])]
+    cast = _cast(spec)
+    plain = "" if whole or free else f", mask={dim_mask}, other=0.0"
+    masks = [*([key_mask] if even else []), *([] if whole else [f"({dim_mask})"])]
+    load = f"{name} = tl.load({name}_ptrs"
+    if not conditions:
+        return [f"{load}{plain}){cast}"]
+    return [
+        f"if {' and '.join(conditions)}:",
+        f"    {load}{plain}){cast}",
+        "else:",
+        f"    {load}, mask={' & '.join(masks)}, other=0.0){cast}",
+    ]
+
+
+def _free(name: str, spec: AttentionSpec) -> bool:
+    return (spec.value_size if name == "v" else spec.head_size) is not None
+
+
+def _whole_operand(name: str, spec: AttentionSpec) -> bool:
+    """True where the dimension is fixed and a power of two: nothing is padded."""
+    return not _free(name, spec) and _whole(spec.value_dim if name == "v" else spec.head_dim)
+
+
+def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
+    lines: list[str] = []
+    if spec.mask is not None:
+        guard = ", mask=inside[None, :], other=0" if odd else ""
+        lines.append(f"mask = tl.load(mask_ptrs{guard})")
+        if spec.mask_kind == "add":
+            unit = "" if _exact(spec) else " * 1.4426950408889634"
+            lines.append(f"scores += mask.to(tl.float32){unit}")
+        else:
+            kept = "mask != 0" if spec.mask_kind == "bool" else "mask == 0"
+            lines.append(f'scores = tl.where({kept}, scores, float("-inf"))')
+    if diagonal:
+        lines.append("seen = start + keys[None, :] <= rows[:, None]")
+        lines.append('scores = tl.where(seen, scores, float("-inf"))')
+    if not odd:
+        return lines
+    return [
+        *lines,
+        "if not EVEN_S:",
+        '    scores = tl.where(inside[None, :], scores, float("-inf"))',
+    ]
+
+
+def _end(spec: AttentionSpec) -> list[str]:
+    zero = ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
+    dims = "" if _whole_operand("v", spec) else " & (value_dims[None, :] < E)"
+    return [
+        *zero,
+        "acc = acc / total[:, None]",
+        "out_ptrs = out_ptr + rows[:, None].to(tl.int64) * stride_out2 + value_dims[None, :]",
+        f"kept = (rows[:, None] < T){dims}",
+        "tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=kept)",
+    ]
+
+
+def _launch(spec: AttentionSpec, schedule: Schedule) -> list[str]:
+    q, k, v, out, mask = spec.q, spec.k, spec.v, spec.out, spec.mask
+    grid = f"triton.cdiv({q}.shape[2], {schedule['BLOCK_T']}) * {q}.shape[0] * {q}.shape[1],"
+    arguments = [
+        q, k, v, *([mask] if mask else []), out,
+        f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]",
+        f"{q}.shape[1] // {v}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
+        _scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
+        *(_stride_values(mask, 4) if mask else []), *_stride_values(out, 3),
+    ]  # fmt: skip
+    options = [
+        f"EVEN_S={k}.shape[2] % {schedule['BLOCK_S']} == 0",
+        f"D={spec.head_size or spec.head_dim}", f"E={spec.value_size or spec.value_dim}",
+        f"BLOCK_D={_block(spec.head_size, spec.head_dim)}",
+        f"BLOCK_E={_block(spec.value_size, spec.value_dim)}",
+        *(f"{key}={schedule[key]}" for key in ("BLOCK_T", "BLOCK_S", "num_warps", "num_stages")),
+    ]  # fmt: skip
+    return call_lines(spec.name, grid, arguments, options)
+
+
+def _stride_names(tensor: str, count: int) -> list[str]:
+    return [f"stride_{tensor}{dim}" for dim in range(count)]
+
+
+def _stride_values(tensor: str, count: int) -> list[str]:
+    return [f"{tensor}.stride({dim})" for dim in range(count)]
+
+
+def _dot_option(spec: AttentionSpec) -> str:
+    if spec.dtype != "float32" or spec.precision == "bf16":
+        return ""
+    return f', input_precision="{dot_precision(spec.precision, spec.vendor)}"'
+
+
+def _cast(spec: AttentionSpec) -> str:
+    return ".to(tl.bfloat16)" if spec.dtype == "float32" and spec.precision == "bf16" else ""
+
+
+def _weights(spec: AttentionSpec) -> str:
+    return "weights" if spec.dtype == "float32" and not _cast(spec) else "weights.to(v.dtype)"
+
+
+def _exact(spec: AttentionSpec) -> bool:
+    """fp32 takes the exp that is right to one ulp; half types the hardware's power of two."""
+    return spec.dtype == "float32"
+
+
+def _folded(spec: AttentionSpec) -> bool:
+    """True where the scale can wait until after the maximum: one multiplication an element less."""
+    return spec.rising and not (spec.mask is not None and spec.mask_kind == "add")
+
+
+def _scale(spec: AttentionSpec) -> str:
+    """The scale, in units of log2(e) where weights are powers of two."""
+    if _exact(spec):
+        return spec.scale
+    try:
+        return repr(float(spec.scale) * LOG2_E)
+    except ValueError:
+        return f"{spec.scale} * {LOG2_E}"
+
+
+def _block(free: str | None, size: int) -> str:
+    """The padded size of a dimension, computed at run time where it is free."""
+    return str(_padded(size)) if free is None else f"max(16, triton.next_power_of_2({free}))"
+
+
+def _padded(size: int) -> int:
+    """The next power of two, at least the 16 that a dot needs."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _whole(size: int) -> bool:
+    return _padded(size) == size
+
+
+__all__ = ["AttentionFacts", "AttentionSpec", "attention_schedules", "emit_attention"]

@@ -1,0 +1,458 @@
+"""How does a standalone file build `ModelNew` exactly as the user's class is built?"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import math
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from agentkernel.compiler.drop_in.source_slice import ClassSlice, slice_class
+from agentkernel.domain.candidate import NoTemplate
+from agentkernel.domain.errors import ProblemError
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.structures import label
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+NEW_NAME = "ModelNew"
+WIDTH = 100
+ROOM = 68
+"""Columns of a line of the file, and of a message in a constructor's guard."""
+PORTABLE_ROOTS = frozenset(
+    {
+        "__future__",
+        "collections",
+        "dataclasses",
+        "itertools",
+        "math",
+        "torch",
+        "triton",
+        "typing",
+    }
+)
+"""Packages that a file may import: torch, triton, and what the judge's policy lets in of the
+standard library."""
+LITERAL_BUFFER_LIMIT = 1024
+"""Elements up to which a buffer outside the state_dict is written into the source as a literal."""
+
+
+@dataclass(frozen=True)
+class ConstructorText:
+    """The pieces of a file that builds `ModelNew`: put `imports`, kernels, `helpers`, then
+    `header`, `body` and a `forward` indented by four spaces.
+
+    `helpers` is top-level code ("" if none); `body` holds class attributes, `__init__` and the
+    methods that construction needs, indented by four spaces ("" if a base class does it all).
+    `foreign_imports` are packages beyond torch, triton and the pure standard library: with one of
+    them the file does not stand alone. `names` are bound at module level and `attributes` on the
+    instance: kernels and fields of the forward must be called otherwise. `copies` are the classes
+    that forward returns.
+    """
+
+    imports: tuple[str, ...]
+    helpers: str
+    header: str
+    body: str
+    foreign_imports: tuple[str, ...]
+    names: frozenset[str]
+    attributes: frozenset[str]
+    expressions: Mapping[str, str] = field(default_factory=dict)
+    copies: tuple[str, ...] = ()
+
+    def parameter_expression(self, name: str) -> str:
+        """State-dict name -> expression in `forward`: "blocks.0.bias" -> "self.blocks[0].bias".
+
+        Parameters, buffers (persistent or not) and tied names are all known.
+        """
+        return self.expressions[name]
+
+    @property
+    def text(self) -> str:
+        """The pieces in order, as a module that can build `ModelNew` and nothing else."""
+        model = f"{self.header}\n{self.body or '    pass'}"
+        parts = ("\n".join(self.imports), self.helpers, model)
+        return "\n\n\n".join(part for part in parts if part)
+
+
+def emit_constructor(
+    loaded: LoadedProblem, returned: Sequence[type] = ()
+) -> ConstructorText | NoTemplate:
+    """Slice the user's class down to its construction, under the name `ModelNew`.
+
+    The same seed gives the same weights: constructor code is copied, never restated. A live module,
+    whose constructor arguments nobody knows, gets empty tensors of the same names, to be filled by
+    `load_state_dict`. The classes `returned`, which forward makes, come along whole. NoTemplate
+    where a slice cannot be right: the constructor calls its own `forward`, a live module has state
+    that no state_dict carries, or the file does not define a class that is returned.
+    """
+    types = _returned(loaded, returned) if returned else None
+    if isinstance(types, NoTemplate):
+        return types
+    if loaded.live is not None:
+        made = _live_constructor(loaded.live, types)
+        if isinstance(made, NoTemplate):
+            return made
+        return replace(made, copies=tuple(item.__name__ for item in returned))
+    module, executed = _build_and_watch(loaded)
+    name = loaded.problem.class_name
+    own = {f"{item.__name__}.forward" for item in loaded.module_class.__mro__}
+    if own & executed and _calls_itself(loaded.module_class, executed):
+        return NoTemplate(reason=f"the constructor of {name} calls its own forward")
+    whole = frozenset(item.__name__ for item in returned)
+    cut = slice_class(
+        loaded.problem.source, name, NEW_NAME, _module_classes(loaded), frozenset(executed), whole
+    )
+    return ConstructorText(
+        imports=cut.imports,
+        helpers=cut.helpers,
+        header=cut.header,
+        body=_guarded(cut.body, loaded),
+        foreign_imports=tuple(root for root in cut.import_roots if root not in PORTABLE_ROOTS),
+        names=cut.names,
+        attributes=frozenset(dir(module)) | frozenset(vars(module)),
+        expressions=dict(_expressions(module)),
+        copies=tuple(item.__name__ for item in returned),
+    )
+
+
+def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | NoTemplate:
+    """The text of classes that the problem's own file defines; NoTemplate for others."""
+    names = [item.__name__ for item in classes]
+    own = loaded.namespace or sys.modules.get(loaded.module_class.__module__)
+    body = parse_source(loaded.problem.source).body
+    defined = {node.name for node in body if isinstance(node, ast.ClassDef)}
+    for item in classes:
+        if getattr(own, item.__name__, None) is not item or item.__name__ not in defined:
+            return NoTemplate(
+                reason=f"it returns an object of {label(item)}, and no class statement of the "
+                "problem's own file makes that, so that a drop-in cannot have it"
+            )
+    cut = slice_class(
+        loaded.problem.source, names[0], names[0], frozenset(), frozenset(), frozenset(names)
+    )
+    foreign = [root for root in cut.import_roots if root not in PORTABLE_ROOTS]
+    if foreign:
+        return NoTemplate(
+            reason=f"it returns an object of {label(classes[0])}, a class that needs "
+            f"{', '.join(foreign)}"
+        )
+    return cut
+
+
+def _guarded(body: str, loaded: LoadedProblem) -> str:
+    """`body`, whose constructor takes no other numbers than those that the kernels are for."""
+    given = _plain_arguments(loaded)
+    tree = parse_source(f"class Model:\n{body}") if given and body else ast.Module([], [])
+    makers = [item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef)]
+    maker = next((item for item in makers if item.name == "__init__"), None)
+    if maker is None:
+        return body
+    first = maker.body[1 if ast.get_docstring(maker) is not None and maker.body[1:] else 0]
+    lines = body.splitlines()
+    if first.lineno == maker.lineno or first.lineno < 2:
+        return body
+    told = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    wrong = " or ".join(
+        f"{name} {'is not' if value is None or isinstance(value, bool) else '!='} {value!r}"
+        for name, value in given.items()
+    )
+    guard = guard_lines(wrong, f"this drop-in was verified for {told} alone")
+    place = first.lineno - 2
+    return "\n".join([*lines[:place], *guard, *lines[place:]])
+
+
+def guard_lines(wrong: str, words: str) -> list[str]:
+    """`if wrong: raise ValueError(words)`, indented as in a method."""
+    condition = f"        if {wrong}:"
+    if len(condition) > WIDTH:
+        parts = wrong.split(" or ")
+        joined = [f"            {parts[0]}", *(f"            or {part}" for part in parts[1:])]
+        condition = "\n".join(["        if (", *joined, "        ):"])
+    head = condition.splitlines()
+    if len(words) <= ROOM:
+        return [*head, f"            raise ValueError({json.dumps(words)})"]
+    *whole, last = textwrap.wrap(words, ROOM, break_long_words=False)
+    texts = [json.dumps(text) for text in (*(f"{line} " for line in whole), last)]
+    inner = [f"                {text}" for text in texts]
+    return [*head, "            raise ValueError(", *inner, "            )"]
+
+
+def _plain_arguments(loaded: LoadedProblem) -> dict[str, object]:
+    """Numbers, flags and texts that the constructor gets, defaults included, by parameter."""
+    signature = inspect.signature(loaded.module_class.__init__)
+    try:
+        bound = signature.bind(None, *loaded.init_args, **loaded.init_kwargs)
+    except TypeError:
+        return {}
+    bound.apply_defaults()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: value
+        for place, (name, value) in enumerate(bound.arguments.items())
+        if place > 0
+        and signature.parameters[name].kind not in several
+        and (value is None or type(value) in (bool, int, str) or _is_finite(value))
+    }
+
+
+def _is_finite(value: object) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
+    """Build the reference once and note which functions of the user's file ran meanwhile."""
+    import torch
+
+    beginning = f"<{loaded.namespace.__name__}>" if loaded.namespace else "<>"
+    executed: set[str] = set()
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(beginning):
+            executed.add(frame.f_code.co_qualname)
+
+    before = sys.getprofile()
+    with torch.random.fork_rng(devices=[]):
+        sys.setprofile(watch)
+        try:
+            try:
+                module = loaded.build(seed=0, device="meta")
+            except ProblemError:  # e.g. the constructor reads a value, which meta tensors lack
+                module = loaded.build(seed=0, device="cpu")
+        finally:
+            sys.setprofile(before)
+    return module, executed
+
+
+def _calls_itself(kind: type[nn.Module], executed: set[str]) -> bool:
+    """Did the forward that ran belong to the module itself, not to a child of a shared base?"""
+    return f"{_forward_owner(kind)}.forward" in executed
+
+
+def _forward_owner(kind: type) -> str:
+    owners = [item for item in kind.__mro__ if "forward" in vars(item)]
+    return owners[0].__qualname__ if owners else kind.__qualname__
+
+
+def _module_classes(loaded: LoadedProblem) -> frozenset[str]:
+    from torch import nn
+
+    values = vars(loaded.namespace).items() if loaded.namespace else ()
+    return frozenset(
+        name for name, value in values if isinstance(value, type) and issubclass(value, nn.Module)
+    )
+
+
+def _expressions(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Every parameter and buffer name below `module`, with the expression that reaches it."""
+    for prefix, owner, expression in _walk(module, "", "self"):
+        for name in [*owner._parameters, *owner._buffers]:
+            yield prefix + name, _member(owner, expression, name)
+
+
+def _walk(module: nn.Module, prefix: str, expression: str) -> Iterator[tuple[str, nn.Module, str]]:
+    yield prefix, module, expression
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _walk(child, f"{prefix}{name}.", _member(module, expression, name))
+
+
+def _member(owner: nn.Module, expression: str, name: str) -> str:
+    """The expression for one member; plain attribute access wherever Python allows it."""
+    from torch import nn
+
+    if name.isidentifier():
+        if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
+            return f'{expression}["{name}"]'
+        return f"{expression}.{name}"
+    if isinstance(owner, nn.ModuleList | nn.Sequential | nn.ParameterList) and name.isdigit():
+        names = list(owner._modules) or list(owner._parameters)
+        return f"{expression}[{names.index(name)}]"
+    if isinstance(owner, nn.ModuleDict | nn.ParameterDict):
+        return f'{expression}["{name}"]'
+    getter = "get_submodule" if name in owner._modules else "get_parameter"
+    getter = "get_buffer" if name in owner._buffers else getter
+    return f'{expression}.{getter}("{name}")'
+
+
+def _live_constructor(
+    module: nn.Module, returned: ClassSlice | None = None
+) -> ConstructorText | NoTemplate:
+    """Containers with empty tensors of the same names, shapes and dtypes."""
+    emitter = _LiveEmitter(module)
+    lines = emitter.lines()
+    if emitter.problem is not None:
+        return NoTemplate(reason=emitter.problem)
+    body = "\n".join(["    def __init__(self):", *(f"        {line}" for line in lines)])
+    imports = ["import torch", "from torch import nn"]
+    helpers, names = "", frozenset({"torch", "nn", NEW_NAME})
+    if returned is not None:
+        own = f"{returned.header}\n{returned.body or '    pass'}"
+        imports += [line for line in returned.imports if line not in imports]
+        helpers = "\n\n\n".join(item for item in (returned.helpers, own) if item)
+        names |= returned.names
+    return ConstructorText(
+        imports=tuple(imports),
+        helpers=helpers,
+        header=f"class {NEW_NAME}({_root(module)}):",
+        body=body,
+        foreign_imports=(),
+        names=names,
+        attributes=frozenset(dir(module)) | frozenset(vars(module)),
+        expressions=emitter.expressions,
+    )
+
+
+class _LiveEmitter:
+    """Writes a live module's state as constructor lines; `expressions` names each tensor."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.expressions: dict[str, str] = {}
+        self.problem: str | None = None
+        self._seen: dict[int, str] = {}
+
+    def lines(self) -> list[str]:
+        """The body of `__init__`."""
+        children = ""
+        if _root(self.module) == "nn.ModuleList":
+            children = f"[nn.Module() for _ in range({len(self.module._modules)})]"
+        return [f"super().__init__({children})", *self._module("", self.module, "self")]
+
+    def _module(self, prefix: str, module: nn.Module, target: str) -> Iterator[str]:
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                yield _register(target, "register_parameter", name, "None")
+            else:
+                yield self._parameter(prefix + name, module, target, name, parameter)
+        for name, buffer in module._buffers.items():
+            if buffer is None:
+                yield _register(target, "register_buffer", name, "None")
+            else:
+                persistent = name not in module._non_persistent_buffers_set
+                yield self._buffer(prefix + name, target, name, buffer, persistent)
+        yield from self._children(prefix, module, target)
+
+    def _children(self, prefix: str, module: nn.Module, target: str) -> Iterator[str]:
+        for name, child in module._modules.items():
+            if child is None or not _holds_state(child):
+                continue
+            path = _live_member(module, target, name)
+            if id(child) in self._seen:
+                yield _assign(module, target, name, self._seen[id(child)])
+                self.expressions.update(_live_expressions(child, f"{prefix}{name}.", path))
+                continue
+            self._seen[id(child)] = path
+            yield _assign(module, target, name, _container(child))
+            yield from self._module(f"{prefix}{name}.", child, path)
+
+    def _parameter(
+        self, full: str, owner: nn.Module, target: str, name: str, value: torch.Tensor
+    ) -> str:
+        from torch import nn
+
+        expression = _live_member(owner, target, name)
+        self.expressions[full] = expression
+        if id(value) in self._seen:
+            text = self._seen[id(value)]
+        else:
+            self._seen[id(value)] = expression
+            flag = "" if value.requires_grad else ", requires_grad=False"
+            text = f"nn.Parameter({_empty(value)}{flag})"
+        if isinstance(value, nn.UninitializedParameter):
+            self.problem = f"parameter {full} is uninitialised (a lazy module that never ran)"
+        if _is_list(owner):
+            return f"{target}.append({text})"
+        if name.isidentifier():
+            return f"{expression} = {text}"
+        return _register(target, "register_parameter", name, text)
+
+    def _buffer(
+        self, full: str, target: str, name: str, value: torch.Tensor, persistent: bool
+    ) -> str:
+        plain = name.isidentifier()
+        self.expressions[full] = f"{target}.{name}" if plain else f'{target}.get_buffer("{name}")'
+        if persistent:
+            return _register(target, "register_buffer", name, _empty(value))
+        if value.numel() > LITERAL_BUFFER_LIMIT or value.is_meta:
+            self.problem = (
+                f"buffer {full} is not in the state_dict and too large to be written out "
+                f"({value.numel()} elements)"
+            )
+            return ""
+        literal = f"torch.tensor({value.tolist()!r}, dtype={value.dtype})"
+        literal = literal.replace("inf", 'float("inf")').replace("nan", 'float("nan")')
+        return _register(target, "register_buffer", name, f"{literal}, persistent=False")
+
+
+def _is_list(module: nn.Module) -> bool:
+    """May an emitted ModuleList or ParameterList stand for this module? (Members 0 to n - 1.)"""
+    names = [*module._parameters, *module._buffers, *module._modules]
+    mixed = bool(module._modules) and bool(module._parameters or module._buffers)
+    return bool(names) and not mixed and names == [str(index) for index in range(len(names))]
+
+
+def _root(module: nn.Module) -> str:
+    """The base class of the whole: one that can be indexed where children have only numbers."""
+    return "nn.ModuleList" if module._modules and _is_list(module) else "nn.Module"
+
+
+def _container(module: nn.Module) -> str:
+    """The constructor call of the plain container that stands for a module."""
+    if not _is_list(module):
+        return "nn.Module()"
+    if module._modules:
+        return f"nn.ModuleList([nn.Module() for _ in range({len(module._modules)})])"
+    return "nn.ParameterList()" if module._parameters else "nn.Module()"
+
+
+def _live_member(owner: nn.Module, target: str, name: str) -> str:
+    if name.isidentifier():
+        return f"{target}.{name}"
+    if _is_list(owner):
+        return f"{target}[{name}]"
+    getter = "get_submodule" if name in owner._modules else "get_parameter"
+    return f'{target}.{getter}("{name}")'
+
+
+def _live_expressions(module: nn.Module, prefix: str, target: str) -> dict[str, str]:
+    """Expressions of everything below a module that is registered a second time."""
+    found = {
+        prefix + name: _live_member(module, target, name)
+        for name in [*module._parameters, *module._buffers]
+    }
+    for name, child in module._modules.items():
+        if child is not None:
+            path = _live_member(module, target, name)
+            found.update(_live_expressions(child, f"{prefix}{name}.", path))
+    return found
+
+
+def _holds_state(module: nn.Module) -> bool:
+    return any(item._parameters or item._buffers for item in module.modules())
+
+
+def _assign(owner: nn.Module, target: str, name: str, value: str) -> str:
+    if name.isidentifier() or _is_list(owner):
+        return f"{_live_member(owner, target, name)} = {value}"
+    return _register(target, "register_module", name, value)
+
+
+def _register(target: str, method: str, name: str, value: str) -> str:
+    return f'{target}.{method}("{name}", {value})'
+
+
+def _empty(value: torch.Tensor) -> str:
+    return f"torch.empty({tuple(value.shape)}, dtype={value.dtype})"
+
+
+__all__ = ["ConstructorText", "emit_constructor"]

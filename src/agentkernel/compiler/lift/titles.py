@@ -1,0 +1,79 @@
+"""What are kernels and buffers called, from the operators that they hold?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from agentkernel.compiler.lift.code import KernelCode
+
+SHORT = {
+    "native_layer_norm": "layer_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm",
+    "_native_batch_norm_legit_functional": "batch_norm",
+    "native_group_norm": "group_norm",
+    "prepare_softmax_online": "softmax",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "_safe_softmax": "softmax",
+    "convolution": "conv_bias",
+    "constant_pad_nd": "pad",
+    "max_pool2d_with_indices": "max_pool",
+    "_low_memory_max_pool_with_offsets": "max_pool",
+    "avg_pool2d": "avg_pool",
+    "nll_loss_forward": "nll_loss",
+}
+SILENT = {
+    "_to_copy", "_unsafe_view", "alias", "clone", "convert_element_type", "expand", "full",
+    "lift_fresh_copy", "permute", "scalar_tensor", "slice", "squeeze", "t", "transpose",
+    "unsqueeze", "view", "_unsafe_index", "iota", "arange", "select", "split", "t_copy",
+}  # fmt: skip
+"""Operators that move or make values: they name nothing that is computed."""
+PLAIN = {
+    "add", "addmm", "bitwise_not", "bmm", "div", "eq", "ge", "gt", "le", "logical_and",
+    "logical_not", "lt", "masked_fill", "mean", "mm", "mul", "ne", "neg", "pow", "sub", "sum",
+    "where",
+}  # fmt: skip
+"""Operators that most kernels have: named where there is nothing more telling."""
+MOST_WORDS = 3
+TEMPLATE = "template"
+"""TorchInductor's word for a matrix product or a convolution of its own."""
+
+
+def telling(origins: Iterable[str]) -> list[str]:
+    """Names of operators, the ones that say something: up to three, in order."""
+    words = [SHORT.get(item, item.strip("_")) for item in origins if item not in SILENT]
+    words = list(dict.fromkeys(words))
+    special = [word for word in words if word not in PLAIN]
+    return (special or words)[:MOST_WORDS]
+
+
+def kernel_title(code: KernelCode) -> str:
+    """`layer_norm_gelu`; `copy` for a kernel that only moves values."""
+    if code.heuristic == TEMPLATE:
+        return "_".join(["matmul", *(word for word in telling(code.origins) if word not in PLAIN)])
+    return "copy" if only_moves(code) else "_".join(telling(code.origins)) or "fused"
+
+
+def buffer_title(code: KernelCode) -> str:
+    """What a result of the kernel is called: after its last operator."""
+    moves = only_moves(code) and code.heuristic != TEMPLATE
+    return "copied" if moves else (telling(code.origins) or ["fused"])[-1]
+
+
+def only_moves(code: KernelCode) -> bool:
+    """Whether every value that the kernel has is one that it loaded."""
+    for node in ast.walk(ast.parse(code.source)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("tmp"):
+            value = node.value
+            if not isinstance(value, ast.Call) or ast.unparse(value.func) != "tl.load":
+                return False
+    return True
+
+
+def kernel_comment(code: KernelCode) -> str:
+    """One sentence: what is fused in the kernel."""
+    operators = [item for item in code.operators if item not in SILENT]
+    if code.heuristic != TEMPLATE and (only_moves(code) or not operators):
+        return "Values moved to another layout."
+    return f"Fused: {', '.join(dict.fromkeys(item.strip('_') for item in operators))}."

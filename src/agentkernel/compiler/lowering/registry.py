@@ -1,0 +1,290 @@
+"""How does an ATen graph become IR? A table from ATen names to lowerings, and the walk over it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+
+from agentkernel.compiler.attention_node import AttentionCalls, attention_node, served_attention
+from agentkernel.compiler.expressions import TRITON_TYPES
+from agentkernel.compiler.ir import (
+    Expr,
+    GraphBuilder,
+    Node,
+    Scalar,
+    Shape,
+    Uncovered,
+    compute_dtype,
+)
+from agentkernel.tools.problem.capture import Captured
+
+Operand = Node | Scalar
+Lowered = Node | tuple[Node | None, ...]
+LOWERINGS: dict[str, Callable[..., Lowered]] = {}
+
+
+def lowers(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
+    """Register a lowering for ATen overloads, e.g. `aten.relu.default`."""
+
+    def register(function: Callable[..., Lowered]) -> Callable[..., Lowered]:
+        for name in names:
+            LOWERINGS[f"aten.{name}"] = function
+        return function
+
+    return register
+
+
+@dataclass
+class Lowering:
+    """The state of one walk. `b` builds nodes; `call` is the fx node in work."""
+
+    captured: Captured
+    b: GraphBuilder = field(default_factory=GraphBuilder)
+    values: dict[fx.Node, object] = field(default_factory=dict)
+    call: fx.Node | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that eager gives to the (first) result of the call in work."""
+        return _first_value(self.call).dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the (first) result of the call in work."""
+        return shape_of(_first_value(self.call))
+
+    def cast(self, node: Node, dtype: torch.dtype) -> Node:
+        """`node` as `dtype`; between floats of one compute type it only names the stored type."""
+        if node.dtype == dtype:
+            return node
+        if node.kind == "constant":
+            (value,) = node.attrs
+            made = torch.tensor(value, dtype=node.dtype).to(dtype).item()
+            return self.b.constant(made, dtype)
+        return self.b.pointwise("cast", node, dtype=dtype)
+
+    def compute(self, node: Node) -> Node:
+        """`node` in the float type that arithmetic is done in."""
+        dtype = compute_dtype(node.dtype)
+        return self.cast(node, dtype if dtype.is_floating_point else torch.float32)
+
+    def library(self, reason: str = "no template") -> Lowered:
+        """Leave the call in work to torch."""
+        assert self.call is not None
+        args = [value for value in _tensors(self, self.call) if isinstance(value, Node)]
+        result = self.call.meta["val"]
+        if not isinstance(result, torch.Tensor):
+            raise Uncovered(str(self.call.target), "several results from a library call")
+        return self.b.library(
+            str(self.call.target), args, result.dtype, shape_of(result), self.call
+        )
+
+
+@dataclass(frozen=True)
+class LoweredGraph:
+    """IR of a whole forward. `outputs` follow `captured.outputs`, without the None entries and the
+    numbers that follow from the sizes; then come `captured.written`."""
+
+    outputs: tuple[Node, ...]
+    output_names: tuple[str, ...]
+    inputs: dict[str, Node]
+
+
+def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
+    """Turn the captured graph into IR. Raises Uncovered for what has no form here.
+
+    With `attention`, attention is one node; without, it stays as it is written out.
+    """
+    state = Lowering(captured)
+    calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
+    inputs: dict[str, Node] = {}
+    free = {item.symbol for item in captured.free_dims}
+    for node in captured.graph.graph.nodes:
+        state.call = node
+        _check_values(node, free)
+        if node.op == "placeholder":
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                _check_readable(captured, node)
+                made = state.b.input(node.name, value.dtype, shape_of(value))
+                inputs[node.name] = made
+                state.values[node] = made
+        elif node.op == "call_function" and not _only_asserts(node):
+            state.b.label = _label(node)
+            if node in calls.by_result:
+                state.values[node] = attention_node(state.b, calls.by_result[node], state.values)
+            elif node not in calls.inner and not isinstance(node.meta.get("val"), torch.SymFloat):
+                state.values[node] = _lower_call(state, node)
+        elif node.op == "get_attr" and isinstance(
+            getattr(captured.graph, str(node.target), None), fx.GraphModule
+        ):
+            called = next(iter(node.users), node)
+            raise Uncovered(f"torch.{called.target}", "which of its parts runs depends on data")
+        elif node.op == "get_attr":
+            raise Uncovered(str(node.target), "a tensor made inside forward")
+    by_name = {node.name: value for node, value in state.values.items()}
+    returned = [name for name in captured.computed if not _is_number(by_name[name])]
+    names = (*returned, *captured.written)
+    outputs = tuple(_output(state, by_name[name], name) for name in names)
+    return LoweredGraph(outputs, names, inputs)
+
+
+def _check_values(node: fx.Node, free: Container[str]) -> None:
+    """Raise Uncovered for a type that no kernel has, and for a size that no input has."""
+    found = node.meta.get("val") if node.op in ("placeholder", "call_function") else None
+    for value in found if isinstance(found, tuple | list) else (found,):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.dtype not in TRITON_TYPES:
+            raise Uncovered(str(node.target), f"no template computes in {value.dtype}")
+        symbols = {str(item) for size in shape_of(value) for item in size.free_symbols}
+        if any(item.startswith("u") and item not in free for item in symbols):
+            raise Uncovered(str(node.target), "the size of its result depends on data")
+
+
+def _only_asserts(node: fx.Node) -> bool:
+    """True for what the exporter adds to check dtypes and sizes: no value, no reader."""
+    return "val" not in node.meta and not node.users
+
+
+def _check_readable(captured: Captured, node: fx.Node) -> None:
+    path = captured.constants.get(node.name)
+    written = path in captured.literals
+    if path is not None and path.startswith("lifted_tensor") and node.users and not written:
+        raise Uncovered(node.name, "a tensor constant made inside forward")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, sympy.Expr | int | float)
+
+
+def _output(state: Lowering, value: object, name: str) -> Node:
+    if not isinstance(value, Node):
+        raise Uncovered(name, "an output that is no tensor")
+    given = value.root.kind in ("input", "constant", "size", "iota", "field")
+    if given or (value.kind == "view" and value.root.kind == "library") or _sliced(value):
+        return state.b.pointwise("copy", value, dtype=value.dtype, name=name)
+    return value
+
+
+def _sliced(value: Node) -> bool:
+    """A part of a value: only what is stored whole can be cut."""
+    while value.kind == "view":
+        if value.op == "slice":
+            return True
+        value = value.args[0]
+    return False
+
+
+def _lower_call(state: Lowering, node: fx.Node) -> object:
+    if node.target is operator.getitem:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        parts = state.values[source]
+        index = node.args[1]
+        if not isinstance(parts, tuple) or not isinstance(index, int):
+            raise Uncovered("getitem", "an unknown source")
+        return parts[index]
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt | int | float | bool):
+        return _plain(value)
+    name = str(node.target)
+    function = LOWERINGS.get(name)
+    if function is None:
+        return state.library()
+    args, kwargs = _mapped(state, node)
+    result = function(state, *args, **kwargs)
+    if isinstance(result, Node) and isinstance(value, torch.Tensor):
+        _check_shape(result, value, name)
+        result = state.cast(result, value.dtype)
+    return result
+
+
+def _check_shape(result: Node, value: torch.Tensor, name: str) -> None:
+    expected = shape_of(value)
+    if len(expected) != len(result.shape):
+        raise Uncovered(name, f"lowered to rank {len(result.shape)}, eager has {len(expected)}")
+
+
+def _mapped(state: Lowering, node: fx.Node) -> tuple[list[object], dict[str, object]]:
+    args = [_argument(state, item) for item in node.args]
+    kwargs = {key: _argument(state, item) for key, item in node.kwargs.items()}
+    return args, kwargs
+
+
+def _argument(state: Lowering, value: object) -> object:
+    if isinstance(value, fx.Node):
+        return state.values[value] if value in state.values else _plain(value.meta.get("val"))
+    if isinstance(value, list | tuple):
+        return [_argument(state, item) for item in value]
+    return _plain(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, torch.SymInt):
+        found = rounded_up(value.node.expr)
+        return int(found) if found.is_number else found
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        raise Uncovered("sym_float", "a float computed from sizes")
+    return value
+
+
+def _tensors(state: Lowering, node: fx.Node) -> list[object]:
+    return [state.values.get(item) for item in node.all_input_nodes]
+
+
+def _first_value(node: fx.Node | None) -> torch.Tensor:
+    assert node is not None
+    value = node.meta["val"]
+    found = value[0] if isinstance(value, tuple | list) else value
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def _label(node: fx.Node) -> str:
+    stem = node.name.rstrip("0123456789").rstrip("_")
+    return stem or node.name
+
+
+def to_expr(size: object) -> Expr:
+    """A size of a meta tensor as a sympy expression."""
+    if isinstance(size, torch.SymInt):
+        return rounded_up(size.node.expr)
+    if isinstance(size, sympy.Expr):
+        return rounded_up(size)
+    assert isinstance(size, int)
+    return sympy.Integer(size)
+
+
+@functools.cache
+def rounded_up(size: Expr) -> Expr:
+    """A size that is padded to a multiple of n, n * ((s + n - 1) // n) in place of
+    s + (n - s % n) % n: so it is known to be divisible by n."""
+    found: dict[Expr, Expr] = {}
+    for outer in size.atoms(Mod, PythonMod):
+        inside, step = outer.args
+        for inner in inside.atoms(Mod, PythonMod):
+            padded, other = inner.args
+            if other == step and sympy.expand(inside - step + inner) == 0:
+                found[outer] = step * FloorDiv(padded + step - 1, step) - padded
+    return sympy.expand(size.xreplace(found)) if found else size
+
+
+def shape_of(value: torch.Tensor) -> Shape:
+    """Sizes of a meta tensor."""
+    return tuple(to_expr(size) for size in value.shape)
+
+
+def dims_of(dims: object, rank: int) -> tuple[int, ...]:
+    """ATen's dim argument (None, int or list; empty means all) as non-negative positions."""
+    if dims is None or (isinstance(dims, list) and not dims):
+        return tuple(range(rank))
+    listed: Sequence[object] = dims if isinstance(dims, list) else [dims]
+    return tuple(sorted(int(dim) % max(rank, 1) for dim in listed))  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""Matrix products with their epilogues as own Triton kernels."""

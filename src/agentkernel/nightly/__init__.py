@@ -1,0 +1,1 @@
+"""Nightly optimization of a model zoo: regions, jobs, verified kernels, and the morning's page."""

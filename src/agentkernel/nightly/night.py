@@ -1,0 +1,202 @@
+"""How does a night begin, go on after a kill, and end with a table that is kept?"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import Field, ValidationError
+
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.certificate import Versions
+from agentkernel.domain.errors import RunBusy
+from agentkernel.domain.night import Lost, Night
+from agentkernel.domain.settings import Settings
+from agentkernel.domain.zoo import Zoo
+from agentkernel.nightly.rows import night_of
+from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.engine import Engine, Work
+from agentkernel.nightly.scheduler.jobs import Part, asked_of
+from agentkernel.nightly.scheduler.question import Books, Question, Ranking
+from agentkernel.storage.atomic import make_folder, saving
+from agentkernel.storage.disk import open_append
+
+OPENED = "opened"
+"""Kind of the record of a night that has begun."""
+ENDED_UNDER_WAY = "the night was ended in the middle of it"
+Watch = Callable[[Agenda], None]
+Report = Callable[[Night], int | None]
+"""What is made of a finished night, and the exit code that it comes to (None: nobody compared)."""
+
+
+class Shelf(Books, Protocol):
+    """The library, with its nights."""
+
+    def save_night(self, night: Night, exit_code: int | None = None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a call asks for: `runs` will hold the runs of drafts, a folder a night; `locks` tells
+    calls of one machine apart. `gpu` is the one that measures here."""
+
+    zoo: Zoo
+    parts: tuple[Part, ...]
+    target: str
+    settings: Settings
+    gpu: str | None
+    versions: Versions
+    locks: Path
+    budget_s: float | None = None
+    reserve: float = 0.15
+
+    @cached_property
+    def key(self) -> str:
+        """Identity of the question: the same call, over the same models, with the same versions.
+        It is asked at each change of a night, and goes through all models."""
+        words = (
+            self.zoo.name,
+            *(f"{part.model.model_dump_json()} {part.sha256}" for part in self.parts),
+            self.target,
+            asked_of(self.settings),
+            str(self.gpu),
+            self.versions.model_dump_json(),
+            str(self.budget_s),
+        )
+        return sha256_text("\n".join(words))[:32]
+
+    @property
+    def zoo_sha256(self) -> str:
+        """Of all models."""
+        return sha256_text("\n".join(part.sha256 for part in self.parts))
+
+
+class Opened(Frozen):
+    """A night that has begun. `running`: key and name of the jobs that nobody has answered."""
+
+    id: str
+    started: str
+    wall_s: float = 0.0
+    running: dict[str, str] = Field(default_factory=dict)
+    lost: tuple[Lost, ...] = ()
+    finished: bool = False
+
+
+def run_night(
+    wanted: Wanted,
+    shelf: Shelf,
+    engine: Engine,
+    work: Work,
+    ranking: Ranking,
+    watch: Watch = lambda agenda: None,
+    report: Report = lambda night: None,
+) -> Night:
+    """Do the night that `wanted` asks for, or go on with the one that a kill left.
+
+    The night has finished once `report` is through with it: before, no other night is compared with
+    it, and after a kill the same call reports it once more. Raises RunBusy where another call works
+    on the same one, and what the engine and `report` raise: the same call goes on then.
+    """
+    with _alone(wanted):
+        opened = _open(wanted, shelf)
+        agenda = _agenda(wanted, opened, shelf, engine, ranking)
+
+        def note(finished: bool = False) -> None:
+            running = {job.key: job.name for job in agenda.running.values()}
+            now = opened.model_copy(
+                update={
+                    "wall_s": round(agenda.wall_s, 3),
+                    "running": running,
+                    "lost": tuple(agenda.lost_jobs),
+                    "finished": finished,
+                }
+            )
+            shelf.save_job(_marker(wanted), OPENED, now.model_dump_json())
+
+        def changed() -> None:
+            note()
+            watch(agenda)
+
+        agenda.changed = changed
+        changed()
+        engine.run(agenda, work)
+        night = night_of(
+            agenda,
+            zoo=wanted.zoo.name,
+            zoo_sha256=wanted.zoo_sha256,
+            started=opened.started,
+            finished=_now(),
+            versions=wanted.versions,
+        )
+        shelf.save_night(night.model_copy(update={"finished": None}))
+        shelf.save_night(night, report(night))
+        note(finished=True)
+        return night
+
+
+def _agenda(
+    wanted: Wanted, opened: Opened, shelf: Shelf, engine: Engine, ranking: Ranking
+) -> Agenda:
+    runs = f"{wanted.settings.runs}/{opened.id}"
+    question = Question(
+        night=opened.id,
+        parts=wanted.parts,
+        target=wanted.target,
+        settings=wanted.settings.model_copy(update={"runs": runs}),
+        gpu=wanted.gpu,
+        torch=wanted.versions.torch,
+        triton=wanted.versions.triton,
+        workers=engine.workers,
+        budget_s=wanted.budget_s,
+        reserve=wanted.reserve,
+    )
+    return Agenda(question, shelf, ranking, spent_s=opened.wall_s, lost_jobs=list(opened.lost))
+
+
+def _open(wanted: Wanted, shelf: Shelf) -> Opened:
+    """The night that a kill left, with what it was at; else a new one."""
+    text = shelf.job(_marker(wanted))
+    if text is not None:
+        try:
+            left = Opened.model_validate_json(text)
+        except ValidationError:
+            left = Opened(id="", started="", finished=True)
+        if not left.finished:
+            cut_off = [name for key, name in left.running.items() if shelf.job(key) is None]
+            lost = (*left.lost, *(Lost(job=name, why=ENDED_UNDER_WAY) for name in cut_off))
+            return left.model_copy(update={"running": {}, "lost": lost})
+    moment = datetime.now(UTC)
+    name = f"{moment:%Y%m%d-%H%M%S}-{sha256_text(f'{moment.isoformat()} {wanted.key}')[:4]}"
+    return Opened(id=name, started=moment.isoformat(timespec="seconds"))
+
+
+def _marker(wanted: Wanted) -> str:
+    return f"{OPENED}:{wanted.key}"
+
+
+@contextmanager
+def _alone(wanted: Wanted) -> Iterator[None]:
+    """Be the only call that works on this night. Raises RunBusy."""
+    make_folder(wanted.locks)
+    path = wanted.locks / f"night-{wanted.key}.lock"
+    with saving(path):
+        file = open_append(path)
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunBusy(
+                f"Another process works on this night over zoo {wanted.zoo.name!r}. Expected that "
+                "nobody does. Next: wait for it, or end it; the same command then goes on."
+            ) from error
+        yield
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""Reports of a nightly run: HTML page, tables, charts, Markdown, JUnit XML and JSON."""

@@ -1,0 +1,447 @@
+"""What stands in the tables of a night, and in its CSV files?"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from agentkernel.domain.errors import one_line
+from agentkernel.domain.night import Comparison, Form, ModelRow, Night, RegionRow, RegionStatus
+from agentkernel.domain.profile import Ratio
+from agentkernel.nightly.page.content import Cell, Column, Row, Table, Tone, without_empty
+from agentkernel.nightly.page.costs import ModelCost, model_costs
+from agentkernel.nightly.page.merged import merged_regions
+from agentkernel.nightly.page.speeds import BASELINES, form_time_us, is_faster, nearest, speedup
+from agentkernel.nightly.page.withdrawn import is_replaced, withdrawn_words
+from agentkernel.nightly.page.wording import (
+    NOTHING,
+    SHORT,
+    caption,
+    count,
+    dropped_words,
+    dtypes_of,
+    error_text,
+    interval,
+    percent,
+    span,
+    times,
+    unhelpful,
+    us,
+)
+
+STATUS_TONES: dict[RegionStatus, Tone] = {
+    "new": "good",
+    "reused": "good",
+    "retuned": "good",
+    "kept": "quiet",
+    "failed": "bad",
+    "withdrawn": "bad",
+    "unreached": "quiet",
+}
+SHOWN_OPS = 8
+"""Operations of a region that its row names; the CSV file has all."""
+MOST_ROWS = 400
+"""A page with more rows than this is slow on a phone; the CSV files have all."""
+WITH_REGIONS = {"regions", "regions+torch.compile"}
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What begins a formula in a spreadsheet."""
+
+
+class _Of(NamedTuple):
+    """A column with the cell that a row has in it."""
+
+    column: Column
+    cell: Callable[[ModelRow], Cell | None]
+
+
+def model_table(night: Night, comparison: Comparison) -> Table:
+    """End to end, one row a model. Measured figures and estimates have columns of their own."""
+    moved = {
+        item.what: item.ratio
+        for item in comparison.changes
+        if item.kind in ("regression", "gain") and item.ratio is not None
+    }
+    shapes, costs = _model_dtypes(night), model_costs(night)
+    columns = [
+        _Of(Column("model", "model"), lambda row: _model(row, shapes.get(row.name, ""))),
+        _Of(Column("form", "runs as"), _form),
+        _Of(Column("speedup", "over the faster baseline", number=True), _speedup),
+        _Of(
+            Column("eager", "over eager", number=True),
+            lambda row: _ratio(row, row.vs_eager, "eager"),
+        ),
+        _Of(
+            Column("compile", "over torch.compile", number=True),
+            lambda row: _ratio(row, row.vs_compile, "torch.compile"),
+        ),
+        _Of(Column("time", "time of a forward", number=True), _time),
+        _Of(
+            Column("cost", "cost of 1% gained", number=True),
+            lambda row: _cost(costs.get(row.name)) if row.basis == "measured" else None,
+        ),
+        _Of(Column("estimated-speedup", "over eager", number=True, estimated=True), _guess),
+        _Of(Column("estimated-time", "time", number=True, estimated=True), _guessed_time),
+        _Of(
+            Column("estimated-cost", "cost of 1% gained", number=True, estimated=True),
+            lambda row: _about(_cost(costs.get(row.name))) if row.basis == "estimated" else None,
+        ),
+        _Of(
+            Column("before", "beside last night", number=True),
+            lambda row: _moved(moved.get(row.name)) if row.basis == "measured" else None,
+        ),
+        _Of(
+            Column("estimated-before", "beside last night", number=True, estimated=True),
+            lambda row: _moved(moved.get(row.name)) if row.basis == "estimated" else None,
+        ),
+        _Of(Column("regions", "regions in", number=True), _regions),
+        _Of(Column("outputs", "outputs"), _outputs),
+    ]
+    rows = night.models[:MOST_ROWS]
+    return without_empty(
+        Table(
+            id="models",
+            title="End to end",
+            caption=_captions(night, {row.basis for row in rows}),
+            noun="model",
+            columns=tuple(item.column for item in columns),
+            rows=tuple(
+                Row(f"model-{row.name}", tuple(item.cell(row) for item in columns)) for row in rows
+            ),
+            note=_left_out(len(night.models), "model", "models.csv"),
+        )
+    )
+
+
+def region_order(night: Night) -> list[RegionRow]:
+    """What takes the most time first."""
+    return sorted(night.regions, key=lambda row: (-row.share, row.signature))
+
+
+def region_table(night: Night, chains: Mapping[str, Sequence[str]]) -> Table:
+    """One row a region; `chains`: signature -> the hashes of its kernels, oldest first."""
+    columns = (
+        Column("number", "#", number=True),
+        Column("region", "region"),
+        Column("status", "status"),
+        Column("share", "share of time", number=True),
+        Column("headroom", "headroom", number=True),
+        Column("eager", "eager", number=True),
+        Column("time", "kernel", number=True),
+        Column("speedup", "over the faster baseline", number=True),
+        Column("estimated-share", "share of time", number=True, estimated=True),
+        Column("estimated-headroom", "headroom", number=True, estimated=True),
+        Column("estimated-eager", "eager", number=True, estimated=True),
+        Column("estimated-time", "kernel", number=True, estimated=True),
+        Column("bound", "roofline bound", number=True, estimated=True),
+        Column("uses", "uses", number=True),
+        Column("kernel", "lineage"),
+        Column("spent", "spent", number=True),
+    )
+    rows = region_order(night)[:MOST_ROWS]
+    left_out = _left_out(len(night.regions), "region", "regions.csv")
+    return without_empty(
+        Table(
+            id="regions",
+            title="Regions",
+            caption=_captions(night, {row.basis for row in rows}),
+            noun="region",
+            columns=columns,
+            rows=tuple(
+                Row(f"region-{row.signature}", _region(number, row, chains.get(row.signature, ())))
+                for number, row in enumerate(rows, 1)
+            ),
+            note=f"{merged_regions(night).words} {left_out}".strip(),
+        )
+    )
+
+
+def models_csv(night: Night) -> str:
+    """All models, with the machine and the versions in each row."""
+    rows, costs = [], model_costs(night)
+    for row in night.models:
+        found, cost = nearest(row), costs.get(row.name)
+        price = cost.percent_s if cost else None
+        timed = {form: timing.median_us for form, timing in row.timings.items()}
+        rows.append(
+            {
+                "model": row.name,
+                "dtype": row.dtype,
+                "weight": row.weight,
+                "basis": row.basis,
+                "form": row.form,
+                "time_us": form_time_us(row) if row.basis == "measured" else None,
+                "eager_us": timed.get("eager"),
+                "compile_us": timed.get("torch.compile"),
+                "speedup": found.value if found else None,
+                "speedup_low": found.low if found else None,
+                "speedup_high": found.high if found else None,
+                "vs_eager": row.vs_eager.value if row.vs_eager else None,
+                "vs_compile": row.vs_compile.value if row.vs_compile else None,
+                "estimated_us": row.estimated_us,
+                "estimated_eager_us": row.estimated_eager_us,
+                "estimated_speedup": row.estimated_speedup,
+                "jobs_s": cost.jobs_s if cost else None,
+                "gained": cost.gained if cost else None,
+                "cost_of_percent_s": price if row.basis == "measured" else None,
+                "estimated_cost_of_percent_s": price if row.basis == "estimated" else None,
+                "verified": row.verified,
+                "worst_error": row.worst_error,
+                "eager_error": row.eager_error,
+                "swapped": row.swapped,
+                "dropped": " ".join(unhelpful(row)),
+                "left_out": "; ".join(f"{name}: {why}" for name, why in row.left_out.items()),
+                "time_in_regions": row.time_in_regions,
+                "error": row.error,
+                **_machine(night),
+            }
+        )
+    return _csv(rows)
+
+
+def regions_csv(night: Night) -> str:
+    """All regions, with the machine and the versions in each row."""
+    rows = []
+    for row in region_order(night):
+        measured = row.basis == "measured"
+        rows.append(
+            {
+                "signature": row.signature,
+                "region": row.name,
+                "ops": " ".join(row.ops),
+                "shapes": row.shapes,
+                "uses": len(row.uses),
+                "models": " ".join(sorted({use.model for use in row.uses})),
+                "basis": row.basis,
+                "status": row.status,
+                "share": row.share,
+                "headroom": row.headroom,
+                "eager_us": row.eager_us if measured else None,
+                "time_us": row.time_us if measured else None,
+                "speedup": row.speedup,
+                "speedup_low": row.speedup_low,
+                "estimated_eager_us": None if measured else row.eager_us,
+                "estimated_time_us": None if measured else row.time_us,
+                "estimated_bound_us": row.bound_us,
+                "sha256": row.sha256,
+                "parent": row.parent,
+                "run": row.run,
+                "spent_s": row.spent_s,
+                "reason": row.reason,
+                **_machine(night),
+            }
+        )
+    return _csv(rows)
+
+
+def _machine(night: Night) -> dict[str, str | None]:
+    versions = night.versions
+    return {
+        "gpu": night.gpu,
+        "target": night.target,
+        "driver": versions.driver,
+        "torch": versions.torch,
+        "triton": versions.triton,
+        "agentkernel": versions.agentkernel,
+    }
+
+
+def _csv(rows: Sequence[Mapping[str, str | float | bool | None]]) -> str:
+    """RFC 4180 without the carriage returns; no text is a formula."""
+    if not rows:
+        return ""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _inert(value) for key, value in row.items()} for row in rows)
+    return file.getvalue()
+
+
+def _inert(value: str | float | bool | None) -> str | float | bool | None:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _captions(night: Night, bases: set[str]) -> str:
+    found = [caption(night, "measured")] if "measured" in bases else []
+    return ". ".join([*found, caption(night, "estimated")] if "estimated" in bases else found)
+
+
+def _left_out(total: int, noun: str, file: str) -> str:
+    more = total - MOST_ROWS
+    return f"{count(more, f'more {noun}')} in {file}." if more > 0 else ""
+
+
+def _model_dtypes(night: Night) -> dict[str, str]:
+    """What a model runs in: its own cast, else the dtypes of its regions."""
+    shapes: dict[str, list[str]] = {}
+    for row in night.regions:
+        for use in row.uses:
+            shapes.setdefault(use.model, []).append(row.shapes)
+    return {
+        row.name: row.dtype or ", ".join(dtypes_of(shapes.get(row.name, ())))
+        for row in night.models
+    }
+
+
+def _model(row: ModelRow, dtype: str) -> Cell:
+    weight = f"weight {row.weight:g}" if row.weight != 1 else ""
+    return Cell(row.name, row.name, ", ".join(item for item in (dtype, weight) if item))
+
+
+def _form(row: ModelRow) -> Cell:
+    if row.error is not None:
+        return Cell("failed", "failed", one_line(row.error), "bad")
+    tone: Tone = "quiet" if row.form in BASELINES else "good"
+    return Cell(row.form, row.form, _note(row), tone)
+
+
+def _speedup(row: ModelRow) -> Cell | None:
+    value = speedup(row)
+    if row.basis == "estimated" or value is None:
+        return None
+    tone: Tone = "good" if is_faster(row) else "quiet"
+    return Cell(times(value), value, interval(nearest(row)), tone)
+
+
+def _ratio(row: ModelRow, ratio: Ratio | None, baseline: Form) -> Cell | None:
+    """The ratio, and the baseline's own time below it."""
+    timing = row.timings.get(baseline)
+    if row.basis == "estimated" or row.error is not None or (ratio is None and timing is None):
+        return None
+    took = us(timing.median_us) if timing is not None else ""
+    if ratio is None:
+        return Cell("1.00×", 1.0, took) if row.form == baseline else Cell(NOTHING, None, took)
+    return Cell(times(ratio.value), ratio.value, took)
+
+
+def _time(row: ModelRow) -> Cell | None:
+    if row.basis == "estimated" or not row.timings or row.error is not None:
+        return None
+    value = form_time_us(row)
+    return Cell(us(value), value)
+
+
+def _cost(cost: ModelCost | None) -> Cell | None:
+    """Seconds of jobs for a percent, and all of those seconds below."""
+    if cost is None:
+        return None
+    more = f"{span(cost.jobs_s)} of jobs" if cost.jobs_s else ""
+    return Cell(cost.text, cost.percent_s, more, "" if cost.gained else "quiet")
+
+
+def _guess(row: ModelRow) -> Cell | None:
+    if row.basis != "estimated" or row.estimated_speedup is None:
+        return None
+    return Cell(f"≈ {times(row.estimated_speedup)}", row.estimated_speedup)
+
+
+def _guessed_time(row: ModelRow) -> Cell | None:
+    if row.basis != "estimated" or row.estimated_us is None:
+        return None
+    more = f"eager ≈ {us(row.estimated_eager_us)}" if row.estimated_eager_us else ""
+    return Cell(f"≈ {us(row.estimated_us)}", row.estimated_us, more)
+
+
+def _moved(ratio: Ratio | None) -> Cell | None:
+    if ratio is None:
+        return None
+    return Cell(times(ratio.value), ratio.value, tone="good" if ratio.value > 1 else "bad")
+
+
+def _regions(row: ModelRow) -> Cell | None:
+    if row.error is not None:
+        return None
+    share = row.time_in_regions
+    more = f"{percent(share)} of eager's time" if row.swapped and share else ""
+    return Cell(str(row.swapped), row.swapped, more)
+
+
+def _outputs(row: ModelRow) -> Cell | None:
+    if row.verified is None or row.error is not None:
+        return None
+    more = ""
+    if row.worst_error is not None:
+        more = f"error {error_text(row.worst_error)}, eager {error_text(row.eager_error)}"
+    return Cell(
+        "verified" if row.verified else "wrong",
+        float(row.verified),
+        more,
+        "good" if row.verified else "bad",
+    )
+
+
+def _note(row: ModelRow) -> str:
+    """Why a form has no time, and what was taken out again."""
+    forms: dict[str, list[str]] = {}
+    for form, why in row.failed.items():
+        forms.setdefault(one_line(why, 120), []).append(form)
+    parts = [
+        why if set(names) == WITH_REGIONS else f"no time for {' and '.join(names)}: {why}"
+        for why, names in forms.items()
+    ]
+    return "; ".join([*parts, *dropped_words(row)])
+
+
+def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | None, ...]:
+    measured = row.basis == "measured"
+    share = Cell(percent(row.share), row.share)
+    headroom = Cell(percent(row.headroom), row.headroom)
+    eager = Cell(us(row.eager_us), row.eager_us)
+    kernel = Cell(us(row.time_us), row.time_us) if row.time_us is not None else None
+    faster = None
+    if row.speedup is not None:
+        low = f"at least {row.speedup_low:.2f}" if row.speedup_low is not None else ""
+        faster = Cell(times(row.speedup), row.speedup, low)
+    models = sorted({use.model for use in row.uses})
+    calls = sum(use.calls for use in row.uses)
+    return (
+        Cell(str(number), number),
+        Cell(row.name, row.name, f"{_ops(row)} · {row.shapes}"),
+        Cell(row.status, row.status, _why(row), STATUS_TONES[row.status]),
+        *((share, headroom, eager, kernel, faster) if measured else (None,) * 5),
+        *(
+            (None,) * 4
+            if measured
+            else tuple(_about(item) for item in (share, headroom, eager, kernel))
+        ),
+        Cell(f"≈ {us(row.bound_us)}", row.bound_us),
+        Cell(str(calls), calls, ", ".join(models[:4]) + (" …" if len(models) > 4 else "")),
+        _lineage(row, chain),
+        Cell(f"{row.spent_s:,.0f} s", row.spent_s) if row.spent_s else None,
+    )
+
+
+def _ops(row: RegionRow) -> str:
+    names = [name.removeprefix("aten.") for name in row.ops]
+    more = len(names) - SHOWN_OPS
+    return " ".join(names[:SHOWN_OPS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _why(row: RegionRow) -> str:
+    """The reason of a status, but for a kernel whose figures stand beside it."""
+    if row.status == "withdrawn":
+        return withdrawn_words(row)
+    return "" if row.sha256 is not None and row.speedup is not None else one_line(row.reason)
+
+
+def _about(cell: Cell | None) -> Cell | None:
+    """The cell as an estimate; what is no figure stays as it is."""
+    if cell is None or cell.sort is None:
+        return cell
+    return cell._replace(text=f"≈ {cell.text}")
+
+
+def _lineage(row: RegionRow, chain: Sequence[str]) -> Cell | None:
+    if row.sha256 is None:
+        run = f"run {row.run}" if row.run else ""
+        return Cell(f"was {row.parent[:SHORT]}" if row.parent else NOTHING, more=run)
+    before = [item[:SHORT] for item in chain if item != row.sha256] or (
+        [row.parent[:SHORT]] if row.parent else []
+    )
+    more = f"from {' ← '.join(reversed(before))}" if before else ""
+    if is_replaced(row):
+        same = row.sha256 == row.parent
+        more = "drafted again" if same else f"in place of {(row.parent or '')[:SHORT]}".rstrip()
+    here = row.sha256[:SHORT]
+    return Cell(here, row.sha256, more, href=f"#kernel-{here}")

@@ -1,0 +1,1 @@
+"""GPUs, locks and worker processes of this machine."""

@@ -1,0 +1,219 @@
+"""How are jobs done in processes of their own, some a device, so that a dead one costs one job?"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from agentkernel.runtime import gate
+from agentkernel.runtime.bench_lanes import CPU, exclusive, joined
+
+J = TypeVar("J")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a lane works: a device, and the folder of the gate that all lanes of it share.
+
+    `gate` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
+    apart.
+    """
+
+    device: str
+    gate: str | None
+    locks: Path
+
+
+@dataclass(frozen=True)
+class Ended(Generic[J, A]):
+    """A job with its answer, or with what ended it: `error` is what it raised, BrokenProcessPool
+    where its process died, `hung` where it was ended at its limit."""
+
+    job: J
+    device: str
+    answer: A | None = None
+    error: BaseException | None = None
+    hung: bool = False
+
+    @property
+    def died(self) -> bool:
+        """True where the process is gone: it crashed, was killed, or hung past its limit."""
+        return isinstance(self.error, BrokenProcessPool)
+
+
+@dataclass(frozen=True)
+class Begun(Generic[J]):
+    """A job on its lane; `until` is the monotonic time at which its process ends itself."""
+
+    lane: Lane
+    job: J
+    until: float
+
+
+@dataclass
+class Lane:
+    """One process on a device, which does one job at a time."""
+
+    place: Place
+    executor: ProcessPoolExecutor
+
+    def renew(self) -> None:
+        """Another process: the one before may have lost its GPU."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        self.executor = _executor(self.place)
+
+
+def spread(
+    take: Callable[[], J | None],
+    work: Callable[[J], A],
+    devices: Sequence[str],
+    locks: Path,
+    *,
+    limit_s: Callable[[J], float | None],
+    keep: Callable[[Ended[J, A]], bool] = lambda ended: ended.error is None,
+    usable: Callable[[str], bool] = lambda device: True,
+) -> Iterator[Ended[J, A]]:
+    """Each job as it ends, one lane an entry of `devices`, which are held meanwhile.
+
+    `take` gives the next job, or None where there is none for now: it is asked again after each
+    end, and all is over once nothing runs and nothing is given. A process that ends takes only its
+    own job with it; after an answer that `keep` refuses a lane has another process, and none at
+    all where its device is not `usable` any more. What hangs past `limit_s` is ended.
+    """
+    running: dict[Future[A], Begun[J]] = {}
+    with _lanes(devices, locks) as idle:
+        while True:
+            _begin(take, work, limit_s, idle, running)
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                begun = running.pop(future)
+                lane = begun.lane
+                ended = _ended(future, begun)
+                if keep(ended):
+                    idle.append(lane)
+                elif usable(lane.place.device):
+                    lane.renew()
+                    idle.append(lane)
+                else:
+                    lane.executor.shutdown(wait=False, cancel_futures=True)
+                yield ended
+
+
+def _begin(
+    take: Callable[[], J | None],
+    work: Callable[[J], A],
+    limit_s: Callable[[J], float | None],
+    idle: list[Lane],
+    running: dict[Future[A], Begun[J]],
+) -> None:
+    """Give every idle lane a job, as long as there are any."""
+    while idle:
+        job = take()
+        if job is None:
+            return
+        lane, limit = idle.pop(), limit_s(job)
+        until = math.inf if limit is None else time.monotonic() + limit
+        try:
+            future = lane.executor.submit(_guarded, work, job, limit)
+        except BrokenProcessPool:  # killed while it was idle
+            lane.renew()
+            future = lane.executor.submit(_guarded, work, job, limit)
+        running[future] = Begun(lane, job, until)
+
+
+def _ended(future: Future[A], begun: Begun[J]) -> Ended[J, A]:
+    job, device = begun.job, begun.lane.place.device
+    error = future.exception()
+    if error is not None:
+        hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= begun.until
+        return Ended(job, device, error=error, hung=hung)
+    return Ended(job, device, answer=future.result())
+
+
+@contextmanager
+def _lanes(devices: Sequence[str], locks: Path) -> Iterator[list[Lane]]:
+    """The lanes, the first device's first one last, while this process holds the devices."""
+    with ExitStack() as held:
+        held.enter_context(exclusive(locks, devices))
+        gates = {device: held.enter_context(_gate(device)) for device in dict.fromkeys(devices)}
+        places = [Place(device, gates[device], locks) for device in devices]
+        lanes = [Lane(place, _executor(place)) for place in reversed(places)]
+        try:
+            yield list(lanes)
+        except BaseException:
+            # Interrupted, or the machine lacks something: nobody waits for a job half done.
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+        finally:
+            for lane in lanes:
+                lane.executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _gate(device: str) -> Iterator[str | None]:
+    """The folder of a device's gate; None on the CPU, where nobody times."""
+    if device == CPU:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="agentkernel-gate-", ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
+
+
+def _executor(place: Place) -> ProcessPoolExecutor:
+    """A process of its own, forked from one that has the imports behind it and no CUDA yet."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch"])
+    return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(place,))
+
+
+_held = ExitStack()
+"""What this process keeps until it ends, once it is a lane: its place among a device's lanes."""
+
+
+def _prepare(place: Place) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == CPU else place.device
+    if place.gate is None:
+        os.environ.pop(gate.FOLDER, None)
+    else:
+        os.environ[gate.FOLDER] = place.gate
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _held.enter_context(joined(place.locks, place.device))
+
+
+def _end_with_parent() -> None:
+    """A lane whose parent was killed must not go on beside the next call's."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+
+def _guarded(work: Callable[[J], A], job: J, limit_s: float | None) -> A:
+    """`work`, in a process that ends itself where the job hangs."""
+    if limit_s is None:
+        return work(job)
+    timer = threading.Timer(limit_s, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    try:
+        return work(job)
+    finally:
+        timer.cancel()

@@ -1,0 +1,1 @@
+"""Files, databases and settings that survive a kill."""

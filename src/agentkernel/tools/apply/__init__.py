@@ -1,1 +1,0 @@
-"""How do verified kernels get into a model and out again, and does the whole gain by them?"""

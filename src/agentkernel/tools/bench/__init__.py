@@ -1,1 +1,0 @@
-"""How is any coder measured on any suite of problems, and what do the figures say?"""

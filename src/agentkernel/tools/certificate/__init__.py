@@ -1,0 +1,1 @@
+"""Certificates: written, signed, read and replayed."""

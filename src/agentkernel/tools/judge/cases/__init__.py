@@ -1,0 +1,1 @@
+"""The cases of a judgement: seeds, shapes, distributions, memory layouts and edge inputs."""

@@ -1,0 +1,1 @@
+"""Comparison of outputs and state with the reference, and the precision rule."""

@@ -1,0 +1,268 @@
+"""Bytes that a call holds at its worst moment, counted on tensors without storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.fx import Node
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from agentkernel.domain.problem import ScalarSpec, ShapeSet
+from agentkernel.tools.judge.reference.reference import exactly
+from agentkernel.tools.problem.structures import leaves_of, value_of
+from agentkernel.tools.roofline.op_cost import op_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.tools.problem.capture import Captured
+
+TEMPORARIES = {
+    "aten.mse_loss": 1.0,
+    "aten.smooth_l1_loss": 1.0,
+    "aten.huber_loss": 1.0,
+    "aten.binary_cross_entropy": 1.0,
+    "aten.soft_margin_loss": 1.0,
+    "aten.logsumexp": 1.0,
+    "aten.sort": 2.0,
+    "aten.topk": 1.0,
+    "aten.median": 1.0,
+    "aten.kthvalue": 1.0,
+}
+"""Operators whose CUDA kernels hold memory that no operator below them shows -> how many times the
+bytes of their first operand (ATen/native/Loss.cpp, ReduceOps.cpp, cuda/Sort.cpp)."""
+ATTENTION = (
+    torch.nn.functional.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention.default,
+)
+RMS_NORM = (torch.nn.functional.rms_norm, torch.ops.aten.rms_norm.default)
+
+
+SCANS = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
+"""On tensors without storage torch makes a scan of a square mask, whose size overflows."""
+
+
+NOT_COUNTED = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+)
+"""What a graph may raise on tensors without storage, at sizes that it was not captured for."""
+
+
+class Counted(NamedTuple):
+    """`peak` and `outputs` in bytes, beyond what was there before the call."""
+
+    peak: int
+    outputs: int
+
+
+class _Counting(TorchDispatchMode):
+    """Adds up the storages that are alive after each operator, but for the `resident` ones."""
+
+    def __init__(self, resident: Iterable[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._resident = {item.untyped_storage()._cdata for item in resident}
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run `func`, and see what there is then."""
+        kwargs = kwargs or {}
+        if func in SCANS:
+            found = torch.empty_like(args[0], dtype=kwargs.get("dtype"))
+        else:
+            found = func(*args, **kwargs)
+        for item in tree_leaves(found):
+            if isinstance(item, torch.Tensor):
+                storage = item.untyped_storage()
+                if storage._cdata not in self._resident:
+                    entry = (_weak(storage), storage.nbytes())
+                    self._live.setdefault(storage._cdata, entry)
+        self._live = {key: item for key, item in self._live.items() if not _is_gone(item[0])}
+        extra = TEMPORARIES.get(op_name(func), 0.0)
+        work = int(extra * args[0].nbytes) if extra and isinstance(args[0], torch.Tensor) else 0
+        self.peak = max(self.peak, work + sum(size for _, size in self._live.values()))
+        return found
+
+
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _is_gone(storage: StorageWeakRef) -> bool:
+    return bool(storage.expired())  # type: ignore[no-untyped-call]
+
+
+class _Fused(TorchFunctionMode):
+    """Attention and RMS norm as the one kernel that a GPU has for them: an output, no scores."""
+
+    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run `func`, or make what it would return."""
+        kwargs = kwargs or {}
+        if func in ATTENTION:
+            query, value = _argument(args, kwargs, 0, "query"), _argument(args, kwargs, 2, "value")
+            return query.new_empty((*query.shape[:-1], value.shape[-1]))
+        if func in RMS_NORM:
+            return torch.empty_like(_argument(args, kwargs, 0, "input"))
+        return func(*args, **kwargs)
+
+
+def _argument(args, kwargs, place: int, name: str):  # type: ignore[no-untyped-def]
+    return args[place] if len(args) > place else kwargs[name]
+
+
+def count_bytes(call: Callable[[], object], resident: Iterable[torch.Tensor]) -> Counted:
+    """What `call` allocates and returns, beside the `resident` tensors that it is given."""
+    known = list(resident)
+    with torch.no_grad(), _Counting(known) as counting:
+        returned = call()
+    own = {item.untyped_storage()._cdata for item in known}
+    storages = {
+        item.untyped_storage()._cdata: item.untyped_storage().nbytes()
+        for item in leaves_of(returned)
+        if isinstance(item, torch.Tensor)
+    }
+    return Counted(counting.peak, sum(size for key, size in storages.items() if key not in own))
+
+
+def meta_inputs(inputs: ShapeSet, *, double: bool = False) -> list[object]:
+    """Tensors without storage for `inputs`, floats in fp64 where `double`; scalars as they are."""
+    found: list[object] = []
+    for spec in inputs.inputs:
+        if isinstance(spec, ScalarSpec):
+            found.append(value_of(spec.literal))
+            continue
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        wide = torch.float64 if double and dtype.is_floating_point else dtype
+        found.append(torch.empty(spec.shape, dtype=wide, device="meta"))
+    return found
+
+
+def meta_weights(captured: Captured, *, double: bool = False) -> dict[str, torch.Tensor]:
+    """Placeholder -> tensor without storage, for parameters, buffers and constants."""
+    names = {**captured.parameters, **captured.constants}
+    found: dict[str, torch.Tensor] = {}
+    for node in captured.graph.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and node.name in names and isinstance(value, torch.Tensor):
+            wide = torch.float64 if double and value.dtype.is_floating_point else value.dtype
+            shape = [int(size) for size in value.shape]
+            found[node.name] = torch.empty(shape, dtype=wide, device="meta")
+    return found
+
+
+def run_graph(
+    captured: Captured, values: Mapping[str, object], device: str | torch.device
+) -> list[object]:
+    """The outputs of forward, in order, for `values` by placeholder; what nobody needs any more
+    is let go. Whatever the graph makes of nothing is made on `device`."""
+    last = _last_uses(captured)
+    known: dict[str, object] = {}
+    for node in captured.graph.graph.nodes:
+        if node.op == "placeholder":
+            known[node.name] = values.get(node.name)
+        elif node.op == "output":
+            break
+        else:
+            known[node.name] = run_node(captured, node, known, device)
+        for name in last.get(node.name, ()):
+            known.pop(name, None)
+    return [None if name is None else known[name] for name in captured.outputs]
+
+
+def graph_values(captured: Captured, inputs: ShapeSet) -> dict[str, object]:
+    """Every node of the graph at `inputs`: tensors without storage, numbers. Raises as
+    `count_graph` does."""
+    given = dict(zip(captured.user_inputs, meta_inputs(inputs), strict=True))
+    known: dict[str, object] = {**given, **meta_weights(captured)}
+    with torch.no_grad(), _Counting([]):
+        for node in captured.graph.graph.nodes:
+            if node.op in ("call_function", "get_attr"):
+                known[node.name] = run_node(captured, node, known, "meta")
+            else:
+                known.setdefault(node.name, None)
+    return known
+
+
+def run_node(
+    captured: Captured, node: Node, known: Mapping[str, object], device: str | torch.device
+) -> object:
+    """One node's value, of its arguments' in `known`."""
+    if node.op == "get_attr":
+        return getattr(captured.graph, str(node.target))
+    if node.target is torch.ops.aten._assert_tensor_metadata.default:
+        return None  # of the dtype that a cast was captured from, which fp64 is not
+    here: Callable[[object], object] = lambda item: (  # noqa: E731
+        known[item.name] if isinstance(item, Node) else item
+    )
+    args, kwargs = tree_map(here, (node.args, dict(node.kwargs)))
+    if kwargs.get("device") is not None:
+        kwargs["device"] = torch.device(device)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _last_uses(captured: Captured) -> dict[str, list[str]]:
+    """Node -> the values that it is the last to read."""
+    kept = {name for name in captured.outputs if name is not None}
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for node in reversed(captured.graph.graph.nodes):
+        if node.op == "output":
+            continue
+        names = [node.name, *(item.name for item in node.all_input_nodes)]
+        for name in names:
+            if name not in seen and name not in kept:
+                seen.add(name)
+                found.setdefault(node.name, []).append(name)
+    return found
+
+
+def count_graph(captured: Captured, inputs: ShapeSet, *, double: bool = False) -> Counted:
+    """What eager holds for the captured graph at `inputs`; in fp64 as the judge runs it where
+    `double`, attention by its definition then. Raises one of NOT_COUNTED where the graph does not
+    run at these sizes."""
+    given = dict(zip(captured.user_inputs, meta_inputs(inputs, double=double), strict=True))
+    values: dict[str, object] = {**given, **meta_weights(captured, double=double)}
+    resident = [item for item in values.values() if isinstance(item, torch.Tensor)]
+
+    def call() -> object:
+        if double:
+            with exactly():
+                return run_graph(captured, values, "meta")
+        with _Fused():
+            return run_graph(captured, values, "meta")
+
+    return count_bytes(call, resident)
+
+
+def count_module(module: nn.Module, inputs: ShapeSet) -> Counted:
+    """What eager holds for `module` (on the meta device). Raises whatever its forward raises."""
+    given = meta_inputs(inputs)
+    state = module.state_dict()
+    resident = [item for item in (*given, *state.values()) if isinstance(item, torch.Tensor)]
+
+    def call() -> object:
+        with _Fused():
+            return module(*given)
+
+    return count_bytes(call, resident)
+
+
+def bytes_of(values: Sequence[object]) -> int:
+    """Bytes of the tensors among `values`."""
+    return sum(item.nbytes for item in values if isinstance(item, torch.Tensor))

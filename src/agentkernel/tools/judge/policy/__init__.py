@@ -1,0 +1,1 @@
+"""The static policy: what the source of a candidate may contain, read before it runs."""

@@ -1,0 +1,1 @@
+"""Problems at hand: loaded modules, their inputs and their captured graphs."""

@@ -1,0 +1,731 @@
+"""What does a module compute? Its forward as a functional ATen graph, without touching memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import ProblemError, one_line
+from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
+from agentkernel.tools.judge.cases.layouts import dense_order, in_order
+from agentkernel.tools.problem.cumulative_norm import traceable_averages
+from agentkernel.tools.problem.problems import LoadedProblem, default_value
+from agentkernel.tools.problem.structures import PLAIN, label, make_known
+
+if TYPE_CHECKING:
+    import sympy
+    import torch
+    from torch import nn
+    from torch._C import DispatchKey
+    from torch._ops import OpOverload
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule
+    from torch.utils._pytree import TreeSpec
+
+KNOWN_TORCH = ("2.11", "2.12", "2.13")
+"""Releases whose export keeps composite operators whole as `_kept_tables` has it."""
+LIFTED = "lifted_tensor"
+"""What export calls a tensor that forward makes of plain numbers."""
+MOST_LITERALS = 256
+"""Numbers in such a tensor that a drop-in may write out."""
+TWO_DEVICES = ("is not on the expected device meta", "two different devices")
+"""What torch says of an operator that is given tensors of two devices."""
+DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
+
+
+@dataclass(frozen=True)
+class FreeDim:
+    """A size that may change from call to call. Dimensions with one `symbol` change together."""
+
+    symbol: str
+    input_index: int
+    dim: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One forward as functional ATen calls; composite ops (softmax, layer_norm) stay whole.
+
+    `graph` carries a fake or meta tensor in `node.meta["val"]`; `parameters` maps placeholders to
+    state_dict names (parameters and buffers), `constants` placeholders to attribute paths of plain
+    tensors. `outputs` names the nodes that forward returns, in order, None for a non-tensor.
+    `mutated_buffers` and `mutated_inputs` are what forward changes in place; the graph returns
+    their new values, in this order, before the outputs. `returned_inputs` has, for an output that
+    is an input itself, that input's placeholder. `side_effect` is the path of a plain attribute
+    that forward sets, which no drop-in does.
+    """
+
+    graph: GraphModule
+    user_inputs: tuple[str, ...]
+    parameters: dict[str, str]
+    constants: dict[str, str]
+    outputs: tuple[str | None, ...]
+    output_tree: TreeSpec
+    mutated_buffers: tuple[str, ...]
+    mutated_inputs: tuple[str, ...]
+    free_dims: tuple[FreeDim, ...]
+    static_reason: str | None
+    guards: tuple[sympy.Basic, ...] = ()
+    side_effect: str | None = None
+    returned_inputs: tuple[str | None, ...] = ()
+    literals: dict[str, str] = field(default_factory=dict)
+    """Attribute path of a constant -> the text that makes it, where forward's own text does."""
+    plain_outputs: dict[int, object] = field(default_factory=dict)
+    """Place of an output -> the number or string that it is in every call."""
+    views: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Place of an output that a drop-in makes as a view -> the input or the node of an output in
+    whose memory it lies, and the text that follows that: `.t()`."""
+    asks_mode: bool = True
+    """False where forward never asked for its mode: in the other one it computes the same."""
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The nodes of the outputs that are tensors of their own."""
+        own = (name for at, name in enumerate(self.outputs) if at not in self.views)
+        return tuple(name for name in own if name is not None)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The nodes with the new values of `mutated_buffers`, then of `mutated_inputs`."""
+        count = len(self.mutated_buffers) + len(self.mutated_inputs)
+        (values,) = self.graph.graph.output_node().args
+        assert isinstance(values, tuple | list)
+        return tuple(str(item) for item in values[:count])
+
+    def admits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the graph holds for these values of the free symbols (symbol -> size).
+
+        Tracing decided on the way that, say, a size is even; a size that breaks such a decision
+        belongs to another graph, and so does one with which it cannot be asked: it divides by zero,
+        or takes the rest of a negative number, which torch asserts away.
+        """
+        for guard in self.guards:
+            known = {
+                symbol: sizes[str(symbol)] for symbol in guard.free_symbols if str(symbol) in sizes
+            }
+            try:
+                if guard.subs(known) == False:  # noqa: E712 - sympy's own False
+                    return False
+            except (ZeroDivisionError, AssertionError):
+                return False
+        return True
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's warnings, logs and dumps of half-made graphs off the terminal."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    sink = io.StringIO()
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sink), redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)
+
+
+@dataclass(frozen=True)
+class _Example:
+    """A module with the arguments of one call, both without storage."""
+
+    module: nn.Module
+    inputs: tuple[object, ...]
+
+
+def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False) -> Captured:
+    """Trace `loaded`'s forward on the given shape set with symbolic sizes wherever they stay free.
+
+    Eval mode unless `training`, no gradients, no memory for the inputs. Raises ProblemError where
+    the constructor or forward raises, the inputs do not fit, or control flow depends on data.
+    """
+    import torch
+
+    with torch.no_grad(), _quiet():
+        if (varied := _varied(loaded.problem.shape_sets, shape_set)) is not None:
+            try:
+                found = _capture(_resized(loaded, varied), shape_set, training, static=False)
+                return _declared(found, loaded, shape_set)
+            except (Exception, SystemExit):  # noqa: BLE001, S110 - no such sizes: the declared ones
+                pass
+        return _capture(loaded, shape_set, training, static=True)
+
+
+def _capture(loaded: LoadedProblem, shape_set: int, training: bool, *, static: bool) -> Captured:
+    """The trace with these very sizes; `static`: where they cannot be symbols, as numbers."""
+    captured = _trace(loaded, _example(loaded, shape_set), shape_set, training, static)
+    unknown = [path for path in captured.constants.values() if path.startswith(LIFTED)]
+    if set(unknown) - set(captured.literals):
+        # On meta a tensor that forward makes of numbers has none.
+        with contextlib.suppress(Exception):
+            return _trace(loaded, _real_example(loaded, shape_set), shape_set, training, static)
+    return captured
+
+
+def _trace(
+    loaded: LoadedProblem, example: _Example, shape_set: int, training: bool, static: bool
+) -> Captured:
+    import torch
+
+    example.module.train(training)
+    found, asked = _traced(loaded, example, shape_set, "cuda", static=static)
+    if asked and not torch.cuda.is_available():
+        other = _same_on_cpu(loaded, example, shape_set, found, static=static)
+        return replace(found, asks_mode=found.asks_mode or other.asks_mode)
+    return found
+
+
+def _same_on_cpu(
+    loaded: LoadedProblem, example: _Example, shape_set: int, found: Captured, *, static: bool
+) -> Captured:
+    """The trace for the CPU. Raises ProblemError where forward computes something else there, where
+    it would be judged here, than on the GPU that `found` was traced for."""
+    try:
+        other, _ = _traced(loaded, example, shape_set, "cpu", static=static)
+        if _values_of(other) == _values_of(found):
+            return other
+    except (Exception, SystemExit):  # noqa: BLE001, S110 - it does not run there
+        pass
+    raise ProblemError(
+        f"The forward of {loaded.problem.class_name} asks for the device of its tensors, and "
+        "computes something else on a GPU than on the CPU. Expected the same on both where no "
+        "GPU is at hand to judge it on. Next: run this on a machine with the GPU, or take the "
+        "branch out."
+    )
+
+
+def _values_of(captured: Captured) -> list[str]:
+    """A name for each output that tells by which operators it comes from the inputs, however it and
+    what it is made of lie in memory."""
+    import torch
+
+    aten = torch.ops.aten
+    copies = (aten.clone.default, aten.contiguous.default, aten.alias.default)
+    names: dict[object, str] = {}
+    turned: dict[str, str] = {}
+
+    def text(item: object) -> str:
+        return names.get(item, repr(item)) if isinstance(item, torch.fx.Node) else repr(item)
+
+    for node in captured.graph.graph.nodes:
+        if node.op == "placeholder":
+            names[node] = node.name
+        elif node.target in copies:
+            names[node] = text(node.args[0])
+        elif node.target is aten.t.default:
+            given = text(node.args[0])
+            names[node] = turned.get(given) or sha256_text(f"t {given}")
+            turned[names[node]] = given
+        elif node.op != "output":
+            flat, tree = torch.utils._pytree.tree_flatten((node.args, node.kwargs))
+            said = f"{node.target} {tree} {[text(item) for item in flat]}"
+            names[node] = sha256_text(said)
+    returned = captured.graph.graph.output_node().args
+    return [text(item) for item in torch.utils._pytree.tree_leaves(returned)]
+
+
+def _traced(
+    loaded: LoadedProblem, example: _Example, shape_set: int, device: str, *, static: bool
+) -> tuple[Captured, bool]:
+    """The trace of a forward that is told that its tensors lie on `device`; whether it asked."""
+    from agentkernel.tools.problem.told_device import told_device
+    from agentkernel.tools.problem.training_mode import watched_mode
+
+    module = example.module
+    with (
+        _watched(module) as seen,
+        told_device(module, device) as told,
+        watched_mode(module) as mode,
+    ):
+        try:
+            program, reason = _export(example, dynamic=True), None
+        except (Exception, SystemExit) as error:  # any refusal of symbolic sizes: the actual ones
+            if not static:
+                raise
+            reason = one_line(error, 200)
+            program = _export_static(loaded, example, shape_set, seen)
+    found = _captured(program, reason)
+    same = tuple(None if at is None else found.user_inputs[at] for at in seen.same)
+    effect = next(iter(seen.effects), None)
+    # In a function that Dynamo traced it may ask unseen.
+    asks = mode.asked or _has_subgraphs(found.graph)
+    found = replace(found, side_effect=effect, returned_inputs=same, asks_mode=asks)
+    return found, told.asked
+
+
+def _has_subgraphs(graph: GraphModule) -> bool:
+    import torch
+
+    return any(
+        isinstance(item.target, torch._ops.HigherOrderOperator) for item in graph.graph.nodes
+    )
+
+
+def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:
+    """The largest size of each dimension among the sets, where one of `shape_set` is 0 or 1, which
+    torch makes constants, and another set has it larger; None where no such size varies."""
+    declared = sets[shape_set]
+    alike = [[(item.dtype, len(item.shape)) for item in one.tensors] for one in sets]
+    if any(item != alike[shape_set] for item in alike):
+        return None
+    largest = [
+        tuple(map(max, zip(*(item.shape for item in same), strict=True)))
+        for same in zip(*(one.tensors for one in sets), strict=True)
+    ]
+    pairs = zip(declared.tensors, largest, strict=True)
+    if not any(a < 2 <= b for spec, top in pairs for a, b in zip(spec.shape, top, strict=True)):
+        return None
+    tops = iter(largest)
+    return ShapeSet(
+        inputs=tuple(
+            spec.model_copy(update={"shape": next(tops)}) if isinstance(spec, TensorSpec) else spec
+            for spec in declared.inputs
+        )
+    )
+
+
+def _resized(loaded: LoadedProblem, shapes: ShapeSet) -> LoadedProblem:
+    """The same module with `shapes` in place of every set."""
+    sets = (shapes,) * len(loaded.problem.shape_sets)
+    problem = loaded.problem.model_copy(update={"shape_sets": sets})
+    return replace(loaded, problem=problem, live_inputs=())
+
+
+def _declared(captured: Captured, loaded: LoadedProblem, shape_set: int) -> Captured:
+    """`captured`, traced with other sizes, with those of `shape_set`."""
+    specs = loaded.problem.shape_sets[shape_set].inputs
+    sizes = [
+        replace(item, size=spec.shape[item.dim])
+        for item in captured.free_dims
+        if isinstance(spec := specs[item.input_index], TensorSpec)
+    ]
+    return replace(captured, free_dims=tuple(sizes))
+
+
+@dataclass
+class _Seen:
+    """What a graph does not show of a forward: plain attributes that it sets, and for each output
+    the number of the input that it is."""
+
+    effects: list[str] = field(default_factory=list)
+    same: list[int | None] = field(default_factory=list)
+    odd: str = ""
+    """The class of an output that is neither tensor nor plain data."""
+
+
+@contextmanager
+def _watched(module: nn.Module) -> Iterator[_Seen]:
+    """What forward does beside its graph. Export takes attributes back once it has returned."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    from agentkernel.tools.problem.attributes import Picture, changed, picture
+
+    before: list[Picture] = []
+    seen = _Seen()
+
+    def enter(module: nn.Module, args: object) -> None:
+        before.append(picture(module))
+
+    def leave(module: nn.Module, args: tuple[object, ...], output: object) -> None:
+        effect = changed(module, before.pop())
+        seen.effects.extend([] if effect is None else [effect])
+        make_known(output)
+        places = {id(item): at for at, item in enumerate(args) if hasattr(item, "shape")}
+        leaves = tree_leaves(output)
+        seen.same = [places.get(id(leaf)) for leaf in leaves]
+        plain = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, *PLAIN)
+        odd = [type(leaf) for leaf in leaves if not isinstance(leaf, plain)]
+        seen.odd = label(odd[0]) if odd else ""
+
+    hooks = (module.register_forward_pre_hook(enter), module.register_forward_hook(leave))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _example(loaded: LoadedProblem, shape_set: int) -> _Example:
+    """The module on meta; where its constructor needs real numbers, on the CPU with fake inputs."""
+    try:
+        module = loaded.build(seed=0, device="meta")
+        if not _stray_tensors(module):
+            return _Example(module, _inputs(loaded, shape_set, "meta"))
+    except (ProblemError, NotImplementedError):
+        pass
+    return _real_example(loaded, shape_set)
+
+
+def _real_example(loaded: LoadedProblem, shape_set: int) -> _Example:
+    """The module on the CPU, with fake inputs."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    module = loaded.build(seed=0, device="cpu")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return _Example(module, _inputs(loaded, shape_set, "cpu"))
+
+
+def example_call(loaded: LoadedProblem, shape_set: int = 0) -> tuple[nn.Module, tuple[object, ...]]:
+    """The module in eval mode and the inputs of one call, without storage, as they are traced."""
+    example = _example(loaded, shape_set)
+    return example.module, example.inputs
+
+
+def quiet() -> AbstractContextManager[None]:
+    """Keep what tracing prints and logs off the terminal."""
+    return _quiet()
+
+
+def _stray_tensors(module: nn.Module) -> bool:
+    """True where an attribute, a parameter or a buffer is a real tensor, as one that the
+    constructor was given stays, which cannot meet meta inputs."""
+    import torch
+
+    return any(
+        isinstance(value, torch.Tensor) and value.device.type != "meta"
+        for item in module.modules()
+        for value in (*vars(item).values(), *item._parameters.values(), *item._buffers.values())
+    )
+
+
+def _inputs(loaded: LoadedProblem, shape_set: int, device: str) -> tuple[object, ...]:
+    import torch
+
+    if loaded.live_inputs and shape_set == 0:
+        return tuple(_like(item, device) for item in loaded.live_inputs)
+    specs = loaded.problem.shape_sets[shape_set].inputs
+    values: list[object] = []
+    for spec, order in zip(specs, declared_orders(loaded, shape_set), strict=True):
+        if isinstance(spec, ScalarSpec):
+            values.append(default_value(spec, device))
+            continue
+        value = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+        values.append(value if order is None else in_order(value, order))
+    return tuple(values)
+
+
+def declared_orders(loaded: LoadedProblem, shape_set: int) -> list[tuple[int, ...] | None]:
+    """The memory format of each input of a declared set, as the problem makes it; None for the
+    usual one, and where that cannot be told."""
+    specs = loaded.problem.shape_sets[shape_set].inputs
+    try:
+        orders = [dense_order(x) for x in loaded.make_inputs(shape_set, seed=0, device="meta")]
+    except Exception:  # noqa: BLE001 - the user's get_inputs may need real numbers
+        orders = []
+    return orders if len(orders) == len(specs) else [None] * len(specs)
+
+
+def _like(value: object, device: str) -> object:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+
+
+def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
+    import torch
+
+    from agentkernel.tools.problem.attributes import kept
+
+    shapes = tuple(
+        dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO)
+        if isinstance(value, torch.Tensor)
+        else None
+        for value in example.inputs
+    )
+    with kept(example.module), traceable_averages(example.module):
+        program: ExportedProgram = torch.export.export(
+            example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
+        )
+    with _kept_tables():
+        functional: ExportedProgram = program.run_decompositions({})
+    return functional
+
+
+Kernels = Mapping["DispatchKey", Callable[..., object]]
+Preserve = Callable[[Mapping["OpOverload", Callable[..., object]]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class _Preserved:
+    """What torch makes of one composite operator for as long as it is to stay whole.
+
+    `fake_rule` is None where the operator had a rule for fake tensors before.
+    """
+
+    decomposition: Callable[..., object]
+    before: Kernels
+    during: Kernels
+    fake_rule: Callable[..., object] | None
+
+
+_PRESERVED: dict[OpOverload, _Preserved] = {}
+_TABLES = threading.RLock()
+
+
+@contextmanager
+def _kept_tables() -> Iterator[None]:
+    """Let torch set its tables of composite operators from what it made for an earlier export.
+
+    Each export lists the operators of the dispatcher anew for every library of operators, and makes
+    some twenty kernels for each of 500 operators: more than half the time of a small capture.
+    Nothing is changed for a torch that is not known to do so.
+    """
+    import torch
+
+    try:
+        from torch._export import utils
+        from torch.export import exported_program
+
+        collect = utils._materialize_cpp_cia_ops
+        override = exported_program._override_composite_implicit_decomp
+    except (ImportError, AttributeError):
+        known = False
+    else:
+        known = ".".join(torch.__version__.split(".")[:2]) in KNOWN_TORCH
+    if not known:
+        yield
+        return
+    with _TABLES:
+        # No operator can be registered between two libraries' turns: once is enough for all.
+        utils._materialize_cpp_cia_ops = cache(collect)
+        exported_program._override_composite_implicit_decomp = partial(_preserve, override)
+        try:
+            yield
+        finally:
+            utils._materialize_cpp_cia_ops = collect
+            exported_program._override_composite_implicit_decomp = override
+
+
+@contextmanager
+def _preserve(
+    override: Preserve, table: Mapping[OpOverload, Callable[..., object]]
+) -> Iterator[None]:
+    """`override(table)`, made by torch only for operators that are not as they were last time."""
+    from torch._subclasses.fake_impls import (
+        _deregister_op_impl,
+        _is_op_registered_to_fake_rule,
+        op_implementations_dict,
+        register_op_impl,
+    )
+
+    kept: dict[OpOverload, _Preserved] = {}
+    fresh: dict[OpOverload, tuple[Kernels, bool]] = {}
+    for operator, decomposition in table.items():
+        ruled = _is_op_registered_to_fake_rule(operator)
+        last = _PRESERVED.get(operator)
+        if (
+            last is not None
+            and last.decomposition is decomposition
+            and last.before == operator.py_kernels
+            and (last.fake_rule is None) == ruled
+        ):
+            kept[operator] = last
+        else:
+            fresh[operator] = (operator.py_kernels.copy(), ruled)
+    with override({operator: table[operator] for operator in fresh}):
+        for operator, (before, ruled) in fresh.items():
+            _PRESERVED[operator] = _Preserved(
+                table[operator],
+                before,
+                operator.py_kernels.copy(),
+                None if ruled else op_implementations_dict[operator],
+            )
+        try:
+            for operator, last in kept.items():
+                _set_kernels(operator, last.during)
+                if last.fake_rule is not None:
+                    register_op_impl(operator)(last.fake_rule)
+            yield
+        finally:
+            for operator, last in kept.items():
+                _set_kernels(operator, last.before)
+                _deregister_op_impl(operator)
+
+
+def _set_kernels(operator: OpOverload, kernels: Kernels) -> None:
+    operator.py_kernels.clear()
+    operator.py_kernels.update(kernels)
+    operator._dispatch_cache.clear()
+
+
+def _export_static(
+    loaded: LoadedProblem, example: _Example, shape_set: int, seen: _Seen
+) -> ExportedProgram:
+    try:
+        return _export(example, dynamic=False)
+    except (Exception, SystemExit) as error:
+        name = loaded.problem.class_name
+        text = f"{type(error).__name__}: {one_line(error, 200)}"
+        if any(word in text for word in DATA_DEPENDENT):
+            raise ProblemError(
+                f"The forward of {name} branches on tensor values, so it has no fixed graph. "
+                "Expected control flow that depends on shapes and Python values alone. "
+                "Next: use torch.where, or optimise the part without the branch."
+            ) from error
+        if seen.odd:
+            raise ProblemError(
+                f"The forward of {name} returns an object of {seen.odd}. Expected tensors, numbers "
+                "and None, or tuples, lists, dicts, named tuples and dataclasses of them, with no "
+                "more than their fields. Next: wrap it in a module that returns those."
+            ) from error
+        if _left_on_cpu(example, text):
+            raise ProblemError(
+                f"The forward of {name} makes a tensor on the CPU and mixes it with its inputs, "
+                "which a GPU refuses. Expected tensors on the device of the inputs. "
+                "Next: make it with device=x.device, or in the constructor as a buffer."
+            ) from error
+        shapes = loaded.problem.shape_sets[shape_set].label
+        raise ProblemError(
+            f"The forward of {name} raised {_reason(error)} on inputs {shapes}. "
+            "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
+        ) from error
+
+
+def _left_on_cpu(example: _Example, text: str) -> bool:
+    """Whether forward failed with `text` since a tensor that it makes meets inputs on meta."""
+    import torch
+
+    given = (item for item in example.inputs if isinstance(item, torch.Tensor))
+    on_meta = any(item.device.type == "meta" for item in given)
+    return on_meta and any(words in text for words in TWO_DEVICES)
+
+
+def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
+    from torch.export.graph_signature import InputKind, OutputKind
+
+    signature = program.graph_signature
+    named: Callable[[InputKind], dict[str, str]] = lambda kind: {  # noqa: E731
+        spec.arg.name: str(spec.target) for spec in signature.input_specs if spec.kind == kind
+    }
+    users = tuple(
+        spec.arg.name for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT
+    )
+    outputs = tuple(
+        getattr(spec.arg, "name", None) if not hasattr(spec.arg, "value") else None
+        for spec in signature.output_specs
+        if spec.kind == OutputKind.USER_OUTPUT
+    )
+    returned = [s.arg for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    plain = {at: getattr(arg, "value", None) for at, arg in enumerate(returned)}
+    tree = program.call_spec.out_spec
+    if tree is None:
+        raise ProblemError("The module returns nothing. Expected a tensor or several.")
+    constants, literals = _literals(program, named(InputKind.CONSTANT_TENSOR))
+    return Captured(
+        graph=program.graph_module,
+        user_inputs=users,
+        parameters={**named(InputKind.PARAMETER), **named(InputKind.BUFFER)},
+        constants=constants,
+        outputs=outputs,
+        output_tree=tree,
+        mutated_buffers=tuple(signature.buffers_to_mutate.values()),
+        mutated_inputs=tuple(signature.user_inputs_to_mutate.values()),
+        free_dims=_free_dims(program.graph_module, users),
+        static_reason=static_reason,
+        guards=_guards(program.graph_module),
+        literals=literals,
+        plain_outputs={at: value for at, value in plain.items() if value is not None},
+    )
+
+
+def _literals(
+    program: ExportedProgram, constants: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The constants that are left, and the text of those that forward makes of numbers.
+
+    A tensor of one number and no dimension, `torch.tensor(0.5)`, becomes a call in the graph.
+    """
+    import torch
+
+    graph = program.graph_module.graph
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    last = list(nodes.values())[-1]
+    left, texts = dict(constants), {}
+    for name, path in constants.items():
+        value = program.constants.get(path)
+        known = isinstance(value, torch.Tensor) and value.device.type != "meta"
+        if not path.startswith(LIFTED) or not known or value.numel() > MOST_LITERALS:
+            continue
+        if value.ndim:
+            texts[path] = f"torch.tensor({_listed(value.tolist())}, dtype={value.dtype})"
+            continue
+        node = nodes[name]
+        device = node.meta["val"].device
+        with graph.inserting_after(last):
+            made = graph.call_function(
+                torch.ops.aten.full.default,
+                ([], value.item()),
+                {"dtype": value.dtype, "device": device, "pin_memory": False},
+            )
+        made.meta.update(node.meta)
+        node.replace_all_uses_with(made)
+        if node is not last:
+            graph.erase_node(node)
+            del left[name]
+    program.graph_module.recompile()
+    return left, texts
+
+
+def _listed(value: object) -> str:
+    """Nested numbers as Python."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_listed, value))}]"
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return repr(value) if finite else f'float("{value}")'
+
+
+def _guards(graph: GraphModule) -> tuple[sympy.Basic, ...]:
+    """What tracing took for granted about the symbolic sizes."""
+    import torch
+
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        sizes: list[object] = list(value.shape) if isinstance(value, torch.Tensor) else []
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                return tuple(guard.expr for guard in size.node.shape_env.guards)
+    return ()
+
+
+def _free_dims(graph: GraphModule, users: tuple[str, ...]) -> tuple[FreeDim, ...]:
+    import torch
+
+    nodes = {node.name: node for node in graph.graph.nodes if node.op == "placeholder"}
+    found: list[FreeDim] = []
+    for index, name in enumerate(users):
+        value = nodes[name].meta.get("val") if name in nodes else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        sizes: list[int | torch.SymInt] = list(value.shape)
+        found += [
+            FreeDim(str(size.node.expr), index, dim, int(size.node.hint))
+            for dim, size in enumerate(sizes)
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol
+        ]
+    return tuple(found)
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost message: exporters wrap the user's exception."""
+    inner: BaseException = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    return f"{type(inner).__name__}: {one_line(inner, 200)}"
+
+
+if TYPE_CHECKING:
+    _ = torch

@@ -1,0 +1,227 @@
+"""What goes into a submodule's call, however it is written, and what is it, values aside?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentkernel.domain.structure import Structure
+from agentkernel.tools.problem.structures import Apart, NotPlain, Place, take_apart
+from agentkernel.tools.problem.tools_arguments import identifiers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Unbound:
+    """A call that no region stands for, and why, in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A call's arguments as its region's problem takes them: `inputs`, by position.
+
+    Where all arguments are tensors and scalars by position, those are the inputs, and `structure`
+    is None. Else the inputs are the tensors alone, and `structure` says how they lie in the pair of
+    positional arguments and keywords. `names` are the inputs', `returns` is how the tensors lie in
+    what the call returned (None for a tensor, or a flat tuple or list).
+    """
+
+    inputs: tuple[object, ...]
+    names: tuple[str, ...]
+    structure: Structure | None = None
+    returns: Structure | None = None
+
+    @property
+    def nested(self) -> bool:
+        """Whether the problem's arguments or outputs are others than the submodule's own."""
+        return self.structure is not None or self.returns is not None
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Positional arguments up to the last one given, gaps filled with defaults, and keywords."""
+
+    positional: tuple[object, ...]
+    names: tuple[str, ...]
+    keywords: dict[str, object]
+
+
+def bind_call(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Bound | Unbound:
+    """The call's arguments, the same for a keyword and for its position.
+
+    A keyword that `forward` has no name for counts as not given where it is None, and one that has
+    no position where it is the default. Arguments are tensors, numbers, strings, None, and tuples,
+    lists and dicts of them; at least one is a tensor, and none is empty.
+    """
+    given = _given(module, args, kwargs)
+    if isinstance(given, Unbound):
+        return given
+    flat: list[Apart] = []
+    for name, value in [
+        *zip(given.names, given.positional, strict=True),
+        *given.keywords.items(),
+    ]:
+        apart = take_apart(value, name)
+        reason = _refused(apart)
+        if isinstance(apart, NotPlain) or reason is not None:
+            return Unbound(reason or "")
+        flat.append(apart)
+    places = [place for apart in flat for place in apart.places]
+    if not places:
+        return Unbound("it takes no tensor")
+    if not given.keywords and all(item.structure.kind in ("tensor", "literal") for item in flat):
+        return Bound(given.positional, identifiers(given.names))
+    if "forward" in vars(module):
+        return Unbound("its arguments are nested, and this instance has a forward of its own")
+    return _nested(given, flat, places)
+
+
+def _nested(given: _Given, flat: Sequence[Apart], places: Sequence[Place]) -> Bound:
+    items = tuple(apart.structure for apart in flat)
+    by_position, by_name = items[: len(given.positional)], items[len(given.positional) :]
+    keys = tuple(map(repr, given.keywords))
+    structure = Structure(
+        "tuple",
+        items=(Structure("tuple", items=by_position), Structure("dict", keys=keys, items=by_name)),
+    )
+    return Bound(
+        tuple(place.tensor for place in places),
+        identifiers([place.path for place in places]),
+        structure,
+    )
+
+
+def _given(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> _Given | Unbound:
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return Unbound(f"its arguments do not bind to forward: {error}")
+    given = set(bound.arguments)
+    bound.apply_defaults()
+    positional: list[object] = []
+    names: list[str] = []
+    keywords: dict[str, object] = {}
+    last = 0
+    for name, parameter in signature.parameters.items():
+        value = bound.arguments[name]
+        if parameter.kind == parameter.VAR_KEYWORD:
+            keywords.update({key: item for key, item in value.items() if item is not None})
+        elif parameter.kind == parameter.KEYWORD_ONLY:
+            if name in given and value is not parameter.default:
+                keywords[name] = value
+        elif parameter.kind == parameter.VAR_POSITIONAL:
+            positional += value
+            names += [f"{name}[{index}]" for index in range(len(value))]
+            last = len(positional) if value else last
+        else:
+            positional.append(value)
+            names.append(name)
+            last = len(positional) if name in given else last
+    return _Given(
+        tuple(positional[:last]),
+        tuple(names[:last]),
+        {key: keywords[key] for key in sorted(keywords)},
+    )
+
+
+def _refused(found: Apart | NotPlain) -> str | None:
+    """Why no kernel takes this argument; None where one may."""
+    import torch
+
+    if isinstance(found, NotPlain):
+        return f"argument {found.path!r} is {found.what}, no tensor or plain data"
+    for place in found.places:
+        if place.tensor.layout != torch.strided:
+            return f"argument {place.path!r} is a sparse tensor"
+        if 0 in place.tensor.shape:
+            return f"argument {place.path!r} has no elements: {list(place.tensor.shape)}"
+    return None
+
+
+def describe_call(bound: Bound) -> tuple[str, ...]:
+    """One text an input, as `describe` has it, and behind them the structure where there is one."""
+    structure = () if bound.structure is None else (bound.structure.text,)
+    return (*describe(bound.inputs), *structure)
+
+
+def label_call(bound: Bound) -> str:
+    """The arguments for people: `float32[2, 8], (float32[8], None), mask=bool[8]`."""
+    if bound.structure is None:
+        return label(bound.inputs)
+    inputs = iter(bound.inputs)
+    positional, keywords = bound.structure.items
+    words = [_shown(item, inputs) for item in positional.items]
+    for key, item in zip(keywords.keys, keywords.items, strict=True):
+        words.append(f"{key[1:-1]}={_shown(item, inputs)}")
+    return ", ".join(words)
+
+
+def _shown(structure: Structure, inputs: Iterator[object]) -> str:
+    if structure.kind == "tensor":
+        return label([next(inputs)])
+    if structure.kind == "literal":
+        return structure.literal
+    inner = [_shown(item, inputs) for item in structure.items]
+    if structure.kind == "dict":
+        pairs = zip(structure.keys, inner, strict=True)
+        return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+    text = ", ".join(inner)
+    return f"[{text}]" if structure.kind == "list" else f"({text})"
+
+
+def describe(values: Sequence[object]) -> tuple[str, ...]:
+    """One text an argument: `float32[2,8]:8,1` (dtype, shape, strides), or a scalar's literal.
+
+    The stride of a dimension of size 1 addresses nothing and is written as 1.
+    """
+    import torch
+
+    return tuple(
+        describe_tensor(value) if isinstance(value, torch.Tensor) else repr(value)
+        for value in values
+    )
+
+
+def describe_tensor(value: torch.Tensor) -> str:
+    """Dtype, shape and strides of a tensor with plain sizes: `float32[2,8]:8,1`."""
+    return layout(value.dtype, tuple(value.shape), value.stride())
+
+
+def layout(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> str:
+    """`float32[2,8]:8,1` of these."""
+    steps = [1 if size == 1 else step for size, step in zip(shape, strides, strict=True)]
+    name = str(dtype).removeprefix("torch.")
+    return f"{name}[{','.join(map(str, shape))}]:{','.join(map(str, steps))}"
+
+
+def label(values: Sequence[object]) -> str:
+    """The arguments for people: `float32[2, 8], None`."""
+    import torch
+
+    return ", ".join(
+        f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        if isinstance(value, torch.Tensor)
+        else repr(value)
+        for value in values
+    )
+
+
+def without_values(value: object) -> object:
+    """A tensor's dtype, shape and strides on meta; anything else as it is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")

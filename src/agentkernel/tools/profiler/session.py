@@ -1,0 +1,299 @@
+"""How fast is a candidate, measured where a GPU is and estimated where none is?"""
+
+from __future__ import annotations
+
+import contextlib
+from statistics import median
+from types import TracebackType
+from typing import Self
+
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.errors import AgentKernelError, MissingDependency
+from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import (
+    MatmulPrecision,
+    Measurement,
+    Profile,
+    ProfileFailed,
+    Ratio,
+    Timing,
+)
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.profiler.contest import Contest
+from agentkernel.tools.profiler.estimates import estimate_candidate
+from agentkernel.tools.profiler.figures import kernel_names, to_measurement
+from agentkernel.tools.profiler.nvml import NvmlGauge
+from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.settings import ProfileSettings
+from agentkernel.tools.profiler.sides import AUTOTUNED
+from agentkernel.tools.profiler.timing.agreement import as_failure
+from agentkernel.tools.profiler.timing.bench import flush_bytes
+from agentkernel.tools.profiler.timing.candidate_process import CandidateProcess
+from agentkernel.tools.ratio import paired_ratio, summarise
+from agentkernel.tools.roofline.roofline import analyse
+from agentkernel.tools.targets import ResolvedTarget
+
+
+class BaselineTimes(Frozen):
+    """Eager, torch.compile and its max-autotune of one shape set, interleaved, without a candidate.
+
+    An `autotune_error` says that max-autotune was left out or how it failed.
+    """
+
+    shapes: str
+    eager: Timing
+    compiled: Timing | None
+    compile_error: str | None
+    eager_over_compiled: Ratio | None
+    autotuned: Timing | None = None
+    autotune_error: str | None = None
+    autotuned_mode: str | None = None
+    eager_over_autotuned: Ratio | None = None
+    matmul_precision: MatmulPrecision = "highest"
+
+
+class QuickTimes(Frozen):
+    """Medians of few calls of eager and torch.compile (default mode) on the first shape set. They
+    serve to set hopeless candidates aside and are never reported."""
+
+    eager_us: float
+    compiled_us: float | None
+
+
+class ProfileSession:
+    """Profiles the candidates of one problem. While it is open, the twin process with eager and the
+    compiled modules stays alive, so that torch.compile is paid for once."""
+
+    def __init__(
+        self, loaded: LoadedProblem, resolved: ResolvedTarget, settings: ProfileSettings
+    ) -> None:
+        self._loaded = loaded
+        self._resolved = resolved
+        self._settings = settings
+        self._contest: Contest | None = None
+        self._quick: list[QuickTimes | None] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the twin and free the device; a later call starts them again."""
+        if self._contest is not None:
+            self._contest.__exit__(None, None, None)
+            self._contest = None
+
+    def begin(self) -> None:
+        """Start the baselines' process and its torch.compile ahead of need, where one is needed.
+
+        What is wrong with the problem itself is left for those who need the answer to find.
+        """
+        if self.measures:
+            with contextlib.suppress(AgentKernelError):
+                self._open().begin()
+
+    def make_room(self) -> None:
+        """Free what is large in the GPU's memory, until the next profile."""
+        if self._contest is not None:
+            self._contest.make_room()
+
+    @property
+    def measures(self) -> bool:
+        """True where this machine's GPU can stand for the target."""
+        return self._resolved.measurable and self._resolved.target.vendor == "nvidia"
+
+    def profile(
+        self, captured: Captured, source: str, written: Captured | None = None
+    ) -> Profile | ProfileFailed:
+        """Estimate `source`, and measure every shape set where that is possible.
+
+        `captured` is the first shape set's, `written` the graph that the source was written from
+        where that is another one. A candidate that cannot be measured where a GPU is, or
+        not compiled where none is, gives a ProfileFailed.
+        """
+        target, settings = self._resolved.target, self._settings
+        estimated = estimate_candidate(
+            self._loaded,
+            captured,
+            source,
+            target,
+            precision=settings.precision,
+            allow_unsandboxed=settings.allow_unsandboxed,
+            written=written,
+        )
+        if estimated.failed is not None and not self.measures:
+            return estimated.failed
+        measurements = self._measure(captured, source) if self.measures else ()
+        if isinstance(measurements, ProfileFailed):
+            return measurements
+        local = self._resolved.local
+        return Profile(
+            candidate=sha256_text(source),
+            target=target.name,
+            report=estimated.report,
+            estimate=estimated.candidate,
+            baseline_estimate=estimated.eager,
+            measurements=measurements,
+            measured_on=local.name if measurements and local is not None else None,
+        )
+
+    def baselines(self, shape_set: int = 0) -> BaselineTimes | ProfileFailed:
+        """Times of the baselines alone. Raises MissingDependency without a GPU."""
+        if not self.measures:
+            raise MissingDependency(
+                f"Baselines are measured, and this machine cannot stand for "
+                f"{self._resolved.target.name}: {self._resolved.note}."
+            )
+        contest = self._open()
+        rounds = contest.measure_baselines(shape_set)
+        if isinstance(rounds, Lost):
+            return _failed(rounds)
+        if not rounds.kept:
+            return _throttled(len(rounds.discarded))
+        eager = rounds.medians("eager")
+        times = {name: summarise(rounds.samples(name)) for name in rounds.sides()}
+        ratios = {name: paired_ratio(eager, rounds.medians(name)) for name in rounds.sides()}
+        return BaselineTimes(
+            shapes=self._loaded.problem.shape_sets[shape_set].label,
+            eager=times["eager"],
+            compiled=times.get("compile"),
+            compile_error=contest.compile_error(shape_set),
+            eager_over_compiled=ratios.get("compile"),
+            autotuned=times.get(AUTOTUNED),
+            autotune_error=contest.autotune_error(shape_set),
+            autotuned_mode=contest.autotuned_mode(shape_set) if AUTOTUNED in times else None,
+            eager_over_autotuned=ratios.get(AUTOTUNED),
+            matmul_precision=contest.matmul_precision,
+        )
+
+    def quick_times(self) -> QuickTimes | None:
+        """Measured at the first call, which waits for torch.compile and not for max-autotune; None
+        where nothing can be measured."""
+        if not self._quick:
+            self._quick.append(self._quick_times() if self.measures else None)
+        return self._quick[0]
+
+    def _quick_times(self) -> QuickTimes | None:
+        rounds = self._open().measure_quickly()
+        if isinstance(rounds, Lost) or not rounds.kept:
+            return None
+        times = {name: median(rounds.samples(name)) for name in rounds.sides()}
+        return QuickTimes(eager_us=times["eager"], compiled_us=times.get("compile"))
+
+    def _measure(self, captured: Captured, source: str) -> tuple[Measurement, ...] | ProfileFailed:
+        process = self._open().candidate(source)
+        if isinstance(process, Lost):
+            return _failed(process)
+        measured: list[Measurement] = []
+        first, *rest = self._shape_sets()
+        with process:
+            for shape_set in (*rest, first):
+                found = self._one(process, captured, source, shape_set, record=shape_set == first)
+                if isinstance(found, ProfileFailed):
+                    return found
+                measured.append(found)
+        primary = measured[-1]
+        others = [item.model_copy(update={"launches": primary.launches}) for item in measured[:-1]]
+        return (primary, *others)
+
+    def _one(
+        self,
+        process: CandidateProcess,
+        captured: Captured,
+        source: str,
+        shape_set: int,
+        *,
+        record: bool,
+    ) -> Measurement | ProfileFailed:
+        contest = self._open()
+        found = contest.measure(process, shape_set, record=record)
+        if isinstance(found, Lost):
+            return _failed(found)
+        if not found.rounds.kept:
+            return _throttled(len(found.rounds.discarded))
+        disputed = as_failure(found.clock)
+        if disputed is not None:
+            return disputed
+        ceiling = contest.copy_gb_per_s()
+        if isinstance(ceiling, Lost):
+            return _failed(ceiling)
+        return to_measurement(
+            found,
+            shapes=self._loaded.problem.shape_sets[shape_set].label,
+            analysis=self._analysis(captured, shape_set),
+            copy_gb_per_s=ceiling,
+            own_kernels=kernel_names(source),
+            seed=self._settings.seed,
+        )
+
+    def _analysis(self, captured: Captured, shape_set: int) -> Analysis:
+        """On the GPU that measures, which may be another model than the target."""
+        gpu = self._resolved.measured_target or self._resolved.target
+        graph = captured if shape_set == 0 else capture(self._loaded, shape_set)
+        return analyse(graph, gpu, self._settings.precision)
+
+    def _shape_sets(self) -> tuple[int, ...]:
+        every = tuple(range(len(self._loaded.problem.shape_sets)))
+        return every if self._settings.shape_sets is None else self._settings.shape_sets
+
+    def _open(self) -> Contest:
+        if self._contest is None:
+            gpu = self._resolved.measured_target or self._resolved.target
+            self._contest = Contest(
+                self._loaded,
+                self._settings,
+                NvmlGauge(_uuid()),
+                flush_bytes=flush_bytes(gpu.l2_mb.value),
+            )
+        return self._contest
+
+
+def profile(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    resolved: ResolvedTarget,
+    settings: ProfileSettings | None = None,
+) -> Profile | ProfileFailed:
+    """`ProfileSession.profile` for one candidate alone."""
+    with ProfileSession(loaded, resolved, settings or ProfileSettings()) as session:
+        return session.profile(captured, source)
+
+
+def measure_baselines(
+    loaded: LoadedProblem,
+    resolved: ResolvedTarget,
+    settings: ProfileSettings | None = None,
+    shape_set: int = 0,
+) -> BaselineTimes | ProfileFailed:
+    """`ProfileSession.baselines` for one shape set alone."""
+    with ProfileSession(loaded, resolved, settings or ProfileSettings()) as session:
+        return session.baselines(shape_set)
+
+
+def _uuid() -> str | None:
+    """NVML's name of the GPU that CUDA calls device 0."""
+    import torch
+
+    found = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    return None if found is None else f"GPU-{str(found).removeprefix('GPU-')}"
+
+
+def _failed(lost: Lost) -> ProfileFailed:
+    return ProfileFailed(side=lost.side, reason=lost.reason, log=lost.log)
+
+
+def _throttled(rounds: int) -> ProfileFailed:
+    return ProfileFailed(
+        side="gpu",
+        reason="throttled",
+        log=f"the GPU slowed down in all {rounds} rounds: heat, hardware slowdown or power brake",
+    )

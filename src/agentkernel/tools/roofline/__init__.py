@@ -1,0 +1,1 @@
+"""The roofline model: cost of ops, bounds and estimates, and the chart."""

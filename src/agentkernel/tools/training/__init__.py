@@ -1,1 +1,0 @@
-"""What is a small model taught with: modules made from nothing, and kernels that are wrong."""

@@ -1,1 +1,0 @@
-"""From a YAML file to models that can be built and called."""

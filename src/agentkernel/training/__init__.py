@@ -1,0 +1,1 @@
+"""Training of small models on judged kernels: data, fine-tuning, reinforcement, evaluation."""

@@ -1,0 +1,193 @@
+"""The checkpoints of a training, which goes on from the last whole one.
+
+The trainer writes a folder file by file. Once all are there, a marker with their sizes and hashes
+is put beside them, and only then is an older checkpoint removed: a folder without a marker that
+fits is half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from agentkernel.domain.base import Frozen
+from agentkernel.storage.atomic import make_folder, write_atomic
+from agentkernel.training.checkpoint_code import refuse_code
+
+FOLDER = "checkpoints"
+MARKER = "whole.json"
+PREFIX = "checkpoint-"
+KEPT = 2
+"""Whole checkpoints that are kept: should the disk lose one, there is another."""
+
+
+class Whole(Frozen):
+    """What a whole checkpoint holds, and what was spent until then."""
+
+    step: int
+    files: dict[str, int]
+    """Bytes of each file by its path in the folder."""
+    sha256: dict[str, str] = Field(default_factory=dict)
+    """The hash of each; of a checkpoint that an older version wrote, none."""
+    tokens: int = 0
+    seconds: float = 0.0
+    ranks: int = 1
+    """Processes that wrote it."""
+    sharded: bool = False
+    """True where each of them wrote its part of the weights."""
+
+
+def folder_of(out: Path) -> Path:
+    """Where the checkpoints of a training in `out` lie."""
+    return out / FOLDER
+
+
+def step_of(folder: Path) -> int | None:
+    """The step that a checkpoint's folder is named by; None for any other folder."""
+    number = folder.name.removeprefix(PREFIX)
+    named = folder.name.startswith(PREFIX) and number.isdigit() and folder.is_dir()
+    return int(number) if named else None
+
+
+def seal(folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: bool = False) -> Whole:
+    """Say that the checkpoint in `folder` is whole, once all of it is on the disk."""
+    hashes = {str(path.relative_to(folder)): _flushed(path) for path in _files(folder)}
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+    step = step_of(folder)
+    assert step is not None
+    whole = Whole(
+        step=step,
+        files=files,
+        sha256=hashes,
+        tokens=tokens,
+        seconds=seconds,
+        ranks=ranks,
+        sharded=sharded,
+    )
+    write_atomic(folder / MARKER, whole.model_dump_json())
+    _flush(folder)
+    return whole
+
+
+def read_whole(folder: Path) -> Whole | None:
+    """What a checkpoint says of itself; None where files are missing or of another size. Their
+    bytes are not read: `changed_file` does that."""
+    try:
+        whole = Whole.model_validate_json((folder / MARKER).read_text(encoding="utf-8"))
+        there = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+    return whole if there == whole.files and whole.step == step_of(folder) else None
+
+
+def changed_file(folder: Path, hashes: Mapping[str, str]) -> str | None:
+    """The first file of `folder` that is not as it was written; None: all are."""
+    for name, noted in hashes.items():
+        try:
+            if sha256_of(folder / name) != noted:
+                return name
+        except OSError:
+            return name
+    return None
+
+
+def last_whole(checkpoints: Path) -> Path | None:
+    """The whole checkpoint of the latest step."""
+    found = [folder for folder in _steps(checkpoints) if read_whole(folder) is not None]
+    return found[-1] if found else None
+
+
+def drop_halves(checkpoints: Path) -> tuple[Path, ...]:
+    """Remove what is not whole; gives what was removed."""
+    halves = tuple(folder for folder in _steps(checkpoints) if read_whole(folder) is None)
+    for folder in halves:
+        shutil.rmtree(folder)
+    return halves
+
+
+def go_on_from(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path | None, Whole | None]:
+    """The last whole one and its marker, None twice where there is none; what is half or changed is
+    removed. Raises TrainingError for one that would run code."""
+    for half in drop_halves(checkpoints):
+        say(f"left out {half.name}: a kill left half of it")
+    while (last := last_whole(checkpoints)) is not None:
+        whole = read_whole(last)
+        changed = None if whole is None else changed_file(last, whole.sha256)
+        if changed is None:
+            refuse_code(last)
+            return last, whole
+        say(f"left out {last.name}: {changed} is not as it was written")
+        shutil.rmtree(last)
+    return None, None
+
+
+def drop_older(checkpoints: Path, kept: int = KEPT) -> None:
+    """Remove all but the `kept` latest whole ones. The marker goes first: what a kill leaves of a
+    folder is no checkpoint any more."""
+    whole = [folder for folder in _steps(checkpoints) if read_whole(folder) is not None]
+    for folder in whole[: max(len(whole) - kept, 0)]:
+        (folder / MARKER).unlink()
+        shutil.rmtree(folder)
+
+
+def prepare(out: Path) -> Path:
+    """The folder for checkpoints, made where it is not there. Raises OutputError."""
+    found = folder_of(out)
+    make_folder(found)
+    return found
+
+
+def _steps(checkpoints: Path) -> list[Path]:
+    """All checkpoints in the order of their steps, whole or not."""
+    if not checkpoints.is_dir():
+        return []
+    numbered = [(step_of(folder), folder) for folder in checkpoints.iterdir()]
+    return [folder for step, folder in sorted((s, f) for s, f in numbered if s is not None)]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files but the marker and what an interrupted write of it left."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and MARKER not in path.name:
+            yield path
+
+
+def _flushed(path: Path) -> str:
+    """The hash of a file, once it is on the disk."""
+    _flush(path)
+    return sha256_of(path)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+__all__ = [
+    "MARKER",
+    "Whole",
+    "changed_file",
+    "drop_halves",
+    "drop_older",
+    "folder_of",
+    "go_on_from",
+    "last_whole",
+    "prepare",
+    "read_whole",
+    "seal",
+    "sha256_of",
+]

@@ -1,0 +1,1 @@
+"""Training data: generated modules, judged pairs, teacher reviews, and the rows made of them."""

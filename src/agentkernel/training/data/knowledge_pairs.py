@@ -1,0 +1,226 @@
+"""How does a folder of modules become pairs of PyTorch and Triton code that can be looked up?"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import SettingError
+from agentkernel.domain.knowledge import Entry, Structure, Verified
+from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_files
+from agentkernel.runtime.versions import installed_versions
+from agentkernel.tools.targets import ResolvedTarget, find_target
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.pair_lane import Answerer
+from agentkernel.training.pair_process import Judged, Question, Written
+
+OWN_LICENCE = "Apache-2.0"
+WRITE_S = 120.0
+"""A module that takes longer to trace and write hangs."""
+JUDGE_S = 60.0
+"""A judgement that takes longer comes to no answer."""
+
+
+class Miss(Frozen):
+    """A module without a pair: nothing could be written for it, or the judge rejected that."""
+
+    file: str
+    stage: Literal["write", "judge"]
+    reason: str
+
+
+class Report(Frozen):
+    """What became of the modules of a folder. `known` were there before and are not counted in the
+    others; `made` = `verified_gpu` + `verified_interpreter` + `unverified`."""
+
+    found: int
+    known: int
+    made: int
+    verified_gpu: int
+    verified_interpreter: int
+    unverified: int
+    failed: tuple[Miss, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Made:
+    """A pair's Triton code, where it was seen to be right, and if nowhere, why not."""
+
+    written: Written
+    verified: Verified
+    reason: str = ""
+
+
+Outcome = Made | Miss
+
+
+class Lane:
+    """One writer and one judge, used by one thread at a time."""
+
+    def __init__(self, target: ResolvedTarget, verification: Verification | None) -> None:
+        self.writer = Answerer("write", target.target.model_dump_json())
+        self.judge: Answerer | None = None
+        if verification is not None:
+            self.judge = Answerer("judge", verification.model_dump_json())
+
+    def make(self, file: ProblemFile) -> Outcome:
+        """Write the code for `file` and, where there is a judge, ask it."""
+        found = self.writer.ask(Question(path=str(file.path)), WRITE_S)
+        if not isinstance(found, Written):
+            return Miss(file=file.name, stage="write", reason=found.reason)
+        if self.judge is None:
+            return Made(found, "no", "not asked for")
+        question = Question(path=str(file.path), answer=found.answer)
+        judged = self.judge.ask(question, JUDGE_S)
+        if not isinstance(judged, Judged) or judged.accepted is None:
+            return Made(found, "no", "" if isinstance(judged, Written) else judged.reason)
+        if not judged.accepted:
+            return Miss(file=file.name, stage="judge", reason=judged.reason)
+        return Made(found, "interpreter" if judged.interpreted else "gpu")
+
+    def kill(self) -> None:
+        """End what is at work, from another thread."""
+        self.writer.kill()
+        if self.judge is not None:
+            self.judge.kill()
+
+    def close(self) -> None:
+        """End both processes."""
+        self.writer.close()
+        if self.judge is not None:
+            self.judge.close()
+
+
+def generate_pairs(
+    folder: Path,
+    put: Callable[[Entry], None],
+    *,
+    target: str = "h100",
+    jobs: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+    limit: int | None = None,
+    verify: bool = True,
+    known: Callable[[str], bool] = lambda problem_sha256: False,
+    licence: str = OWN_LICENCE,
+    structure_of: Callable[[str], Structure | None] = lambda problem: None,
+) -> Report:
+    """Make a pair of each problem in `folder`, with the Triton code that TorchInductor writes for
+    it, and hand it to `put` as soon as it is there.
+
+    With a GPU the code is for that one, else for `target`. `verify`: the judge runs it, on the GPU
+    where that stands for `target`, else in the interpreter; what it rejects is no pair, what it
+    cannot decide in time is one with `verified` "no". `jobs` modules are worked on at a time, each
+    in processes of its own, so that one that hangs or dies costs itself alone. `known` is asked
+    with the SHA-256 of a problem's text: what it knows is left out, and of the rest at most `limit`
+    are taken. `put` and `say` (a line a module) are called from the caller's thread.
+
+    Raises ProblemError where the folder holds no problem, UnknownTarget, and SettingError for
+    `jobs` or a `limit` below 1.
+    """
+    _check_counts(jobs, limit)
+    begun_s = time.monotonic()
+    files = problem_files(folder)
+    fresh = [file for file in files if not known(file.sha256)]
+    resolved = find_target(target)
+    verification = None
+    if verify:
+        verification = Verification(device="cuda" if resolved.measurable else "cpu")
+    triton = installed_versions().triton
+    verified: Counter[Verified] = Counter()
+    failed: list[Miss] = []
+    taken = fresh[:limit]
+    for place, (file, outcome) in enumerate(_outcomes(taken, resolved, verification, jobs), 1):
+        if isinstance(outcome, Made):
+            put(_entry(file, outcome, licence, triton, structure_of))
+            verified[outcome.verified] += 1
+        else:
+            failed.append(outcome)
+        say(f"[{place}/{len(taken)}] {file.name}: {_words(outcome)}")
+    return Report(
+        found=len(files),
+        known=len(files) - len(fresh),
+        made=verified.total(),
+        verified_gpu=verified["gpu"],
+        verified_interpreter=verified["interpreter"],
+        unverified=verified["no"],
+        failed=tuple(sorted(failed, key=lambda miss: miss.file)),
+        seconds=round(time.monotonic() - begun_s, 3),
+    )
+
+
+def _check_counts(jobs: int, limit: int | None) -> None:
+    for name, count in (("jobs", jobs), ("limit", limit)):
+        if count is not None and count < 1:
+            raise SettingError(
+                f"{name} is {count}. Expected 1 or more. Next: give a positive number."
+            )
+
+
+def _outcomes(
+    files: Sequence[ProblemFile],
+    target: ResolvedTarget,
+    verification: Verification | None,
+    jobs: int,
+) -> Iterator[tuple[ProblemFile, Outcome]]:
+    """What becomes of each file, in the order in which they are done."""
+    lanes = [Lane(target, verification) for _ in range(min(jobs, len(files)))]
+    free: SimpleQueue[Lane] = SimpleQueue()
+    for lane in lanes:
+        free.put(lane)
+
+    def work(file: ProblemFile) -> Outcome:
+        lane = free.get()
+        try:
+            return lane.make(file)
+        finally:
+            free.put(lane)
+
+    pool = ThreadPoolExecutor(max(1, len(lanes)), "pairs")
+    try:
+        waiting = {pool.submit(work, file): file for file in files}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for lane in lanes:
+            lane.kill()
+        pool.shutdown(wait=True)
+        for lane in lanes:
+            lane.close()
+
+
+def _entry(
+    file: ProblemFile,
+    made: Made,
+    licence: str,
+    triton: str | None,
+    structure_of: Callable[[str], Structure | None],
+) -> Entry:
+    return generated_entry(
+        file,
+        made.written.answer,
+        made.written.kernels,
+        variant=made.written.variant,
+        licence=licence,
+        verified=made.verified,
+        triton=triton,
+        structure=structure_of(file.text),
+    )
+
+
+def _words(outcome: Outcome) -> str:
+    """For people: what became of a module."""
+    if isinstance(outcome, Miss):
+        verb = "rejected" if outcome.stage == "judge" else "not written"
+        return f"{verb}: {outcome.reason}"
+    if outcome.verified == "no":
+        return f"a pair, not verified: {outcome.reason}"
+    return f"a pair, verified: {outcome.verified}"

@@ -1,0 +1,335 @@
+"""Where do judged kernels come from, and what of what a row claims is believed?
+
+Everything here is read and nothing executed. A kernel counts as judged where the verdict beside it
+is about that very text; every other one is somebody's word, and labelled as not judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from pydantic import ValidationError
+
+from agentkernel.agents.reviewer import Review, parse_review
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import OutputError, RunNotFound, SettingError, one_line
+from agentkernel.domain.knowledge import Entry, Filters
+from agentkernel.domain.profile import Profile
+from agentkernel.domain.verdict import Verdict
+from agentkernel.knowledge import kernelbook
+from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.knowledge.pair_files import SUFFIXES, rows_of, shards_of
+from agentkernel.knowledge.truth_schema import FILE_NAME
+from agentkernel.storage.records import read_records
+from agentkernel.tools.store import Manifest, read_manifest
+from agentkernel.training.data.facts import module_facts, profile_facts
+from agentkernel.training.pair_process import is_undecided
+from agentkernel.training.training import Judged, Label, Source
+from agentkernel.workflows.experience import NOT_STATED
+
+Kind = Literal["pairs", "kernelbook", "knowledge", "runs", "reviews"]
+"""Files of `Judged`; published pairs; a knowledge base; a folder of runs; a teacher's reviews."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+GENERATED = "generated/"
+"""How the ids of the knowledge base's own pairs begin."""
+PAIR_KEYS = {"problem", "kernel", "label"}
+REVIEW_KEY = "kernel_sha256"
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One place that rows come from. `licence`: of rows that name none."""
+
+    kind: Kind
+    path: Path
+    licence: str = ""
+
+
+class Unread(NamedTuple):
+    """A row that is none, and why, on one line."""
+
+    reason: str
+
+
+class TaughtReview(Frozen):
+    """A line of a file of reviews: what a chat model said of the kernel of that hash.
+
+    Either `text`, the answer as it came (ANALYSIS, OPTIMIZATIONS, ESTIMATED_SPEEDUP), or the
+    sections apart.
+    """
+
+    kernel_sha256: str
+    by: str = ""
+    text: str = ""
+    analysis: str = ""
+    optimizations: tuple[str, ...] = ()
+    estimated_speedup: float | None = None
+
+    @property
+    def review(self) -> Review:
+        """The review in its sections."""
+        if self.text:
+            return parse_review(self.text).model_copy(update={"by": self.by})
+        return Review(
+            analysis=self.analysis,
+            optimizations=self.optimizations,
+            estimated_speedup=self.estimated_speedup,
+            by=self.by,
+        )
+
+
+def origin_of(name: str, licence: str = "") -> Origin:
+    """What lies at `name`, seen from the files themselves; `KIND:PATH` says it.
+
+    Raises SettingError where nothing is there, or nothing that rows could come from.
+    """
+    kind, _, rest = name.partition(":")
+    said: Kind | None = next((item for item in KINDS if item == kind and rest), None)
+    path = Path(rest if said else name)
+    if not path.exists():
+        raise SettingError(
+            f"Nothing at {str(path)!r}. Expected a file of pairs, KernelBook's shards, a knowledge "
+            "base, a folder of runs or a file of reviews. Next: check the path."
+        )
+    found = said or _seen(path)
+    if found is None:
+        raise SettingError(
+            f"Cannot tell what {str(path)!r} is. Expected pairs (of 'agentkernel train pairs'), "
+            f"KernelBook's shards ({', '.join(SUFFIXES[:2])}), a knowledge base, run folders or "
+            f"reviews. Next: say it: {KINDS[0]}:{path}, of {', '.join(KINDS)}."
+        )
+    return Origin(found, path, licence)
+
+
+def _seen(path: Path) -> Kind | None:
+    if path.is_dir():
+        if (path / FILE_NAME).is_file():
+            return "knowledge"
+        if next(path.rglob("run.json"), None) is not None:
+            return "runs"
+    try:
+        shards = shards_of(path)
+    except SettingError:
+        return None
+    first = next(iter(shards.values()))
+    if first.name.endswith(".parquet"):
+        return "kernelbook"
+    row = next((item for item in rows_of(first, 0) if not isinstance(item, str)), None)
+    if row is None or row.keys() >= PAIR_KEYS:
+        return "pairs"
+    return "reviews" if REVIEW_KEY in row else "kernelbook"
+
+
+def read_origin(origin: Origin) -> Iterator[Judged | Unread]:
+    """Its rows, one at a time; of a file of reviews there are none (`read_reviews` has those)."""
+    readers: Mapping[Kind, Callable[[Origin], Iterator[Judged | Unread]]] = {
+        "pairs": _pairs,
+        "kernelbook": _kernelbook,
+        "knowledge": _knowledge,
+        "runs": _runs,
+        "reviews": lambda _: iter(()),
+    }
+    return readers[origin.kind](origin)
+
+
+def read_reviews(origin: Origin) -> Iterator[TaughtReview | Unread]:
+    """The lines of a file, or of all files of a folder, of reviews."""
+    for shard in shards_of(origin.path).values():
+        for row in rows_of(shard, 0):
+            if isinstance(row, str):
+                yield Unread(row)
+                continue
+            try:
+                # From JSON: there a list is a tuple's only spelling.
+                yield TaughtReview.model_validate_json(json.dumps(row))
+            except ValidationError as error:
+                yield Unread(f"no review: {_first(error)}")
+
+
+def fingerprint(origin: Origin) -> str:
+    """SHA-256 of what is read: of the files, or of the rows where a database may be rewritten
+    without a word of it changing."""
+    digest = hashlib.sha256(f"{origin.kind}\0{origin.licence}\0".encode())
+    if origin.kind in ("runs", "knowledge"):
+        for row in read_origin(origin):
+            text = row.model_dump_json() if isinstance(row, Judged) else row.reason
+            digest.update(hashlib.sha256(text.encode()).digest())
+        return digest.hexdigest()
+    for name, shard in shards_of(origin.path).items():
+        # A single file is the same one wherever it lies.
+        digest.update(name.encode() + b"\0" if origin.path.is_dir() else b"")
+        with shard.open("rb") as file:
+            while block := file.read(CHUNK):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+# -- files of pairs --------------------------------------------------------------------------------
+
+
+def _pairs(origin: Origin) -> Iterator[Judged | Unread]:
+    shards = shards_of(origin.path)
+    for name, shard in shards.items():
+        if name.endswith(".missed.jsonl.gz"):
+            continue  # what came to nothing, beside the rows
+        for row in rows_of(shard, 0):
+            if isinstance(row, str):
+                yield Unread(row)
+                continue
+            try:
+                yield Judged.model_validate_json(json.dumps(row))
+            except ValidationError as error:
+                yield Unread(f"no pair: {_first(error)}")
+
+
+# -- other people's word ---------------------------------------------------------------------------
+
+
+def _kernelbook(origin: Origin) -> Iterator[Judged | Unread]:
+    for row in kernelbook.read_pairs(origin.path):
+        if isinstance(row, kernelbook.Bad):
+            yield Unread(row.reason)
+            continue
+        licence = ", ".join(row.licences) or origin.licence or NOT_STATED
+        try:
+            yield _told(row.python_code, row.triton_code, "kernelbook", licence, row.entry_point)
+        except ValidationError as error:  # half a character, as JSON can hold it
+            yield Unread(_first(error))
+
+
+def _knowledge(origin: Origin) -> Iterator[Judged | Unread]:
+    """The pairs that `knowledge generate` made. That an entry says "verified" is no verdict."""
+    from agentkernel.knowledge.truth import open_truth
+
+    with open_truth(origin.path) as truth:
+        for entry in truth.select(Filters(kinds=("pair",))):
+            if entry.id.startswith(GENERATED):
+                yield _of_entry(entry, origin)
+
+
+def _of_entry(entry: Entry, origin: Origin) -> Judged:
+    licence = entry.licence or origin.licence or NOT_STATED
+    return _told(entry.problem, entry.answer, "knowledge", licence, "")
+
+
+def _told(problem: str, kernel: str, source: Source, licence: str, entry_point: str) -> Judged:
+    structure = structure_of_code(problem, entry_point or None)
+    return Judged(
+        problem=problem,
+        kernel=kernel,
+        coder=source,
+        source=source,
+        licence=licence,
+        label="not-judged",
+        structure=" ".join(structure.ops) if structure else "",
+        facts={"class": entry_point} if entry_point else {},
+    )
+
+
+# -- earlier runs ----------------------------------------------------------------------------------
+
+
+def _runs(origin: Origin) -> Iterator[Judged | Unread]:
+    """The accepted and failed candidates of all runs below a folder, in the order of the names."""
+    for path in sorted(origin.path.rglob("run.json")):
+        try:
+            manifest = read_manifest(path.parent)
+        except RunNotFound as error:
+            yield Unread(one_line(error))
+            continue
+        if not manifest.problem.source:
+            yield Unread("a run on a live module: its text is not known")
+        elif (path.parent / "run.sqlite").is_file():
+            yield from _run(path.parent, manifest, origin)
+
+
+def _run(folder: Path, manifest: Manifest, origin: Origin) -> Iterator[Judged | Unread]:
+    try:
+        records = read_records(folder / "run.sqlite")
+    except OutputError as error:
+        yield Unread(f"run {folder.name}: {one_line(error)}")
+        return
+    with closing(records):
+        yield from (Unread(f"run {folder.name}: {one_line(line)}") for line in records.losses())
+        candidates = records.candidates()
+        verdicts = {
+            item.candidate: item
+            for item in records.verdicts()
+            if item.problem == manifest.problem.sha256
+        }
+        profiles = {item.candidate: item for item in records.profiles()}
+    structure = structure_of_code(manifest.problem.source, manifest.problem.class_name)
+    ops = " ".join(structure.ops) if structure else ""
+    for candidate in candidates:
+        verdict = verdicts.get(candidate.sha256)
+        if verdict is not None and not (verdict.failure and is_undecided(verdict.failure)):
+            profile = profiles.get(candidate.sha256)
+            yield _of_run(manifest, candidate, verdict, profile, origin, ops)
+
+
+def _of_run(
+    manifest: Manifest,
+    candidate: Candidate,
+    verdict: Verdict,
+    profile: Profile | None,
+    origin: Origin,
+    structure: str,
+) -> Judged:
+    problem = manifest.problem
+    label: Label = "interpreter" if verdict.interpreted else "gpu"
+    facts = module_facts(problem)
+    times: dict[str, object] = {}
+    if profile is not None:
+        facts |= profile_facts(profile)
+        times["estimated_us"] = profile.estimate.time_us
+    if profile is not None and profile.measurements:
+        first = profile.measurements[0]
+        times |= {
+            "time_us": first.candidate.median_us,
+            "eager_us": first.eager.median_us,
+            "gpu": profile.measured_on,
+        }
+    return Judged.model_validate(
+        {
+            "problem": problem.source,
+            "kernel": candidate.source,
+            "coder": candidate.coder,
+            "source": "runs",
+            "licence": origin.licence or NOT_STATED,
+            "label": label if verdict.accepted else "refused",
+            "policy": verdict.policy,
+            "strategy": candidate.strategy,
+            "parent": candidate.parent,
+            "verdict": verdict,
+            "target": manifest.target,
+            "structure": structure,
+            "facts": facts,
+            **times,
+        }
+    )
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False)[0]
+    return one_line(f"{'.'.join(map(str, found['loc']))}: {found['msg']}", 120)
+
+
+__all__ = [
+    "KINDS",
+    "Kind",
+    "Origin",
+    "TaughtReview",
+    "Unread",
+    "fingerprint",
+    "origin_of",
+    "read_origin",
+    "read_reviews",
+]

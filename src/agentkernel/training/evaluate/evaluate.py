@@ -1,0 +1,321 @@
+"""How often does a model give a file that the judge accepts, on modules that it never saw: written
+anew, mended, or made faster?"""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from agentkernel.agents.answer import extract_module
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.rules import Policy
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.metrics import pass_at_k
+from agentkernel.training.data.questions import Question, Questions
+from agentkernel.training.evaluate.families import family_of
+from agentkernel.training.evaluate.intervals import Interval, grouped_interval, wilson
+from agentkernel.training.evaluate.writer import Writer
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.judging import STRICT, Asked, Found, Judgements, judge_all
+from agentkernel.training.training import Task
+
+KS = (1, 10)
+Show = Callable[[int, int | None, str], None]
+"""Hears how much is done, of how much where that is known, and a few words."""
+UNCHANGED = "unchanged"
+"""Why an answer is wrong that is the very file that was to be mended or made faster."""
+
+
+class Counted(Frozen):
+    """What became of one question's samples; `case` tells several about one module apart."""
+
+    problem: str
+    case: str = ""
+    family: str
+    samples: int
+    correct: int
+    hacks: int
+    no_file: int
+    undecided: int
+    reasons: dict[str, int] = Field(default_factory=dict)
+    ranked: tuple[bool, ...] = ()
+    """Whether each answer is right, the first first, where the writer ranks its answers; empty
+    where they are draws."""
+
+
+class Family(Frozen):
+    """The modules of one kind."""
+
+    problems: int
+    pass_at: dict[int, float]
+
+
+class PassAt(Frozen):
+    """What a writer is worth on held-out modules, with 95% intervals: of pass@k over problems, of
+    the rates over samples.
+
+    pass@1 of the task "repair" is debugging success: the share of broken files that the first
+    answer mends. Of "optimise" it is the share of right answers, however fast: nobody timed them.
+    """
+
+    task: Task = "write"
+    problems: int
+    questions: int | None = None
+    """As many as problems, or more where several are about one; None in older records."""
+    samples: int
+    policy: Policy
+    target: str
+    pass_at: dict[int, Interval]
+    """By k; a k of more than `samples` is left out."""
+    hack_rate: Interval
+    no_file_rate: Interval
+    undecided: int
+    """Samples that the judge came to no answer on: they count as wrong."""
+    by_family: dict[str, Family]
+    writing_s: float
+    judging_s: float
+    budget_s: float | None = None
+    """Seconds that each answer had for cases past the required ones; None in older records."""
+    held_out_sha256: str = ""
+    """Of the held-out part that the questions are from; "" where they are from elsewhere."""
+    rows: tuple[Counted, ...] = ()
+
+    def line(self) -> str:
+        """One line for a terminal."""
+        passed = ", ".join(f"pass@{k} {item.text()}" for k, item in self.pass_at.items())
+        asked = f"{self.problems} problems"
+        if self.questions is not None and self.questions != self.problems:
+            asked = f"{self.questions} questions on {asked}"
+        undecided = f", undecided {self.undecided}" if self.undecided else ""
+        return (
+            f"{passed}; hacks {self.hack_rate.value:.1%}, no file {self.no_file_rate.value:.1%}"
+            f"{undecided} ({asked} x {self.samples} samples)"
+        )
+
+
+def answered(
+    writer: Writer,
+    questions: Questions,
+    samples: int,
+    *,
+    policy: Policy = "triton",
+    ks: Sequence[int] = KS,
+    verification: Verification = STRICT,
+    jobs: int | None = None,
+    known: Judgements | None = None,
+    families: Mapping[str, str] | None = None,
+    seed: int = 0,
+    show: Show = lambda done, total, words: None,
+) -> PassAt:
+    """Ask `writer` for `samples` files to each question, in the words that it was taught with, and
+    judge every one; each counts once, right or not (Chen et al., arXiv 2107.03374). An answer that
+    only repeats the file that it was given is wrong.
+
+    `known` is what `judge_all` takes: several writers often give the same file. `families` names a
+    problem's family by its file's stem, else it is seen from its operators.
+    Raises ModelUnavailable.
+    """
+    begin = time.monotonic()
+    posed = questions.items
+    answers = writer.write(
+        questions.conversations,
+        samples,
+        lambda done, total: show(done, total, "answers written"),
+    )
+    files = [
+        [extract_module(sample.text, parent=item.given) for sample in several]
+        for item, several in zip(posed, answers, strict=True)
+    ]
+    written = time.monotonic()
+    asked = [
+        Asked(item.path, source)
+        for item, several in zip(posed, files, strict=True)
+        for source in several
+        if source is not None and not _same(source, item.given)
+    ]
+    judged = dict(
+        zip(
+            asked,
+            judge_all(
+                asked,
+                verification.model_copy(update={"policy": policy}),
+                jobs,
+                lambda done, total: show(done, total, "candidates judged"),
+                known,
+            ),
+            strict=True,
+        )
+    )
+    rows = tuple(
+        _counted(item, several, judged, families or {}, ranked=writer.ranked)
+        for item, several in zip(posed, files, strict=True)
+    )
+    end = time.monotonic()
+    found = summed(
+        rows,
+        samples,
+        ks,
+        policy,
+        questions.target,
+        task=questions.task,
+        writing_s=written - begin,
+        judging_s=end - written,
+        seed=seed,
+    )
+    return found.model_copy(update={"budget_s": verification.budget_s})
+
+
+def _same(source: str, given: str | None) -> bool:
+    """Whether they are one file, comments and layout aside."""
+    return given is not None and _form(source) == _form(given)
+
+
+def _form(source: str) -> str:
+    try:
+        return ast.dump(parse_source(source))
+    except SyntaxError:
+        return source.strip()
+
+
+def spread_over(problems: Sequence[Path], most: int) -> tuple[Path, ...]:
+    """At most `most` of them, as far apart in their order as they can be."""
+    count = min(most, len(problems))
+    return tuple(problems[place * len(problems) // count] for place in range(count))
+
+
+def difference(found: PassAt, first: PassAt, k: int = 1, seed: int = 0) -> Interval | None:
+    """pass@k of `found` less that of `first`, question by question, with the interval over modules;
+    None where they have no question in common.
+
+    Both were asked the very same, so what makes a module hard for both falls out.
+    """
+    before = {(row.problem, row.case): _of(row, k) for row in first.rows}
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row in found.rows:
+        mine, other = _of(row, k), before.get((row.problem, row.case))
+        if mine is not None and other is not None:
+            groups[row.problem].append(mine - other)
+    return grouped_interval(list(groups.values()), seed, least=-1.0, most=1.0)
+
+
+def _of(row: Counted, k: int) -> float | None:
+    """Answers that are ranked are no draws: the first `k` are the first `k`."""
+    if row.ranked:
+        return float(any(row.ranked[:k])) if k <= row.samples else None
+    return pass_at_k(row.samples, row.correct, k)
+
+
+def _counted(
+    question: Question,
+    files: Sequence[str | None],
+    judged: Mapping[Asked, Found],
+    families: Mapping[str, str],
+    *,
+    ranked: bool,
+) -> Counted:
+    path = question.path
+    there = [source for source in files if source is not None]
+    found = [judged[Asked(path, source)] for source in there if not _same(source, question.given)]
+    right = tuple(
+        source is not None
+        and not _same(source, question.given)
+        and judged[Asked(path, source)].accepted is True
+        for source in files
+    )
+    reasons: dict[str, int] = defaultdict(int)
+    for item in found:
+        if not item.accepted:
+            reasons[item.reason.partition(":")[0][:40] or "unknown"] += 1
+    if len(found) < len(there):
+        reasons[UNCHANGED] = len(there) - len(found)
+    family = families.get(path.stem) or family_of(path.read_text(encoding="utf-8"))
+    return Counted(
+        problem=path.stem,
+        case=question.case,
+        family=family,
+        samples=len(files),
+        correct=sum(item.accepted is True for item in found),
+        hacks=sum(item.hack is not None for item in found),
+        no_file=len(files) - len(there),
+        undecided=sum(item.accepted is None for item in found),
+        reasons=dict(reasons),
+        ranked=right if ranked else (),
+    )
+
+
+def summed(
+    rows: Sequence[Counted],
+    samples: int,
+    ks: Sequence[int],
+    policy: Policy,
+    target: str,
+    *,
+    task: Task = "write",
+    writing_s: float = 0.0,
+    judging_s: float = 0.0,
+    seed: int = 0,
+) -> PassAt:
+    """The figures of many questions."""
+    known = tuple(k for k in ks if k <= samples)
+    total = sum(row.samples for row in rows)
+    groups: dict[str, list[Counted]] = defaultdict(list)
+    for row in rows:
+        groups[row.family].append(row)
+    return PassAt(
+        task=task,
+        problems=_modules(rows),
+        questions=len(rows),
+        samples=samples,
+        policy=policy,
+        target=target,
+        pass_at={
+            k: interval
+            for k in known
+            if (interval := grouped_interval(_by_module(rows, k), seed)) is not None
+        },
+        hack_rate=wilson(sum(row.hacks for row in rows), total),
+        no_file_rate=wilson(sum(row.no_file for row in rows), total),
+        undecided=sum(row.undecided for row in rows),
+        by_family={
+            name: Family(
+                problems=_modules(group),
+                pass_at={k: sum(_passed(group, k)) / len(group) for k in known},
+            )
+            for name, group in sorted(groups.items())
+        },
+        writing_s=writing_s,
+        judging_s=judging_s,
+        rows=tuple(rows),
+    )
+
+
+def _modules(rows: Sequence[Counted]) -> int:
+    return len({row.problem for row in rows})
+
+
+def _passed(rows: Sequence[Counted], k: int) -> list[float]:
+    return [value for row in rows if (value := _of(row, k)) is not None]
+
+
+def _by_module(rows: Sequence[Counted], k: int) -> list[list[float]]:
+    """Files of one module are broken alike, and mended alike: they are no news of each other."""
+    groups: dict[str, list[Counted]] = defaultdict(list)
+    for row in rows:
+        groups[row.problem].append(row)
+    return [_passed(group, k) for group in groups.values()]
+
+
+__all__ = [
+    "Counted",
+    "PassAt",
+    "answered",
+    "difference",
+    "family_of",
+    "spread_over",
+    "summed",
+]

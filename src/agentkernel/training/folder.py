@@ -1,0 +1,279 @@
+"""What lies in a folder that is trained in: whose it is, and what the finished model says of
+itself?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import ValidationError
+
+from agentkernel.agents.models.local_presets import OWN_FILE
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Versions
+from agentkernel.domain.errors import RunBusy, TrainingError
+from agentkernel.storage import atomic
+from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.disk import make_own_folder
+from agentkernel.training import checkpoints
+from agentkernel.training.curve import FILE as CURVE
+from agentkernel.training.device import Precision
+from agentkernel.training.evaluate.evaluate import PassAt
+from agentkernel.training.training import SamplingSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+BEGUN, RECORD, LOCK = "begun.json", "training.json", ".training.lock"
+TOKENIZER = "tokenizer"
+FREE = ("most_minutes", "evaluate_problems", "save_steps", "compile", "shard")
+"""Settings that change nothing of what is learned from, and how: the same training may go on with
+others. (The time that there is shortens the learning rate's way down.)"""
+NEUTRAL = {"sft.dropout": "0.0", "rl.spared": "0.0", "rl.oversample": "1"}
+"""Later settings, and the values under which all is as it was before them."""
+Ended = Literal["steps", "minutes", "signal"]
+"""All steps are done; the time was up; somebody asked it to end."""
+
+
+class Record(Frozen):
+    """training.json: how the weights beside it came about."""
+
+    name: str
+    ended: Ended
+    settings: TrainingSettings
+    data: str
+    data_sha256: str
+    card_sha256: str | None
+    older_sha256: str | None
+    parameters: int
+    trained_parameters: int
+    steps: int
+    planned_steps: int
+    epochs: float
+    rows: int
+    too_long: int
+    replayed: int
+    tokens: int
+    """Tokens that were trained on, given ones and repetitions included."""
+    tokens_a_pass: int
+    device: str
+    """The GPU's name, or "CPU"."""
+    ranks: int = 1
+    """Processes that trained together, one a GPU."""
+    sharded: bool = False
+    batch: int | None = None
+    """Rows (or packed rows) of one step, over all ranks."""
+    precision: Precision
+    seconds: float
+    loss: float | None = None
+    held_out_loss: float | None = None
+    passed: PassAt | None = None
+    versions: Versions
+    packages: dict[str, str]
+
+    @property
+    def finished(self) -> bool:
+        """True where no step is left."""
+        return self.ended == "steps"
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Be the only process that trains in `out`. Raises RunBusy, OutputError."""
+    make_folder(out)
+    busy = RunBusy(
+        f"Another process trains in {str(out)!r}. Expected that nobody does. Next: wait for it, "
+        "end it, or give another --out; the same command then goes on."
+    )
+    with atomic.alone(out / LOCK, busy, wait_s=0.0):
+        yield
+
+
+def claim(out: Path, identity: Mapping[str, str]) -> None:
+    """Say whose training `out` holds; the same one may go on, and another may begin where no step
+    is kept yet. Raises TrainingError where it is another's, with the first thing that differs."""
+    path = out / BEGUN
+    if not path.is_file():
+        write_atomic(path, json.dumps(dict(identity), indent=1))
+        return
+    begun = _begun(path)
+    if begun != identity and _is_empty(out):
+        shutil.rmtree(out / TOKENIZER, ignore_errors=True)
+        write_atomic(path, json.dumps(dict(identity), indent=1))
+        return
+    for key in sorted({*begun, *identity}):
+        then, now = (item.get(key, NEUTRAL.get(key)) for item in (begun, identity))
+        if then != now:
+            raise TrainingError(
+                f"{str(out)!r} holds another training: {key} was {then}, and is {now}. Expected "
+                "the same data and settings. Next: give another --out, or leave this one as it was."
+            )
+
+
+def _begun(path: Path) -> dict[str, object]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_empty(out: Path) -> bool:
+    """Whether nothing was trained there: a mistaken setting costs the folder nothing."""
+    done = (out / RECORD).is_file() or (out / CURVE).is_file()
+    return not done and checkpoints.last_whole(checkpoints.folder_of(out)) is None
+
+
+def identity_of(
+    settings: TrainingSettings, data_sha256: str, older_sha256: str | None
+) -> dict[str, str]:
+    """All that decides what is learned, by name."""
+    tree = settings.model_dump(mode="json", include={"model", "new", "sft", "name"})
+    for free in FREE:
+        del tree["sft"][free]
+    tree["licences"] = list(settings.data.licences)
+    tree["rl.spared"] = settings.rl.spared
+    named = without_neutral(dict(_flat(tree, "")))
+    return {**named, "data": data_sha256[:16], "older data": (older_sha256 or "none")[:16]}
+
+
+def without_neutral(named: dict[str, str]) -> dict[str, str]:
+    """Settings that came later are not named where they change nothing: a folder that was begun
+    before them goes on."""
+    return {key: value for key, value in named.items() if NEUTRAL.get(key) != value}
+
+
+def _flat(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value)
+
+
+def read_record(out: Path) -> Record | None:
+    """What training.json says; None where there is none that can be read."""
+    try:
+        return Record.model_validate_json((out / RECORD).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+
+
+def check_weights(out: Path, ended: Ended) -> None:
+    """Raise TrainingError where `out` says that it ended as `ended` and has no weights, or has
+    others than it wrote: steps that are done are not done again, and their checkpoints are gone."""
+    if ended == "signal":
+        return
+    if next(out.glob("*.safetensors"), None) is not None:
+        changed = checkpoints.changed_file(out, _hashes(out / checkpoints.MARKER))
+        if changed is None:
+            return
+        raise TrainingError(
+            f"{str(out / changed)!r} is not as it was written when the training was done. Expected "
+            "the weights that were trained. Next: bring the file back from a copy, or remove the "
+            "folder and train again."
+        )
+    raise TrainingError(
+        f"{str(out)!r} says that its training is done, and holds no weights (*.safetensors). "
+        "Expected them beside training.json. Next: remove the folder and train again."
+    )
+
+
+def write_record(out: Path, record: Record) -> None:
+    """Write training.json. Raises OutputError."""
+    write_atomic(out / RECORD, record.model_dump_json(indent=1))
+
+
+def card_hash(data: Path) -> str | None:
+    """Hex SHA-256 of the data's card; None where it has none."""
+    path = data / "card.json"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def save_tokenizer(out: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Keep a tokenizer that was made for this training, whole or not at all."""
+    kept = out / TOKENIZER
+    temporary = out / f".{TOKENIZER}.tmp"
+    with saving(kept):
+        shutil.rmtree(temporary, ignore_errors=True)
+        make_own_folder(temporary)
+        tokenizer.save_pretrained(str(temporary))
+        temporary.rename(kept)
+    return kept
+
+
+def save_weights(
+    out: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    base: str | None,
+    sampling: SamplingSettings,
+) -> None:
+    """Put what `--coder local:OUT` loads into `out`: weights or adapter in safetensors, tokenizer,
+    and how the model is asked. `base`: the weights below an adapter; None for whole weights.
+
+    A file is there whole or not at all. Raises OutputError.
+    """
+    temporary = out / ".weights.tmp"
+    with saving(out):
+        shutil.rmtree(temporary, ignore_errors=True)
+        make_own_folder(temporary)
+        # Left to choose, peft asks the hub whether the vocabulary has grown; it has not.
+        kept: dict[str, Any] = {} if base is None else {"save_embedding_layers": False}
+        model.save_pretrained(str(temporary), **kept)
+        tokenizer.save_pretrained(str(temporary))
+        (temporary / OWN_FILE).write_text(own_file(base, sampling), encoding="utf-8")
+        moved = [path for path in sorted(temporary.iterdir()) if path.name != "README.md"]
+        hashes = {path.name: checkpoints.sha256_of(path) for path in moved if path.is_file()}
+        # Weights that are written over others are of no training until their hashes are there.
+        (out / checkpoints.MARKER).unlink(missing_ok=True)
+        for path in moved:
+            path.replace(out / path.name)
+        write_atomic(out / checkpoints.MARKER, json.dumps(hashes, indent=1))
+        shutil.rmtree(temporary)
+
+
+def _hashes(marker: Path) -> dict[str, str]:
+    """The hash of each file of finished weights; none where an older version wrote them."""
+    try:
+        found = json.loads(marker.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        return {marker.name: ""}
+    return dict(found)
+
+
+def own_file(base: str | None, sampling: SamplingSettings) -> str:
+    """agentkernel.yaml: the folder is a model, or an adapter on `base`."""
+    where = {"model": "."} if base is None else {"model": base, "adapter": "."}
+    asked = {
+        "prompt": "taught",
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.most_tokens,
+    }
+    return yaml.safe_dump({**where, **asked}, sort_keys=False)
+
+
+__all__ = [
+    "Ended",
+    "Record",
+    "alone",
+    "card_hash",
+    "check_weights",
+    "claim",
+    "identity_of",
+    "own_file",
+    "read_record",
+    "save_tokenizer",
+    "save_weights",
+    "without_neutral",
+    "write_record",
+]

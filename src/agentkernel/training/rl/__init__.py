@@ -1,0 +1,1 @@
+"""Reinforcement learning on the judge's verdicts and measured speed."""

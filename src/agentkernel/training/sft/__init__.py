@@ -1,0 +1,1 @@
+"""Supervised fine-tuning on training rows with TRL."""

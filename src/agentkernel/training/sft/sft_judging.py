@@ -1,0 +1,100 @@
+"""What is a model that is fine-tuned worth on held-out modules, on its way and at the end?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentkernel.training.curve import Point
+from agentkernel.training.data.questions import questions_of, target_of
+from agentkernel.training.data.rows import held_out_hash, held_out_problems
+from agentkernel.training.evaluate.evaluate import PassAt, Show, answered, spread_over
+from agentkernel.training.folder import Record
+from agentkernel.training.judged_problems import Verification
+from agentkernel.training.judging import STRICT
+from agentkernel.training.training import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How the held-out modules are judged while and after a model is trained."""
+
+    target: str | None = None
+    samples: int = 4
+    times: int = 1
+    """How often: the last time at the end, the others in between."""
+    verification: Verification = STRICT
+    jobs: int | None = None
+
+
+def aimed(
+    judging: Judging | None, data: Path, settings: TrainingSettings, say: Callable[[str], None]
+) -> Judging | None:
+    """The same with the GPU that the rows of `data` ask for, where none is given; another one is
+    said. Raises UnknownTarget."""
+    if not settings.sft.evaluate_problems:
+        return judging
+    judging = judging or Judging()
+    return replace(judging, target=target_of(data, judging.target, say))
+
+
+def judge_of(
+    data: Path,
+    settings: TrainingSettings,
+    judging: Judging | None,
+    show: Show,
+    readable_in: Callable[[Path], AbstractContextManager[Path]],
+) -> Callable[[Path, int], Point | None] | None:
+    """Judges a checkpoint as the finished model is judged; None where nobody wants it."""
+    if judging is None or judging.times < 2 or settings.sft.method != "full":
+        return None
+
+    def judge(place: Path, step: int) -> Point | None:
+        with readable_in(place) as found:
+            passed = judged(str(found), data, settings, judging, show)
+        return None if passed is None else point_of(step, 0.0, passed, None)
+
+    return judge
+
+
+def judged(
+    model: str, data: Path, settings: TrainingSettings, judging: Judging, show: Show
+) -> PassAt | None:
+    """What the model is worth on some held-out modules, spread over all of them; None where there
+    are none, or none are asked for."""
+    from agentkernel.training.evaluate.writer import LocalWriter, sampling_of
+
+    held_out_hash(data)  # raises where it is not that of the card
+    problems = held_out_problems(data)
+    most = settings.sft.evaluate_problems
+    if not problems or not most:
+        return None
+    chosen = spread_over(problems, most)
+    return answered(
+        LocalWriter(model, sampling_of(settings.sampling), seed=settings.sft.seed),
+        questions_of("write", data, chosen, judging.target, judging.verification.policy),
+        judging.samples,
+        policy=judging.verification.policy,
+        verification=judging.verification,
+        jobs=judging.jobs,
+        show=show,
+    )
+
+
+def point_of(step: int, epoch: float, passed: PassAt, record: Record | None) -> Point:
+    """The curve's point for what was judged; tokens and seconds are those of the `record`."""
+    first = passed.pass_at.get(1)
+    return Point(
+        step=step,
+        epoch=epoch,
+        tokens=record.tokens if record else 0,
+        seconds=record.seconds if record else 0.0,
+        pass_at_1=first.value if first else None,
+        hack_rate=passed.hack_rate.value,
+        problems=passed.problems,
+    )
+
+
+__all__ = ["Judging", "aimed", "judge_of", "judged", "point_of"]

@@ -1,1 +1,0 @@
-"""Which words stand for which concept? One file a sort of word."""

@@ -1,1 +1,0 @@
-"""How does a night over a zoo go from its models to verified kernels in them?"""

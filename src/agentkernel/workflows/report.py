@@ -1,0 +1,333 @@
+"""What should a person read about a run, first line first?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple, TypeGuard
+
+import jinja2
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import Candidate, Draft, TrialResult
+from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.plain_text import sentence
+from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
+from agentkernel.domain.problem import TensorSpec
+from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
+from agentkernel.domain.verdict import Verdict
+from agentkernel.workflows.report_models import (
+    ModelsSection,
+    calibration_line,
+    cell,
+    diagnosis_cells,
+    taken_rows,
+)
+
+HEADLINES: dict[Status, str] = {
+    "met": "Goal met",
+    "improved": "Faster, short of the goal",
+    "verified": "Right; nothing could be measured",
+    "kept_original": "The original is kept",
+    "kept_compiled": "torch.compile is kept",
+    "failed": "Failed",
+}
+SHOWN_TRIALS = 8
+
+
+class Entry(Frozen):
+    """One candidate with what became of it."""
+
+    candidate: Candidate
+    verdict: Verdict | None
+    profile: Profile | None
+    aside: str = ""
+    """Why it was not judged."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Why it was refused: names of facts and what they are."""
+
+
+class Row(NamedTuple):
+    """A line of the candidates' table; `measured` and `estimated` columns stay apart."""
+
+    id: str
+    parent: str
+    round: int
+    coder: str
+    strategy: str
+    gate: str
+    error: str
+    eager_error: str
+    margin: str
+    time: str
+    vs_eager: str
+    vs_compile: str
+    roofline: str
+    estimated: str
+
+
+class TrialRow(NamedTuple):
+    """A line of the schedule search's table."""
+
+    label: str
+    schedule: str
+    measured: str
+    estimated: str
+    pruned: str
+
+
+def render_report(
+    certificate: Certificate,
+    entries: tuple[Entry, ...],
+    retrieved: tuple[Retrieved, ...],
+    drafts: tuple[Draft, ...],
+    *,
+    stop: str | None = None,
+    interrupted: bool = False,
+    picture: str | None = None,
+    models: ModelsSection | None = None,
+) -> str:
+    """The report as Markdown. `picture` is the file name of a roofline drawing beside it, `models`
+    what was asked of models; None where none was."""
+    profile = certificate.profile
+    handed = handed_over(entries, certificate.candidate_sha256)
+    return _template().render(
+        certificate=certificate,
+        headline=HEADLINES[certificate.status],
+        machine=machine(certificate),
+        dtypes=", ".join(dtypes(certificate)),
+        shapes=[item.label for item in certificate.problem.shape_sets],
+        rows=[row(entry) for entry in entries],
+        refused=refusals(entries),
+        lineage=lineage(entries, certificate.candidate_sha256),
+        plan=certificate.plan,
+        algebraic=algebraic(certificate.plan),
+        strategy=handed.strategy if handed else "",
+        in_file=schedule_text(handed.schedule) if handed else "",
+        retrieved=retrieved,
+        changed=[item for item in certificate.plan.decisions if item.because != "default"]
+        if certificate.plan
+        else [],
+        kernels=profile.report.kernels if profile and profile.report else (),
+        profile=profile,
+        trials=trials(drafts),
+        unmeasured=unmeasured(certificate),
+        stop=stop,
+        interrupted=interrupted,
+        picture=picture,
+        us=microseconds,
+        fewer=fewer,
+        ratio=ratio_text,
+        missing=unmeasured_words,
+        plain=cell,
+        models=models,
+        taken_rows=taken_rows,
+        calibration_line=calibration_line,
+        diagnosis_cells=diagnosis_cells,
+        cell=cell,
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    environment.filters["sentence"] = sentence
+    text = files("agentkernel.workflows").joinpath("report.md.j2").read_text("utf-8")
+    return environment.from_string(text)
+
+
+def algebraic(plan: Plan | None) -> Hypothesis | None:
+    """The hypothesis that starts from a rewritten graph, with its derivation."""
+    hypotheses = plan.hypotheses if plan else ()
+    return next((item for item in hypotheses if item.algebra is not None), None)
+
+
+def handed_over(entries: tuple[Entry, ...], sha256: str | None) -> Candidate | None:
+    """The candidate with this hash."""
+    return next((item.candidate for item in entries if item.candidate.sha256 == sha256), None)
+
+
+def schedule_text(schedule: Mapping[str, Mapping[str, int]]) -> str:
+    """`kernel: BLOCK_N=4096, num_warps=16; other: ...`."""
+    return "; ".join(
+        f"{kernel}: " + ", ".join(f"{key}={value}" for key, value in sorted(constants.items()))
+        for kernel, constants in schedule.items()
+    )
+
+
+def fewer(before: int, after: int) -> str:
+    """How many times less is left: `51.3×`; a dash where nothing is."""
+    return f"{before / after:.1f}×" if after else "–"
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """Value, 95% interval and what the 99% interval calls it; a dash for none."""
+    if ratio is None:
+        return "–"
+    words = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return f"{words} {ratio.call.replace('_', ' ')}" if ratio.call else words
+
+
+def machine(certificate: Certificate) -> str:
+    """The GPU that measured, or the target with "estimated"."""
+    profile = certificate.profile
+    if profile is not None and profile.measured:
+        gpu = profile.measurements[0].gpu
+        return f"measured on {gpu.name} (driver {gpu.driver})"
+    if _ran_on_gpu(certificate.verdict):
+        return f"judged on {certificate.verdict.device}, where no candidate came to be timed"
+    nowhere = "no candidate was measured" if certificate.versions.cuda else "measured on no GPU"
+    return f"estimated for {certificate.target}, {nowhere}"
+
+
+def dtypes(certificate: Certificate) -> tuple[str, ...]:
+    """The dtypes of the tensor inputs, each once."""
+    found = {
+        item.dtype: None
+        for shape_set in certificate.problem.shape_sets
+        for item in shape_set.inputs
+        if isinstance(item, TensorSpec)
+    }
+    return tuple(found)
+
+
+def row(entry: Entry) -> Row:
+    """The table line of one candidate, primary shapes."""
+    candidate, verdict, profile = entry.candidate, entry.verdict, entry.profile
+    primary = profile.measurements[0] if profile and profile.measurements else None
+    return Row(
+        id=candidate.id,
+        parent=candidate.parent[:10] if candidate.parent else "–",
+        round=candidate.round,
+        coder=candidate.coder,
+        strategy=_strategy(candidate),
+        gate=_gate(entry),
+        error=_error(verdict.worst_error if verdict else None),
+        eager_error=_error(verdict.worst_eager_error if verdict else None),
+        margin=_margin(verdict.margin if verdict else None),
+        time=microseconds(primary.candidate.median_us if primary else None),
+        vs_eager=_times(primary.vs_eager.value if primary else None),
+        vs_compile=_times(primary.vs_compile.value if primary and primary.vs_compile else None),
+        roofline=f"{primary.roofline_fraction:.2f}" if primary else "–",
+        estimated=microseconds(profile.estimate.time_us if profile else None),
+    )
+
+
+def refusals(entries: tuple[Entry, ...]) -> list[str]:
+    """A line for each candidate that was refused: the candidate, then why."""
+    return [
+        f"`{entry.candidate.id}`: " + "; ".join(f"{name} {cell(value)}" for name, value in facts)
+        for entry in entries
+        if (facts := entry.refused)
+    ]
+
+
+def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
+    """Mermaid lines: the problem, then every candidate below what it was drafted from."""
+    known = {entry.candidate.id for entry in entries}
+    lines = []
+    for entry in entries:
+        candidate = entry.candidate
+        parent = candidate.parent[:10] if candidate.parent else ""
+        source = f"c{parent}" if parent in known else "problem"
+        if source == "problem" and candidate.origin:
+            source = f'{_node(candidate.origin)}["{cell(candidate.origin)}"]'
+        strategy = cell(candidate.strategy).replace('"', "'") or candidate.coder
+        mark = ", handed over" if candidate.sha256 == handed_over else ""
+        lines.append(
+            f'{source} --> c{candidate.id}["{candidate.id}: {strategy}<br/>{_gate(entry)}{mark}"]'
+        )
+    return lines
+
+
+def _node(origin: str) -> str:
+    """The name of an entry in the drawing."""
+    return "".join(letter if letter.isalnum() else "_" for letter in origin)
+
+
+def trials(drafts: tuple[Draft, ...]) -> list[TrialRow]:
+    """The schedules that the searches looked at, best first, at most a few a search."""
+    return [_trial(item) for draft in drafts for item in draft.tried[:SHOWN_TRIALS]]
+
+
+def _trial(item: TrialResult) -> TrialRow:
+    return TrialRow(
+        label=cell(item.label),
+        schedule=cell(schedule_text(item.schedule)) or "–",
+        measured=microseconds(item.time_us),
+        estimated=microseconds(item.estimated_us),
+        pruned=cell(item.pruned or "–"),
+    )
+
+
+def unmeasured(certificate: Certificate) -> list[str]:
+    """What a reader might expect to be measured, and is not."""
+    lines = []
+    verdict, profile = certificate.verdict, certificate.profile
+    if verdict is not None and verdict.interpreted:
+        lines.append("Correctness was checked in Triton's interpreter, not on a GPU.")
+    if profile is None or not profile.measured:
+        lines.append(
+            "No time, memory or energy of a candidate was measured."
+            if certificate.versions.cuda or _ran_on_gpu(verdict)
+            else "No time, memory or energy was measured: no GPU that fits the target is here."
+        )
+        return lines
+    for item in profile.measurements:
+        lines += _gaps(item)
+    if profile.measured_on not in (None, certificate.target):
+        lines.append(f"Times for {certificate.target} itself: measured on {profile.measured_on}.")
+    return lines
+
+
+def _gaps(item: Measurement) -> list[str]:
+    lines = []
+    if item.compiled is None:
+        lines.append(f"torch.compile at {item.shapes}: {item.compile_error or 'it failed'}")
+    if item.autotuned is None and item.autotune_error is not None:
+        why = unmeasured_words(item.autotune_error)
+        lines.append(f"torch.compile's max-autotune at {item.shapes}: {why}")
+    if item.energy_mj is None:
+        lines.append(f"Energy a call at {item.shapes}.")
+    if item.own_kernel_share is None:
+        lines.append(f"The own kernels' share of the time at {item.shapes}.")
+    return lines
+
+
+def microseconds(value: float | None) -> str:
+    """`12.3`, or a dash."""
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _strategy(candidate: Candidate) -> str:
+    """What was tried, and the entry that it began from."""
+    name = cell(candidate.strategy) or "–"
+    return f"{name} (from {cell(candidate.origin)})" if candidate.origin else name
+
+
+def _gate(entry: Entry) -> str:
+    verdict = entry.verdict
+    if verdict is None:
+        return f"set aside: {entry.aside}" if entry.aside else "not judged"
+    if not verdict.accepted:
+        return f"stopped at {verdict.gate}"
+    return "accepted (interpreted)" if verdict.interpreted else "accepted"
+
+
+def _ran_on_gpu(verdict: Verdict | None) -> TypeGuard[Verdict]:
+    return verdict is not None and not verdict.interpreted
+
+
+def _margin(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}"
+
+
+def _error(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}×"

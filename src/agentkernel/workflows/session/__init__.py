@@ -1,1 +1,0 @@
-"""How does a session about one module go on, turn by turn, with a way back from each?"""

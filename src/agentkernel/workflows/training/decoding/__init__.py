@@ -1,6 +1,0 @@
-"""How are many prompts answered at once by a model in memory?"""
-
-from agentkernel.workflows.training.decoding.answers import Wrote, answer_all
-from agentkernel.workflows.training.decoding.drawing import Drawing
-
-__all__ = ["Drawing", "Wrote", "answer_all"]
