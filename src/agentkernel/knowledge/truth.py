@@ -152,9 +152,10 @@ class Truth:
     def history(self, entry_id: str) -> tuple[Past, ...]:
         """The versions of an entry that are found no more, oldest first."""
         rows = self._rows(
-            """select body, why, null, ended, number from history where id = ?1
+            """select body, why, null, ended, number from history where id = ?
                union all select body, why, superseded_by, ended, 9e18 from entries
-               join bodies using (doc) where id = ?1 and state <> 'current' order by 5""",
+               join bodies using (doc) where id = ? and state <> 'current' order by 5""",
+            entry_id,
             entry_id,
         )
         return tuple(

@@ -255,7 +255,7 @@ class Library:
             row = db.execute(
                 f"""select id from nights where finished is not null
                     and {"green = 1" if name == LAST_GREEN else "true"}
-                    and (?1 is null or zoo = ?1) and (?2 is null or id <> ?2)
+                    and zoo = coalesce(?, zoo) and id is not ?
                     order by started desc, id desc limit 1""",
                 (zoo, other_than),
             ).fetchone()
@@ -284,7 +284,7 @@ class Library:
     def jobs(self, kind: str | None = None) -> dict[str, str]:
         """Key -> JSON of all finished jobs, or those of one kind, in the order of their ends."""
         rows = self._rows(
-            "select key, value from jobs where ?1 is null or kind = ?1 order by rowid", kind
+            "select key, value from jobs where kind = coalesce(?, kind) order by rowid", kind
         )
         return {str(row["key"]): str(row["value"]) for row in rows}
 
@@ -307,7 +307,7 @@ class Library:
     ) -> tuple[Night, ...]:
         with self._snapshot() as db:
             rows = db.execute(
-                "select id from nights where ?1 is null or zoo = ?1 order by started, id", (zoo,)
+                "select id from nights where zoo = coalesce(?, zoo) order by started, id", (zoo,)
             ).fetchall()
             return tuple(read_nights(db, [str(row["id"]) for row in rows], statuses))
 

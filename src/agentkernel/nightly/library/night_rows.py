@@ -57,8 +57,9 @@ def write_night(db: sqlite3.Connection, night: Night, exit_code: int | None) -> 
         db.execute(f"delete from {table} where night = ?", (night.id,))
     head = night.model_copy(update={"models": (), "regions": ()}).model_dump_json()
     db.execute(
-        """insert into nights values (?1, ?2, ?3, ?4, ?5, ?6, ?7) on conflict (id) do update set
-           zoo = ?2, started = ?3, finished = ?4, green = ?5, basis = ?6, value = ?7""",
+        """insert into nights values (?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set
+           zoo = excluded.zoo, started = excluded.started, finished = excluded.finished,
+           green = excluded.green, basis = excluded.basis, value = excluded.value""",
         (
             night.id,
             night.zoo,
