@@ -45,7 +45,7 @@ OWN = {
     "compiler/lift/titles.py": "TorchInductor's text",
     "compiler/lift/vocabulary.py": "TorchInductor's text",
     "knowledge/documents.py": "a node of what parse_source has read",
-    "apply/traced.py": "text that this package wrote",
+    "swap/traced.py": "text that this package wrote",
     "compiler/lift/heuristics.py": "TorchInductor's text",
     "tools/problem/problems.py": "nodes of what parse_expression has read",
     "chat/sizes.py": "a node of what parse_source has read",

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from agentkernel.apply.model import Applied, Calls
     from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
+    from agentkernel.swap.model import Applied, Calls
     from agentkernel.workflows.context import Workshop
 
 __all__ = [
@@ -131,8 +131,8 @@ def apply(
     result or night that kept a baseline changes nothing. Raises AgentKernelError subclasses with
     one clear line that names what differs; the model is unchanged then.
     """
-    from agentkernel.apply.model import apply_equal
     from agentkernel.nightly.page.from_night import kernels_of_night
+    from agentkernel.swap.model import apply_equal
 
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
@@ -151,8 +151,8 @@ def apply_all(model: nn.Module, what: Result | str | Path) -> Applied:
     that got it; `Applied.refused` says of every other module of the same class what differs. A
     result that kept a baseline changes nothing. Raises AgentKernelError subclasses with one line.
     """
-    from agentkernel.apply.model import apply as apply_kernels
-    from agentkernel.apply.model import apply_all as apply_everywhere
+    from agentkernel.swap.model import apply as apply_kernels
+    from agentkernel.swap.model import apply_all as apply_everywhere
 
     kernel = _kernel_of(what)
     if kernel is None:
@@ -166,7 +166,7 @@ def _is_run(what: object) -> TypeGuard[str | Path]:
 
 def _kernel_of(what: Result | str | Path) -> Kernel | None:
     """The kernel that a run handed over; None where it kept a baseline."""
-    from agentkernel.apply.from_run import kernel_of_run
+    from agentkernel.swap.from_run import kernel_of_run
 
     if not isinstance(what, Result):
         return kernel_of_run(Path(what) / "certificate.json")
@@ -178,14 +178,14 @@ def _kernel_of(what: Result | str | Path) -> Kernel | None:
 def restore(model: nn.Module) -> int:
     """Take all kernels out of `model`: each module has its own class and attributes again. Returns
     how many had one."""
-    from agentkernel.apply.model import restore as restore_modules
+    from agentkernel.swap.model import restore as restore_modules
 
     return restore_modules(model)
 
 
 def counts(model: nn.Module) -> dict[str, Calls]:
     """By path, how often the modules with a kernel ran it, and how often and why the original."""
-    from agentkernel.apply.model import counts as counts_of
+    from agentkernel.swap.model import counts as counts_of
 
     return counts_of(model)
 
@@ -238,7 +238,7 @@ def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
     """The verified file's `ModelNew` (a live problem's takes no arguments) with `original`'s
     weights. What runs is the text that was compared, not its file: bytecode may lie beside that.
     Raises RunNotFound where the file has changed since it was verified."""
-    from agentkernel.apply.source import executed
+    from agentkernel.swap.source import executed
 
     if result.candidate is None:
         raise RunNotFound(f"Run {result.run!r} kept a baseline: there is no drop-in to load.")

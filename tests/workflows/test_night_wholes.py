@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from agentkernel.apply.forms import FormTimes, times_of
-from agentkernel.apply.whole import Oracle
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel, ModelCut
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.nightly.scheduler.jobs import Part, WholeJob
 from agentkernel.nightly.wholes import decided
+from agentkernel.swap.forms import FormTimes, times_of
+from agentkernel.swap.whole import Oracle
 from agentkernel.tools.ratio import summarise
 from applied_kernels import WRONG, block, example, mlp_kernel, norm_kernel
 

@@ -20,8 +20,8 @@ def main(line: str) -> int:
     end_with_parent(int(line))
     warnings.simplefilter("ignore")
     job = WholeJob.model_validate_json(sys.stdin.readline())
-    from agentkernel.apply.whole import check_whole
     from agentkernel.nightly.zoo.load import flat_outputs, load_model
+    from agentkernel.swap.whole import check_whole
 
     try:
         loaded = load_model(job.part.zoo, job.part.model)

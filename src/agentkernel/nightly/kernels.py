@@ -115,7 +115,7 @@ def to_kernel(result: Result, job: KernelJob, call: RegionCall) -> Kernel:
             f"Run {result.run!r} handed over a kernel, and its certificate {result.certificate!r} "
             "carries none. Next: start the night again."
         )
-    from agentkernel.apply.from_run import parameter_strides, strides_of
+    from agentkernel.swap.from_run import parameter_strides, strides_of
 
     ratios = (result.speedup_vs_eager, result.speedup_vs_compile, result.speedup_vs_autotune)
     known = [item for item in ratios if item is not None]

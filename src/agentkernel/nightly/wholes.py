@@ -18,9 +18,9 @@ from agentkernel.nightly.scheduler.work import described, gpu_of
 from agentkernel.tools.targets import ResolvedTarget, find_target
 
 if TYPE_CHECKING:
-    from agentkernel.apply.forms import FormTimes
-    from agentkernel.apply.useful import Timed
-    from agentkernel.apply.whole import Oracle, WholeVerdict
+    from agentkernel.swap.forms import FormTimes
+    from agentkernel.swap.useful import Timed
+    from agentkernel.swap.whole import Oracle, WholeVerdict
 
 INTERPRETED_S = 300.0
 """A model's outputs are compared in Triton's interpreter for so long."""
@@ -37,9 +37,9 @@ def whole(job: WholeJob) -> WholeDone:
 
 def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
     """Outputs first, then the time of every form."""
-    from agentkernel.apply.forms import time_forms
-    from agentkernel.apply.whole import Oracle
     from agentkernel.nightly.zoo.load import flat_outputs, load_model
+    from agentkernel.swap.forms import time_forms
+    from agentkernel.swap.whole import Oracle
 
     loaded = load_model(job.part.zoo, job.part.model)
     l2_mb = described(resolved).l2_mb.value
@@ -53,9 +53,9 @@ def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
 def decided(job: WholeJob, oracle: Oracle, timed: Timed) -> ModelRow:
     """The row: kernels with which the outputs are wrong are left out, and then those that do not
     help; `timed` times the model with some of them in."""
-    from agentkernel.apply.forms import best_form
-    from agentkernel.apply.right import right
-    from agentkernel.apply.useful import useful
+    from agentkernel.swap.forms import best_form
+    from agentkernel.swap.right import right
+    from agentkernel.swap.useful import useful
 
     def judged(some: Kernels) -> WholeVerdict:
         return checked(oracle, some, job)
@@ -100,7 +100,7 @@ def checked(
     oracle: Oracle, kernels: Kernels, job: WholeJob, form: Form = "regions"
 ) -> WholeVerdict:
     """The outputs of the model with `kernels` in, under the strict rule."""
-    from agentkernel.apply.whole import check_whole
+    from agentkernel.swap.whole import check_whole
 
     return check_whole(
         oracle.loaded,
@@ -193,7 +193,7 @@ def failures(failed: Mapping[Form, str], verdict: WholeVerdict | None) -> dict[F
 def interpreted(job: WholeJob) -> WholeVerdict | str:
     """The outputs with the kernels in Triton's interpreter, which wants a process that has had it
     from its beginning; why there is no answer, where it takes too long or breaks."""
-    from agentkernel.apply.whole import WholeVerdict
+    from agentkernel.swap.whole import WholeVerdict
 
     line, held = os.pipe()
     words = [sys.executable, "-m", "agentkernel.nightly.interpreted", str(line)]

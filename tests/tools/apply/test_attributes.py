@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from agentkernel.apply.model import apply, counts
-from agentkernel.apply.swap import swap_of
+from agentkernel.swap.model import apply, counts
+from agentkernel.swap.swap import swap_of
 from applied_kernels import HEAD, example, make_kernel
 from compiled_kernels import Graphs
 

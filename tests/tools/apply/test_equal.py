@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import agentkernel
-from agentkernel.apply.equal import graph_of
-from agentkernel.apply.model import apply, apply_all, apply_equal, counts
 from agentkernel.domain.errors import KernelRefused
+from agentkernel.swap.equal import graph_of
+from agentkernel.swap.model import apply, apply_all, apply_equal, counts
 from agentkernel.tools.problem.problems import load_problem
 from applied_kernels import HEAD, block, example, make_kernel, norm_kernel
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from agentkernel.apply.forms import FormTimes, best_form, time_forms, times_of
-from agentkernel.apply.useful import useful
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.forms import FormTimes, best_form, time_forms, times_of
+from agentkernel.swap.useful import useful
 from agentkernel.tools.profiler.rounds import Pace
 from agentkernel.tools.ratio import summarise
 from applied_kernels import block, example, mlp_kernel, norm_kernel

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import agentkernel
-from agentkernel.apply.from_run import kernel_of_run
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import KernelRefused, RunNotFound
 from agentkernel.domain.night import Form, ModelRow, Night, RegionRow, RegionStatus
 from agentkernel.domain.region import Kernel, RegionUse
 from agentkernel.nightly.page.from_night import kernels_of_night
+from agentkernel.swap.from_run import kernel_of_run
 from agentkernel.tools.certificate.certificate import canonical_json, sign_certificate, signed_text
 from agentkernel.tools.certificate.signing import sign
 from agentkernel.workflows.outcome import Result

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.apply.forms import best_form, time_forms
-from agentkernel.apply.model import apply, counts
-from agentkernel.apply.whole import check_whole
+from agentkernel.swap.forms import best_form, time_forms
+from agentkernel.swap.model import apply, counts
+from agentkernel.swap.whole import check_whole
 from agentkernel.tools.profiler.rounds import Pace
 from applied_kernels import TRITON, block, example, norm_kernel
 

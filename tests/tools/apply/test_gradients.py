@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from agentkernel.apply.model import apply, counts
-from agentkernel.apply.swap import swap_of
-from agentkernel.apply.traced import _read_of_itself
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.model import apply, counts
+from agentkernel.swap.swap import swap_of
+from agentkernel.swap.traced import _read_of_itself
 from applied_kernels import HEAD, example, norm_kernel
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels" / "layernorm.py"

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from agentkernel.apply.model import apply, counts, restore
-from agentkernel.apply.swap import swap_of
+from agentkernel.swap.model import apply, counts, restore
+from agentkernel.swap.swap import swap_of
 from applied_kernels import MLP, WRONG, Block, Mlp, block, example, make_kernel, norm_kernel
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.apply.model import apply, counts
 from agentkernel.domain.errors import KernelRefused, ProblemError
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.model import apply, counts
 from applied_kernels import (
     HEAD,
     NORM,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from agentkernel.apply.right import right
-from agentkernel.apply.whole import WholeVerdict
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.right import right
+from agentkernel.swap.whole import WholeVerdict
 from applied_kernels import norm_kernel
 
 EIGHT = tuple(f"{i:016x}" for i in range(8))

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
-from agentkernel.apply.model import apply, restore
-from agentkernel.apply.swap import swap_of
-from agentkernel.apply.traced import _read_of_itself
+from agentkernel.swap.model import apply, restore
+from agentkernel.swap.swap import swap_of
+from agentkernel.swap.traced import _read_of_itself
 from applied_kernels import Block, block, example, make_kernel
 from compiled_kernels import BLOCKS, MARKED_MLP, Graphs, stack
 

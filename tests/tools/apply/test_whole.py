@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from agentkernel.apply.whole import Oracle, check_whole
+from agentkernel.swap.whole import Oracle, check_whole
 from applied_kernels import RAISES, WRONG, Block, block, example, mlp_kernel, norm_kernel
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_structure
 
-from agentkernel.apply.model import apply, counts, restore
 from agentkernel.domain.errors import KernelRefused
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.structure import Structure
 from agentkernel.nightly.regions.cut import RegionCall, cut_model, region_problem
+from agentkernel.swap.model import apply, counts, restore
 from agentkernel.tools.problem.regions_arguments import Bound, bind_call
 from agentkernel.tools.problem.structures import Apart, put_together, take_apart, values_of
 from agentkernel.tools.targets import load_targets

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import nn
 
-from agentkernel.apply.guard import HOOKS, PLAIN_TENSORS, Arguments, Watched
-from agentkernel.apply.operands import Form, Operand
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.storage.source_text import parse_source, read_literal
+from agentkernel.swap.guard import HOOKS, PLAIN_TENSORS, Arguments, Watched
+from agentkernel.swap.operands import Form, Operand
 from agentkernel.tools.problem.attributes import PLAIN
 
 if TYPE_CHECKING:
-    from agentkernel.apply.operands import Tensors
+    from agentkernel.swap.operands import Tensors
 
 REFUSED: Final = "refused"
 """What a traced function returns where the original has to run."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentkernel.apply.forms import BASELINES, FormTimes, best_form
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.forms import BASELINES, FormTimes, best_form
 
 MOST_TRIES = 4
 """Timings of the whole model beside the first one: each compiles it anew."""

@@ -14,11 +14,11 @@ from torch.nn.modules import module as hooks
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from agentkernel.apply.operands import Form, Operand, contiguous_strides
 from agentkernel.domain.errors import KernelRefused, ProblemError
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.structure import Structure
+from agentkernel.swap.operands import Form, Operand, contiguous_strides
 from agentkernel.tools.problem.attributes import (
     INTERNAL,
     MISSING,

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from agentkernel.apply.model import Calls, apply, counts
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import Mismatch
 from agentkernel.runtime import gate
+from agentkernel.swap.model import Calls, apply, counts
 from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.judge.comparison.worst import Leeway
 from agentkernel.tools.judge.reference.reference import Answer, Blurred, call_reference

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.apply.equal import graph_of
 from agentkernel.domain.errors import KernelRefused
 from agentkernel.domain.region import Kernel, KernelKey
+from agentkernel.swap.equal import graph_of
 from agentkernel.tools.certificate.certificate import read_certificate
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentkernel.apply.useful import strongest_first, with_signatures
-from agentkernel.apply.whole import WholeVerdict
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.useful import strongest_first, with_signatures
+from agentkernel.swap.whole import WholeVerdict
 
 MOST_CHECKS = 6
 """Checks of the whole model beside the first one."""

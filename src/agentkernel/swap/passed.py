@@ -17,8 +17,8 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as hooks
 
-from agentkernel.apply.guard import HOOKS, Watched
-from agentkernel.apply.operands import Operand
+from agentkernel.swap.guard import HOOKS, Watched
+from agentkernel.swap.operands import Operand
 
 Own = dict[str, Any]
 _guards = getattr(torch._C._dynamo, "guards", None)

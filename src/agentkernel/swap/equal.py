@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentkernel.apply.operands import contiguous_strides
 from agentkernel.domain.errors import AgentKernelError, KernelRefused, ProblemError, one_line
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel
 from agentkernel.storage.source_text import read_literal
+from agentkernel.swap.operands import contiguous_strides
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.identity import (
     difference,

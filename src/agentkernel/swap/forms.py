@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.apply.model import apply
-from agentkernel.apply.whole import ModelSource
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.night import Form
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Kernel
 from agentkernel.runtime import gate
+from agentkernel.swap.model import apply
+from agentkernel.swap.whole import ModelSource
 from agentkernel.tools.profiler.nvml import NvmlGauge, Reading, Watch
 from agentkernel.tools.profiler.rounds import Clockwork, Lost, Pace, Rounds, measure_rounds
 from agentkernel.tools.profiler.timing.bench import Bench, Device, flush_bytes, less_events

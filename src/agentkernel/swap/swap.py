@@ -21,7 +21,9 @@ from typing import cast
 import torch
 from torch import nn
 
-from agentkernel.apply.guard import (
+from agentkernel.domain.errors import KernelRefused, one_line
+from agentkernel.domain.region import Kernel
+from agentkernel.swap.guard import (
     STATE,
     Arguments,
     Watched,
@@ -32,12 +34,10 @@ from agentkernel.apply.guard import (
     operands_refusal,
     watched_in,
 )
-from agentkernel.apply.operands import Operand, tie_operands
-from agentkernel.apply.passed import Passed, passed
-from agentkernel.apply.source import built, keeps_gradients, needs_triton
-from agentkernel.apply.traced import REFUSED, Traced, traced_function
-from agentkernel.domain.errors import KernelRefused, one_line
-from agentkernel.domain.region import Kernel
+from agentkernel.swap.operands import Operand, tie_operands
+from agentkernel.swap.passed import Passed, passed
+from agentkernel.swap.source import built, keeps_gradients, needs_triton
+from agentkernel.swap.traced import REFUSED, Traced, traced_function
 
 ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agentkernel.apply.equal import equal_names, tensor_forms, tensor_forms_of
-from agentkernel.apply.source import check_kernel
-from agentkernel.apply.swap import Swap, make_swap, original_class, put_in, swap_of, take_out
 from agentkernel.domain.errors import KernelRefused, ProblemError, one_line
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.equal import equal_names, tensor_forms, tensor_forms_of
+from agentkernel.swap.source import check_kernel
+from agentkernel.swap.swap import Swap, make_swap, original_class, put_in, swap_of, take_out
 
 if TYPE_CHECKING:
     from torch import nn
